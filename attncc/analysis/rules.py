@@ -1,0 +1,59 @@
+"""What the mask analysis proves, as data: `TileRules`. Plans carry it, kernels and the executor evaluate it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from ..ir import Expr
+
+
+class TileKind(IntEnum):
+    """A tile is a box of q x kv positions, clipped to q_len and kv_len."""
+
+    EMPTY = 0  # no pair is kept
+    PARTIAL = 1  # anything; always a legal answer
+    FULL = 2  # every pair is kept
+
+
+@dataclass(frozen=True)
+class ZoneMap:
+    """Minimum and maximum of an input over blocks of its last axis (with length `block`; the last may be shorter).
+
+    Computed by a pre-pass before the kernel. Rules read it as the loads `<input>__min` and `<input>__max`, indexed
+    like the input, but with a block number on the last axis: ceil(length / block) entries.
+    """
+
+    input: str
+    block: int
+
+    @property
+    def min_name(self) -> str:
+        return f"{self.input}__min"
+
+    @property
+    def max_name(self) -> str:
+        return f"{self.input}__max"
+
+
+@dataclass(frozen=True)
+class TileRules:
+    """Sound rules for the tiles of one variant: expressions over uniform symbols, inputs, zone maps and the tile.
+
+    `any_kept` and `all_kept` are bools over `ir.TILE_SYMBOLS`: a tile with `not any_kept` is EMPTY, one with
+    `all_kept` is FULL. The bounds are ints over `q_first` and `q_last` alone (never the kv symbols), for the rows of
+    one q block: every kept pair has kv_begin <= kv_idx < kv_end, and every pair with full_begin <= kv_idx < full_end
+    is kept. They are already clamped: 0 <= kv_begin, kv_end <= kv_len, and full_begin >= full_end means none.
+    """
+
+    any_kept: Expr
+    all_kept: Expr
+    kv_begin: Expr
+    kv_end: Expr
+    full_begin: Expr
+    full_end: Expr
+    zone_maps: tuple[ZoneMap, ...]
+    bounds_suffice: bool  # tile_kind finds nothing that the bounds miss: kernels leave it out
+    decides: bool  # the rules can tell some tile from PARTIAL (`skip = always` is an error otherwise)
+    rows_never_empty: bool  # proven: every row with 0 <= q_idx < q_len keeps some key (given kv_len >= 1)
+    undecided: tuple[tuple[int, str], ...]  # (index into variant.keeps, reason): why a tile may stay PARTIAL

@@ -1,0 +1,150 @@
+"""The one way in which attncc reports a problem: `Diagnostic`, raised together as `AttnccError`.
+
+Codes by phase: A0 syntax, A1 names, A2 types, A3 mask, A4 schedule and resources, A5 target and NVRTC,
+A6 call arguments and run time, A9 internal. `docs/errors/` explains each code.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A second place that helps to understand a diagnostic."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A replacement that an editor can apply."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One problem: what (message), where (span, its label), why (labels, notes), what to do (help, edit)."""
+
+    code: str
+    message: str
+    span: Span | None = None
+    label: str = ""
+    labels: tuple[Label, ...] = ()
+    notes: tuple[str, ...] = ()
+    help: str = ""
+    edit: Edit | None = None
+    severity: str = "error"  # error | warning | note
+
+    def render(self) -> str:
+        """The diagnostic as text, with the source lines and carets."""
+        lines = [f"{self.severity}[{self.code}]: {self.message}"]
+        lines += _excerpt(self)
+        lines += [f"   = note: {note}" for note in self.notes]
+        if self.help:
+            lines.append(f"   = help: {self.help}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "code": self.code,
+            "severity": self.severity,
+            "message": self.message,
+            "span": _span_json(self.span),
+            "label": self.label,
+            "labels": [{"span": _span_json(item.span), "text": item.text} for item in self.labels],
+            "notes": list(self.notes),
+            "help": self.help,
+            "edit": None if self.edit is None else {"span": _span_json(self.edit.span), "text": self.edit.text},
+        }
+
+
+class AttnccError(Exception):
+    """One or more diagnostics. `str()` is the full rendered text."""
+
+    def __init__(self, diagnostics: Diagnostic | Iterable[Diagnostic]) -> None:
+        items = [diagnostics] if isinstance(diagnostics, Diagnostic) else list(diagnostics)
+        self.diagnostics: tuple[Diagnostic, ...] = tuple(items)
+        super().__init__(self.diagnostics)
+
+    def __str__(self) -> str:
+        return render_all(self.diagnostics)
+
+
+@dataclass
+class Diagnostics:
+    """Collects diagnostics over a phase, so that one run reports several."""
+
+    items: list[Diagnostic] = field(default_factory=list)
+
+    def add(self, diagnostic: Diagnostic) -> None:
+        self.items.append(diagnostic)
+
+    def raise_errors(self) -> None:
+        """Raises AttnccError if any collected diagnostic is an error; warnings alone pass."""
+        if any(item.severity == "error" for item in self.items):
+            raise AttnccError(self.items)
+
+
+def render_all(diagnostics: Sequence[Diagnostic]) -> str:
+    return "\n\n".join(item.render() for item in diagnostics)
+
+
+def render_json(diagnostics: Sequence[Diagnostic]) -> str:
+    return json.dumps([item.to_json() for item in diagnostics], indent=2)
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str:
+    """A help text that names the closest candidate, or an empty string."""
+    close = difflib.get_close_matches(word, list(candidates), n=1)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+def _span_json(span: Span | None) -> dict[str, Any] | None:
+    if span is None:
+        return None
+    end_line, end_column = span.source.position(span.end)
+    return {
+        "path": span.source.path,
+        "start": span.start,
+        "end": span.end,
+        "line": span.line,
+        "column": span.column,
+        "end_line": end_line,
+        "end_column": end_column,
+    }
+
+
+def _excerpt(diagnostic: Diagnostic) -> list[str]:
+    """The source lines of the primary span and of the labels, with carets (^) and dashes (-) under them."""
+    if diagnostic.span is None:
+        return []
+    span = diagnostic.span
+    marks = [(span, "^", diagnostic.label)]
+    marks += [(label.span, "-", label.text) for label in diagnostic.labels if label.span.source is span.source]
+    width = max(len(str(mark[0].line)) for mark in marks)
+    margin = " " * width + " |"
+    lines = [" " * width + f"--> {span}", margin]
+    for number in sorted({mark[0].line for mark in marks}):
+        lines.append(f"{number:>{width}} | {span.source.line(number)}".rstrip())
+        on_line = [mark for mark in marks if mark[0].line == number]
+        lines += [f"{margin} {_underline(*mark)}" for mark in sorted(on_line, key=lambda mark: mark[0].start)]
+    for label in diagnostic.labels:
+        if label.span.source is not span.source:
+            lines.append(" " * width + f"::: {label.span}: {label.text}")
+    return lines
+
+
+def _underline(span: Span, mark: str, text: str) -> str:
+    line_length = len(span.source.line(span.line))
+    room = max(line_length - (span.column - 1), 1)
+    return (" " * (span.column - 1) + mark * max(1, min(span.end - span.start, room)) + " " + text).rstrip()

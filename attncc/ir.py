@@ -1,0 +1,362 @@
+"""The typed expression IR and `Variant`, the meaning of one attention variant.
+
+An expression is a tree of four node kinds. Every operator is total (docs/language.md), so nodes may be
+evaluated in any order, twice, or not at all. Ints are 64-bit and wrap; floats are f32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+
+from .source import Span
+
+
+class Type(Enum):
+    INT = "int"
+    FLOAT = "float"
+    BOOL = "bool"
+
+
+@dataclass(frozen=True, eq=True)
+class Expr:
+    """Base of all nodes. The hash is kept, so that a set of shared subtrees costs linear time."""
+
+    type: Type
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+    _hash: int = field(default=0, init=False, compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return ()
+
+
+def _keep_hash(node: Expr, *key: object) -> None:
+    object.__setattr__(node, "_hash", hash((type(node).__name__, node.type, *key)))
+
+
+@dataclass(frozen=True)
+class Const(Expr):
+    value: int | float | bool
+
+    def __post_init__(self) -> None:
+        _keep_hash(self, self.value)
+
+    __hash__ = Expr.__hash__
+
+
+@dataclass(frozen=True)
+class Symbol(Expr):
+    """A built-in name (`SYMBOLS`), the score so far (`score`), or one of a tile (`TILE_SYMBOLS`)."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _keep_hash(self, self.name)
+
+    __hash__ = Expr.__hash__
+
+
+@dataclass(frozen=True)
+class Local(Expr):
+    """The value of an earlier `Let` of the same variant."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        _keep_hash(self, self.name)
+
+    __hash__ = Expr.__hash__
+
+
+@dataclass(frozen=True)
+class Load(Expr):
+    """An element of an input (no indices: a scalar input). An index out of range reads 0 (false)."""
+
+    input: str
+    indices: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _keep_hash(self, self.input, self.indices)
+
+    __hash__ = Expr.__hash__
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+
+@dataclass(frozen=True)
+class Apply(Expr):
+    """An operator of `OPERATORS` and its arguments."""
+
+    op: str
+    args: tuple[Expr, ...]
+
+    def __post_init__(self) -> None:
+        _keep_hash(self, self.op, self.args)
+
+    __hash__ = Expr.__hash__
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return self.args
+
+
+SYMBOLS: dict[str, Type] = {
+    "b": Type.INT,
+    "h": Type.INT,
+    "kv_h": Type.INT,
+    "q_idx": Type.INT,
+    "kv_idx": Type.INT,
+    "q_pos": Type.INT,
+    "q_len": Type.INT,
+    "kv_len": Type.INT,
+    "num_heads": Type.INT,
+    "num_kv_heads": Type.INT,
+    "head_dim": Type.INT,
+    "scale": Type.FLOAT,
+    "score": Type.FLOAT,
+}
+
+# First and last q_idx and kv_idx of a tile, both included, clipped to q_len and kv_len.
+TILE_SYMBOLS = ("q_first", "q_last", "kv_first", "kv_last")
+
+# Lengths are below 2**30, so that a difference of two positions fits 32 bits.
+MAX_LENGTH = 2**30 - 1
+
+# Operator -> number of arguments (-1: two or more). Comparisons and `select` take ints, floats or bools;
+# arithmetic keeps the type of its arguments, which agree: lowering has put a `to_float` where int meets float.
+OPERATORS: dict[str, int] = {
+    # int or float
+    "add": 2, "sub": 2, "mul": 2, "neg": 1, "abs": 1, "min": 2, "max": 2,
+    # int only
+    "floordiv": 2, "mod": 2, "bitand": 2, "bitor": 2, "bitxor": 2, "bitnot": 1, "shl": 2, "shr": 2,
+    # float only
+    "div": 2, "exp": 1, "exp2": 1, "log": 1, "tanh": 1, "sigmoid": 1, "erf": 1, "sqrt": 1, "sin": 1, "cos": 1,
+    # conversions
+    "to_float": 1, "floor": 1,
+    # comparisons (eq and ne also of bools)
+    "lt": 2, "le": 2, "gt": 2, "ge": 2, "eq": 2, "ne": 2,
+    # bools
+    "and": -1, "or": -1, "not": 1,
+    # select(condition, then, otherwise)
+    "select": 3,
+}  # fmt: skip
+
+COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+
+# -------------------------------------------------------------------- variant
+
+AXIS_TAGS = ("batch", "head", "kv_head", "q", "kv", "pos")
+DTYPES = ("bool", "i32", "i64", "f16", "bf16", "f32")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of an input: a tag, a fixed length, or neither (`_`)."""
+
+    tag: str | None = None
+    length: int | None = None
+
+    def __str__(self) -> str:
+        return self.tag or ("_" if self.length is None else str(self.length))
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor (rank 1 to 4) or scalar (rank 0) that each call brings."""
+
+    name: str
+    dtype: str
+    axes: tuple[Axis, ...]
+    nondecreasing: bool = False
+    learnable: bool = False
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    @property
+    def type(self) -> Type:
+        if self.dtype == "bool":
+            return Type.BOOL
+        return Type.INT if self.dtype in ("i32", "i64") else Type.FLOAT
+
+
+@dataclass(frozen=True)
+class Let:
+    name: str
+    value: Expr
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Keep:
+    condition: Expr
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Score:
+    """`score = value`; `Symbol("score")` inside is the score before this line."""
+
+    value: Expr
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+
+Statement = Let | Keep | Score
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What one attention variant computes. Statements run top to bottom; keeps are AND-ed, after all scores."""
+
+    name: str
+    consts: tuple[tuple[str, int | float | bool], ...] = ()
+    inputs: tuple[Input, ...] = ()
+    statements: tuple[Statement, ...] = ()
+    normalize: str = "softmax"  # softmax | sigmoid | none
+    sink: str | None = None  # name of an input
+    scale: Expr | None = None  # None: 1/sqrt(head_dim)
+    dropout: Expr | None = None  # a Const float or a scalar Load; None: no dropout
+    documentation: str = ""
+    span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+
+    def input(self, name: str) -> Input:
+        return next(item for item in self.inputs if item.name == name)
+
+    @property
+    def keeps(self) -> tuple[Keep, ...]:
+        return tuple(item for item in self.statements if isinstance(item, Keep))
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return tuple(item for item in self.statements if isinstance(item, Score))
+
+    @property
+    def lets(self) -> dict[str, Let]:
+        return {item.name: item for item in self.statements if isinstance(item, Let)}
+
+    def show(self) -> str:
+        """The variant as text, for people and goldens."""
+        return "\n".join(_show_variant(self))
+
+
+# -------------------------------------------------------------------- walking and building
+
+
+def walk(*roots: Expr) -> Iterator[Expr]:
+    """Every distinct node below the roots, children before parents, each once."""
+    seen: set[Expr] = set()
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        node, expanded = stack.pop()
+        if node in seen:
+            continue
+        if expanded:
+            seen.add(node)
+            yield node
+        else:
+            stack.append((node, True))
+            stack.extend((child, False) for child in reversed(node.children))
+
+
+def needs(variant: Variant, *roots: Expr) -> tuple[Let, ...]:
+    """The lets that the roots read, directly or through other lets, in order."""
+    lets = variant.lets
+    wanted: set[str] = set()
+    pending = list(roots)
+    while pending:
+        for node in walk(pending.pop()):
+            if isinstance(node, Local) and node.name not in wanted:
+                wanted.add(node.name)
+                pending.append(lets[node.name].value)
+    return tuple(item for item in lets.values() if item.name in wanted)
+
+
+def reads(variant: Variant, *roots: Expr) -> frozenset[str]:
+    """Names of the inputs and symbols that the roots read, through lets too."""
+    names: set[str] = set()
+    for node in walk(*roots, *(item.value for item in needs(variant, *roots))):
+        if isinstance(node, Load):
+            names.add(node.input)
+        elif isinstance(node, Symbol):
+            names.add(node.name)
+    return frozenset(names)
+
+
+def const(value: int | float | bool) -> Const:
+    if isinstance(value, bool):
+        return Const(Type.BOOL, value)
+    return Const(Type.INT if isinstance(value, int) else Type.FLOAT, value)
+
+
+def symbol(name: str) -> Symbol:
+    return Symbol(SYMBOLS.get(name, Type.INT), name)
+
+
+def apply(op: str, *args: Expr, span: Span | None = None) -> Apply:
+    """An operator node with the result type that its operator implies."""
+    if op in COMPARISONS or op in ("and", "or", "not"):
+        result = Type.BOOL
+    elif op == "to_float":
+        result = Type.FLOAT
+    elif op == "floor":
+        result = Type.INT
+    else:
+        result = args[-1].type
+    return Apply(result, op, args, span=span)
+
+
+# -------------------------------------------------------------------- text form
+
+_INFIX = {
+    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "bitand": "&", "bitor": "|",
+    "bitxor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
+    "and": "and", "or": "or",
+}  # fmt: skip
+
+
+def show(expr: Expr) -> str:
+    """An expression as fully parenthesised `.attn` text."""
+    if isinstance(expr, Const):
+        return str(expr.value).lower() if expr.type is Type.BOOL else repr(expr.value)
+    if isinstance(expr, Symbol | Local):
+        return expr.name
+    if isinstance(expr, Load):
+        return f"{expr.input}[{', '.join(map(show, expr.indices))}]" if expr.indices else expr.input
+    assert isinstance(expr, Apply)
+    shown = [show(arg) for arg in expr.args]
+    if expr.op in _INFIX:
+        return "(" + f" {_INFIX[expr.op]} ".join(shown) + ")"
+    if expr.op == "select":
+        return f"({shown[1]} if {shown[0]} else {shown[2]})"
+    return f"{expr.op}({', '.join(shown)})"
+
+
+def _show_variant(variant: Variant) -> Iterator[str]:
+    yield f"variant {variant.name}"
+    for name, value in variant.consts:
+        yield f"  const {name} = {value!r}"
+    for item in variant.inputs:
+        axes = f"[{', '.join(map(str, item.axes))}]" if item.axes else ""
+        marks = " nondecreasing" * item.nondecreasing + " learnable" * item.learnable
+        yield f"  input {item.name}: {item.dtype}{axes}{marks}"
+    for statement in variant.statements:
+        match statement:
+            case Let():
+                yield f"  let {statement.name}: {statement.value.type.value} = {show(statement.value)}"
+            case Keep():
+                yield f"  keep if {show(statement.condition)}"
+            case Score():
+                yield f"  score = {show(statement.value)}"
+    if variant.scale is not None:
+        yield f"  scale {show(variant.scale)}"
+    if variant.sink is not None:
+        yield f"  sink {variant.sink}"
+    if variant.normalize != "softmax":
+        yield f"  normalize {variant.normalize}"
+    if variant.dropout is not None:
+        yield f"  dropout {show(variant.dropout)}"

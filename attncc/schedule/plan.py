@@ -1,0 +1,107 @@
+"""`KernelPlan`: everything a template, the executor and the launcher know of a kernel. It holds IR and no CUDA."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from .. import ir
+from ..analysis import rules
+from ..analysis.rules import TileRules
+from ..ir import Variant
+
+# Element sizes in bytes; fp64 exists on the CPU executor alone.
+DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
+
+PASSES = ("forward", "decode")
+LOOPS = ("q_outer", "kv_outer")
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """One kernel: a variant, a pass, a target, and how it runs.
+
+    block_q x block_kv is the tile; `warps` share its rows, `block_q / warps` rows each (a multiple of 16).
+    `stages` K/V tiles are in flight. `split_kv` splits the keys over that many blocks (None: chosen at each launch),
+    whose partial results the combine kernel merges; 1 leaves splitting out of the kernel.
+    """
+
+    variant: Variant
+    rules: TileRules
+    pass_name: str  # of PASSES
+    target: str  # a name in target.TARGETS
+    dtype: str  # fp16 | bf16 | fp32 | fp64
+    head_dim: int  # of q and k
+    value_head_dim: int
+    loop: str  # of LOOPS
+    block_q: int
+    block_kv: int
+    warps: int
+    stages: int
+    split_kv: int | None
+    skip: str  # auto | always | never
+
+    @property
+    def template(self) -> str:
+        """The kernel family: the template that renders it."""
+        return f"forward_{self.loop}"
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def padded_head_dim(self) -> int:
+        return -(-self.head_dim // 16) * 16
+
+    @property
+    def padded_value_head_dim(self) -> int:
+        return -(-self.value_head_dim // 16) * 16
+
+    @property
+    def may_split(self) -> bool:
+        return self.split_kv != 1
+
+    @property
+    def uses_tile_kind(self) -> bool:
+        """Whether the kernel classifies single tiles, beyond the loop bounds."""
+        return self.skip != "never" and not self.rules.bounds_suffice
+
+
+# -------------------------------------------------------------------- JSON
+
+_CLASSES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        KernelPlan, Variant, TileRules, rules.ZoneMap, ir.Axis, ir.Input, ir.Let, ir.Keep, ir.Score,
+        ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Apply,
+    )
+}  # fmt: skip
+
+
+def to_json(value: Any) -> Any:
+    """A plan, or any part of one, as JSON values; spans are left out. Inverse of `from_json`."""
+    if isinstance(value, ir.Type):
+        return {"type": value.value}
+    if isinstance(value, tuple):
+        return [to_json(item) for item in value]
+    if is_dataclass(value):
+        shown = {f.name: to_json(getattr(value, f.name)) for f in fields(value) if f.compare}
+        return {"class": type(value).__name__, **shown}
+    assert value is None or isinstance(value, bool | int | float | str) and not isinstance(value, Enum), value
+    return value
+
+
+def from_json(value: Any) -> Any:
+    """Rebuilds what `to_json` wrote. ValueError on anything else."""
+    if isinstance(value, list):
+        return tuple(from_json(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"type"}:
+        return ir.Type(value["type"])
+    cls = _CLASSES.get(value.get("class", ""))
+    if cls is None:
+        raise ValueError(f"not part of a plan: {value!r:.80}")
+    return cls(**{key: from_json(item) for key, item in value.items() if key != "class"})
