@@ -126,6 +126,10 @@ SYMBOLS: dict[str, Type] = {
 # First and last q_idx and kv_idx of a tile, both included, clipped to q_len and kv_len.
 TILE_SYMBOLS = ("q_first", "q_last", "kv_first", "kv_last")
 
+# Where this sequence starts on a packed axis (cu_seqlens[b]); 0 where batches aren't packed. Zone maps span the whole
+# packed axis, so rules add these before they divide by the block.
+START_SYMBOLS = ("q_start", "kv_start")
+
 # Lengths are below 2**30, so that a difference of two positions fits 32 bits.
 MAX_LENGTH = 2**30 - 1
 
@@ -285,6 +289,11 @@ def reads(variant: Variant, *roots: Expr) -> frozenset[str]:
         elif isinstance(node, Symbol):
             names.add(node.name)
     return frozenset(names)
+
+
+def size_symbol(input_name: str, axis: int) -> Symbol:
+    """The run-time length of an input's axis within the sequence (on a packed axis: the sequence's own length)."""
+    return Symbol(Type.INT, f"{input_name}__size{axis}")
 
 
 def const(value: int | float | bool) -> Const:

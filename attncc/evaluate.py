@@ -1,0 +1,153 @@
+"""Evaluates IR with NumPy: the meaning of every operator, vectorised.
+
+Ints are int64 and wrap; floats are computed in a chosen dtype (float64 for the oracle, float32 for the executor).
+Every operator is total, as docs/language.md says: an index out of range reads 0, `x // 0` and `x % 0` are 0, a shift
+count outside 0..63 gives 0 (a right shift of a negative number: -1).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .ir import Apply, Const, Expr, Let, Load, Local, Symbol, Type
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What an expression reads: symbols (arrays that broadcast against each other), input arrays, and the lets.
+
+    An input array has one axis for each index of its loads; a scalar input is 0-d. `bfloat16` arrays are allowed.
+    """
+
+    symbols: Mapping[str, Any]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    lets: Mapping[str, Let] = field(default_factory=dict)
+    float_dtype: DTypeLike = np.float64
+
+    def with_symbols(self, **symbols: Any) -> Environment:
+        return Environment({**self.symbols, **symbols}, self.inputs, self.lets, self.float_dtype)
+
+
+def evaluate(expr: Expr, environment: Environment) -> Array:
+    """The value of one expression: int64, float_dtype or bool, broadcast over the symbols that it reads.
+
+    Raises KeyError with the name of a symbol or input that the environment lacks.
+    """
+    with np.errstate(all="ignore"):
+        return _evaluate(expr, environment, {})
+
+
+def _evaluate(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:
+    found = values.get(expr)
+    if found is None:
+        found = values[expr] = _compute(expr, environment, values)
+    return found
+
+
+def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:
+    match expr:
+        case Const():
+            return _typed(expr.value, expr.type, environment)
+        case Symbol():
+            return _typed(environment.symbols[expr.name], expr.type, environment)
+        case Local():
+            return _evaluate(environment.lets[expr.name].value, environment, values)
+        case Load():
+            indices = [_evaluate(index, environment, values) for index in expr.indices]
+            return _typed(read(environment.inputs[expr.input], indices), expr.type, environment)
+        case Apply():
+            args = [_evaluate(arg, environment, values) for arg in expr.args]
+            return _apply(expr, args, environment.float_dtype)
+    raise TypeError(f"not an expression: {expr!r}")
+
+
+def _typed(value: Any, kind: Type, environment: Environment) -> Array:
+    dtype = {Type.INT: np.int64, Type.BOOL: np.bool_}.get(kind, environment.float_dtype)
+    return np.asarray(value).astype(dtype, copy=False)
+
+
+def read(array: Array, indices: list[Array]) -> Array:
+    """`array[indices]`, element by element, with 0 wherever an index is out of range."""
+    inside: Array = np.asarray(True)
+    for index, size in zip(indices, array.shape, strict=True):
+        inside = inside & (index >= 0) & (index < size)
+    if array.size == 0:
+        return np.zeros(inside.shape, array.dtype)
+    safe = tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True))
+    return np.where(inside, array[safe], np.zeros((), array.dtype))
+
+
+def _apply(expr: Apply, args: list[Array], float_dtype: DTypeLike) -> Array:
+    if expr.op in ("min", "max") and expr.type is Type.FLOAT:
+        return _FLOAT_MIN_MAX[expr.op](*args)
+    if expr.op == "to_float":
+        return args[0].astype(float_dtype)
+    result: Array = np.asarray(_OPERATIONS[expr.op](*args))
+    return result
+
+
+def _floordiv(a: Array, b: Array) -> Array:
+    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
+
+
+def _mod(a: Array, b: Array) -> Array:
+    return np.where(b == 0, 0, np.remainder(a, np.where(b == 0, 1, b)))
+
+
+def _shl(a: Array, count: Array) -> Array:
+    return np.where((count >= 0) & (count < 64), np.left_shift(a, np.clip(count, 0, 63)), 0)
+
+
+def _shr(a: Array, count: Array) -> Array:
+    inside = (count >= 0) & (count < 64)
+    return np.where(inside, np.right_shift(a, np.clip(count, 0, 63)), np.where(a < 0, -1, 0))
+
+
+def _sigmoid(x: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def _erf(x: Array) -> Array:
+    return np.vectorize(math.erf, otypes=[x.dtype])(x)
+
+
+def _floor(x: Array) -> Array:
+    """The greatest int not above x; NaN gives 0, and what int64 can't hold its nearest end, as CUDA converts."""
+    floored = np.floor(np.asarray(x, np.float64))
+    bounded = np.clip(np.nan_to_num(floored, nan=0.0), -(2.0**63), 2.0**63 - 1025)
+    return np.where(floored >= 2.0**63, np.iinfo(np.int64).max, bounded.astype(np.int64))
+
+
+def _logical(combine: Callable[[Array, Array], Array]) -> Callable[..., Array]:
+    def over_all(*args: Array) -> Array:
+        result = args[0]
+        for arg in args[1:]:
+            result = combine(result, arg)
+        return result
+
+    return over_all
+
+
+# CUDA's fminf and fmaxf return the other argument where one is NaN.
+_FLOAT_MIN_MAX: dict[str, Callable[..., Array]] = {"min": np.fmin, "max": np.fmax}
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
+    "min": np.minimum, "max": np.maximum, "floordiv": _floordiv, "mod": _mod,
+    "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor, "bitnot": np.bitwise_not,
+    "shl": _shl, "shr": _shr,
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf,
+    "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "floor": _floor,
+    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
+    "eq": np.equal, "ne": np.not_equal,
+    "and": _logical(np.logical_and), "or": _logical(np.logical_or), "not": np.logical_not,
+    "select": np.where,
+}  # fmt: skip
