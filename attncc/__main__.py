@@ -1,0 +1,5 @@
+"""`python -m attncc` is the command `attncc`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,74 @@
+"""The command line. Each command is a module of its own, imported only when it is called."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any, cast
+
+import click
+
+from ..diagnostics import AttnccError, Diagnostic
+from .console import report
+
+COMMANDS = ("check", "fmt", "build", "show", "explain", "run")
+
+
+class Commands(click.Group):
+    """A group that imports `attncc.cli.<name>` on first use, and renders what a command raises."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return cast(click.Command, importlib.import_module(f".{cmd_name}", __package__).command)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except AttnccError as error:
+            report(error.diagnostics)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError, KeyboardInterrupt):
+            raise
+        except Exception as error:
+            if os.environ.get("ATTNCC_DEBUG"):
+                raise
+            report([internal_error(error)])
+        ctx.exit(1)
+
+
+def internal_error(error: Exception) -> Diagnostic:
+    """What a user sees of a mistake in attncc itself."""
+    return Diagnostic(
+        code="A900",
+        message=f"internal error: {type(error).__name__}: {error}",
+        notes=("this is a mistake in attncc, not in your file",),
+        help="set ATTNCC_DEBUG=1 for the traceback, and report it together with the command and the .attn file",
+    )
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="attncc", message="%(prog)s %(version)s")
+def attncc() -> None:
+    """An ahead-of-time compiler for attention: a short .attn file becomes a fused CUDA kernel that Python imports.
+
+    \b
+    attncc run specs/alibi_documents.attn       from the file to checked attention, on this GPU or CPU
+    attncc show specs/sliding_window.attn       the mask and its tiles, as a picture in the terminal
+    attncc explain specs/causal.attn            tiles skipped, bytes moved, FLOPs, shared memory, registers
+    attncc explain A203                         what an error code means and how to mend it
+    attncc build specs/causal.attn -o generated then in Python: from generated import causal
+
+    Exit status: 0 all is well, 1 a diagnostic was printed, 2 the command line itself was wrong.
+    """
+
+
+def main() -> None:
+    """The console script `attncc`."""
+    try:
+        attncc(prog_name="attncc")
+    except KeyboardInterrupt:
+        sys.exit(130)

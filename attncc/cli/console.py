@@ -1,0 +1,84 @@
+"""What commands print: diagnostics to people or programs, steps with their times, progress bars."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ..diagnostics import Diagnostic, render_all, render_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FORMAT = "attncc.format"  # key in click's `ctx.meta`: how diagnostics are printed
+_COLORS = {"error": "red", "warning": "yellow", "note": "cyan"}
+
+
+def as_json() -> bool:
+    """Whether `--format json` was given."""
+    return bool(click.get_current_context().meta.get(FORMAT) == "json")
+
+
+def report(diagnostics: Sequence[Diagnostic]) -> None:
+    """Prints diagnostics: as text with carets to stderr, or with `--format json` as one JSON list to stdout."""
+    if as_json():
+        click.echo(render_json(diagnostics))
+        return
+    for diagnostic in diagnostics:
+        first, _, rest = render_all([diagnostic]).partition("\n")
+        click.secho(first, fg=_COLORS[diagnostic.severity], bold=True, err=True)
+        click.echo(rest + "\n" if rest else "", err=True)
+
+
+def rich_console() -> Console:
+    """A console as wide as the terminal, 100 columns where there is none."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+
+
+class Steps:
+    """Prints one line for each step of a longer job: what was done, its result, how long it took."""
+
+    def __init__(self, shown: bool = True) -> None:
+        self.shown = shown
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[Callable[[str], None]]:
+        """Times its body; the body calls the yielded function with the result to print."""
+        result: list[str] = []
+        start = time.perf_counter()
+        yield result.append
+        if self.shown:
+            seconds = time.perf_counter() - start
+            head, *more = "".join(result).split("\n")
+            click.echo(f"{click.style(f'{name:<9}', bold=True)} {head:<76} {_duration(seconds):>8}")
+            for line in more:
+                click.echo(f"{'':<9} {line}")
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
+
+
+@contextmanager
+def progress(label: str, total: int) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr that appears once the work has taken a second, only on a terminal. Yields `advance(text)`."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    start = time.monotonic()
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(label, total=total, visible=False)
+
+        def advance(text: str) -> None:
+            bar.update(task, advance=1, description=f"{label} {text}", visible=time.monotonic() - start > 1)
+
+        yield advance

@@ -1,0 +1,108 @@
+"""The floors of docs/architecture.md, enforced by reading every import statement, and once by running without lark."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
+
+FLOORS = {
+    "source": 0, "diagnostics": 0, "resources": 0,
+    "ir": 1, "evaluate": 1, "syntax": 1,
+    "semantics": 2,
+    "analysis": 3, "reference": 3, "philox": 3, "synthetic": 3,
+    "schedule": 4, "problem": 4, "executor": 4,
+    "codegen": 5,
+    "runtime": 6,
+    "__init__": 7, "__main__": 7, "api": 7, "cli": 7, "show": 7, "torch": 7,
+}  # fmt: skip
+
+# What the package that `attncc build` writes may load, and what it must never load.
+BUILT_PACKAGE_PARTS = {
+    "runtime", "executor", "problem", "schedule", "analysis", "ir", "evaluate", "philox", "source", "diagnostics",
+    "resources",
+}  # fmt: skip
+COMPILER_PARTS = {"syntax", "semantics", "codegen", "api", "cli"}
+COMPILER_LIBRARIES = {"lark", "jinja2", "click", "rich"}
+
+MODULES = sorted(path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
+
+
+def imports(module: Path) -> Iterator[tuple[str, ...]]:
+    """Every module that a file imports, anywhere in it, as its absolute dotted parts."""
+    tree = ast.parse((PACKAGE / module).with_suffix(".py").read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (tuple(alias.name.split(".")) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = ("attncc", *module.parts)[: -node.level] if node.level else ()
+            target = (*base, *(node.module or "").split(".")) if node.module else base
+            yield from ((*target, alias.name) for alias in node.names)
+
+
+def own_parts(module: Path) -> set[str]:
+    """The parts of attncc (first level) that a file imports; "__init__" stands for names of the package itself."""
+    found = [name for name in imports(module) if name[0] == "attncc"]
+    return {name[1] if len(name) > 1 and name[1] in FLOORS else "__init__" for name in found}
+
+
+def test_every_module_has_a_floor() -> None:
+    assert {module.parts[0] for module in MODULES} <= set(FLOORS)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_stay_on_their_floor_or_below(module: Path) -> None:
+    part = module.parts[0]
+    above = {name for name in own_parts(module) if FLOORS[name] > FLOORS[part]}
+    assert not above, f"attncc/{module}.py (floor {FLOORS[part]}) imports from above: {sorted(above)}"
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_only_runtime_imports_cupy(module: Path) -> None:
+    if module.parts[0] != "runtime":
+        assert "cupy" not in {name[0] for name in imports(module)}
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS], ids=str)
+def test_built_packages_need_no_compiler(module: Path) -> None:
+    names = {name[0] for name in imports(module)}
+    assert not names & COMPILER_LIBRARIES
+    # `plan.py` and its neighbours live on floor 4 beside what reads schedules; both are free of the compiler's front.
+    assert not own_parts(module) & COMPILER_PARTS
+
+
+# Blocks the libraries by name, imports every module that a built package may load, and looks at what came along.
+ISOLATED = """
+import importlib, sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {blocked!r}:
+            raise ImportError("blocked: " + name)
+sys.meta_path.insert(0, Blocked())
+for name in {modules!r}:
+    importlib.import_module(name)
+loaded = [name for name in sys.modules if name.startswith("attncc.") and name.split(".")[1] in {parts!r}]
+assert not loaded, loaded
+"""
+
+
+def run_isolated(modules: list[str], blocked: set[str]) -> None:
+    code = ISOLATED.format(modules=modules, blocked=sorted(blocked), parts=sorted(COMPILER_PARTS))
+    done = subprocess.run([sys.executable, "-c", code], cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_built_package_parts_load_without_compiler_libraries() -> None:
+    parts = [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS and m.name != "__init__"]
+    heavy = {"cupy", "torch", "matplotlib", "hypothesis"}  # lazy, so none may be needed at import
+    run_isolated([".".join(("attncc", *module.parts)) for module in parts], COMPILER_LIBRARIES | heavy)
+
+
+def test_importing_attncc_is_lazy() -> None:
+    run_isolated(["attncc"], COMPILER_LIBRARIES | {"numpy", "cupy", "torch", "ml_dtypes"})

@@ -1,0 +1,87 @@
+"""The wheel: built from the tree, installed in an empty virtual environment, used from another folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*command: str | Path, cwd: Path, **environment: str) -> str:
+    clean = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(part) for part in command],
+        cwd=cwd,
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    target = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", target, ".", cwd=ROOT)
+    (built,) = target.glob("attncc-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment that holds the wheel; its dependencies are those of this environment, by a .pth file."""
+    home = tmp_path_factory.mktemp("environment")
+    venv.create(home, with_pip=False)
+    python = home / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel, cwd=home)
+    (site_packages,) = home.glob("lib/python*/site-packages")
+    (site_packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return home
+
+
+def test_wheel_holds_what_the_code_reads(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    for folder, pattern in (("grammars", "*.lark"), ("templates", "**/*"), ("specs", "*.attn"), ("docs/errors", "*.md")):
+        files = [path for path in (ROOT / folder).glob(pattern) if path.is_file()]
+        assert files, f"{folder} is empty"
+        missing = [str(path) for path in files if f"attncc/_data/{path.relative_to(ROOT)}" not in names]
+        assert not missing, missing
+    assert not [name for name in names if name.startswith("tests/") or name.endswith(".cubin")]
+
+
+def test_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Path) -> None:
+    where = run(installed / "bin" / "python", "-c", "import attncc; print(attncc.__path__[0])", cwd=tmp_path)
+    assert where.startswith(str(installed))
+
+    spec = tmp_path / "mine.attn"
+    spec.write_text("attn 1\nimport masks\nvariant mine {\n    keep if causal()\n}\n")
+    attncc = installed / "bin" / "attncc"
+    assert "mine" in run(attncc, "check", spec, cwd=tmp_path)
+    assert "A100" in run(attncc, "explain", "A100", cwd=tmp_path)
+    out = run(attncc, "run", spec, "--device", "cpu", "--q-len", "70", cwd=tmp_path, XDG_CACHE_HOME=str(tmp_path / "c"))
+    assert "within" in out
+
+
+def test_built_package_imports_with_numpy_alone(installed: Path, tmp_path: Path) -> None:
+    """`attncc build` then an import with the compiler's libraries blocked, and a call on NumPy arrays."""
+    run(installed / "bin" / "attncc", "build", ROOT / "specs" / "causal.attn", "--arch", "sm_90", cwd=tmp_path)
+    code = (
+        "import sys\n"
+        "for name in ('lark', 'jinja2', 'click', 'rich'): sys.modules[name] = None\n"
+        "import numpy as np\n"
+        "from generated import causal\n"
+        "import ml_dtypes\n"
+        "q = np.ones((1, 2, 5, 64)).astype(ml_dtypes.bfloat16)\n"
+        "print(causal(q, q, q).shape)\n"
+    )
+    assert run(installed / "bin" / "python", "-c", code, cwd=tmp_path).strip() == "(1, 2, 5, 64)"
