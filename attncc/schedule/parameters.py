@@ -1,0 +1,183 @@
+"""The launch ABI: the fields of each kernel's `struct Params`, which codegen prints and the launcher packs.
+
+Fields of 8 bytes come first, then those of 4, so the struct has no holes but at its end. Strides count elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ..analysis.rules import ZoneMap
+from ..ir import Input
+from .identifiers import identifier
+from .plan import KernelPlan
+
+# Scalars by C type, with the format character of the `struct` module.
+SCALAR_FORMATS = {"long long": "q", "unsigned long long": "Q", "int": "i", "float": "f"}
+
+# The C type of an element, for each dtype of an input and of the build; fp16 and bf16 are structs of leaf code.
+ELEMENT_TYPES = {
+    "bool": "unsigned char", "i32": "int", "i64": "long long", "f16": "fp16", "bf16": "bf16", "f32": "float",
+    "fp16": "fp16", "fp32": "float",
+}  # fmt: skip
+
+# The C type of the field `X_value` of a scalar input: what the caller passed by value.
+VALUE_TYPES = {"bool": "int", "i32": "int", "i64": "long long", "f16": "float", "bf16": "float", "f32": "float"}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One field of `struct Params`: its name and C type. `input` is the input or zone map that it belongs to."""
+
+    name: str
+    ctype: str
+    input: str | None = None
+
+    @property
+    def format(self) -> str:
+        """The character that packs the field with the `struct` module; a pointer is `P`."""
+        return "P" if self.ctype.endswith("*") else SCALAR_FORMATS[self.ctype]
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return 4 if self.format in "if" else 8
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each field of a struct stands: byte offsets as the C compiler lays them out, and the whole size."""
+
+    offsets: tuple[int, ...]
+    size: int
+
+    @classmethod
+    def of(cls, parameters: Iterable[Parameter]) -> Layout:
+        offsets, end, alignment = [], 0, 1
+        for parameter in parameters:
+            start = -(-end // parameter.size) * parameter.size
+            offsets.append(start)
+            end, alignment = start + parameter.size, max(alignment, parameter.size)
+        return cls(tuple(offsets), -(-end // alignment) * alignment)
+
+
+def struct_format(parameters: Iterable[Parameter]) -> str:
+    """The format with which `struct.pack` writes the fields, in order, as the C struct holds them."""
+    items = tuple(parameters)
+    end = sum(item.size for item in items)
+    return "=" + "".join(item.format for item in items).replace("P", "Q") + "x" * (Layout.of(items).size - end)
+
+
+def parameters(plan: KernelPlan) -> tuple[Parameter, ...]:
+    """The fields of `Params` of a forward or decode kernel, in order."""
+    return _ordered(_forward(plan))
+
+
+def combine_parameters(dtype: str) -> tuple[Parameter, ...]:
+    """The fields of `Params` of the combine kernel. A packed batch looks to it like one dense sequence of all rows.
+
+    `partial_lse` is null where partial results just add up (`normalize sigmoid` or `none`); `lse` may be null.
+    """
+    pointers = _pointers("const float", "partial_out", "partial_lse")
+    pointers += [Parameter("out", f"{ELEMENT_TYPES[dtype]}*"), Parameter("lse", "float*")]
+    return _ordered([*pointers, *_strides("out"), *_ints("batch", "num_heads", "q_len", "splits")])
+
+
+def zone_map_parameters(dtype: str) -> tuple[Parameter, ...]:
+    """The fields of `Params` of the zone map kernel for an input of this dtype, seen as 4 axes (leading ones 1 long).
+
+    `minimum` and `maximum` are contiguous, [size0, size1, size2, ceil(size3 / block)].
+    """
+    element = ELEMENT_TYPES[dtype]
+    pointers = [Parameter("input", f"const {element}*")] + _pointers(element, "minimum", "maximum")
+    strides = [Parameter(f"stride{axis}", "long long") for axis in range(4)]
+    return _ordered([*pointers, *strides, *_ints("size0", "size1", "size2", "size3", "block")])
+
+
+def used_zone_maps(plan: KernelPlan) -> tuple[ZoneMap, ...]:
+    """The zone maps that the kernel reads: none if it doesn't skip tiles."""
+    return plan.rules.zone_maps if plan.variant.keeps and plan.skip != "never" else ()
+
+
+def field_name(name: str) -> str:
+    """The field of `Params` that holds the pointer of an input or zone map; its other fields start with it."""
+    base, mark, end = name.rpartition("__")
+    if mark and end in ("min", "max"):
+        return f"{identifier(base, FIELD_NAMES)}__{end}"
+    return identifier(name, FIELD_NAMES)
+
+
+def packed_axis(item: Input) -> int | None:
+    """The axis that, in a packed batch, runs over all sequences: the one tagged q, kv or pos beside `batch`.
+
+    None if the input has no batch axis or not exactly one such axis; it can't be packed then.
+    """
+    axes = [number for number, axis in enumerate(item.axes) if axis.tag in ("q", "kv", "pos")]
+    has_batch = any(axis.tag == "batch" for axis in item.axes)
+    return axes[0] if has_batch and len(axes) == 1 else None
+
+
+def packed_side(item: Input) -> str | None:
+    """`q` or `kv`: whose starts and lengths rule the packed axis. None if there is none."""
+    axis = packed_axis(item)
+    if axis is None:
+        return None
+    return "q" if item.axes[axis].tag == "q" else "kv"
+
+
+def _ordered(items: Iterable[Parameter]) -> tuple[Parameter, ...]:
+    return tuple(sorted(items, key=lambda item: -item.size))  # stable: the order within each size stays
+
+
+def _pointers(element: str, *names: str) -> list[Parameter]:
+    return [Parameter(name, f"{element}*") for name in names]
+
+
+def _ints(*names: str) -> list[Parameter]:
+    return [Parameter(name, "int") for name in names]
+
+
+def _strides(name: str) -> list[Parameter]:
+    return [Parameter(f"{name}_stride_{axis}", "long long") for axis in ("batch", "head", "row")]
+
+
+def _forward(plan: KernelPlan) -> Iterator[Parameter]:
+    element = ELEMENT_TYPES[plan.dtype]
+    yield from _pointers(f"const {element}", "q", "k", "v")
+    yield Parameter("out", f"{element}*")
+    yield from _pointers("float", "lse", "partial_out", "partial_lse")
+    if plan.loop == "kv_outer":
+        yield from _pointers("float", "row_max", "row_sum")
+    yield from _pointers("const int", "cu_seqlens_q", "cu_seqlens_kv")
+    if plan.variant.dropout is not None:
+        yield Parameter("seed_pointer", "const long long*")
+        yield Parameter("seed", "unsigned long long")
+    for name in ("q", "k", "v", "out"):
+        yield from _strides(name)
+    yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits")
+    yield Parameter("scale", "float")
+    for item in plan.variant.inputs:
+        yield from _input(item.name, item)
+    for zone_map in used_zone_maps(plan):
+        for name in (zone_map.min_name, zone_map.max_name):
+            yield from _input(name, plan.variant.input(zone_map.input))
+
+
+def _input(name: str, item: Input) -> Iterator[Parameter]:
+    field = field_name(name)
+    yield Parameter(field, f"const {ELEMENT_TYPES[item.dtype]}*", name)
+    if not item.axes:
+        yield Parameter(f"{field}_value", VALUE_TYPES[item.dtype], name)
+    for axis in range(len(item.axes)):
+        yield Parameter(f"{field}_stride{axis}", "long long", name)
+    for axis in range(len(item.axes)):
+        yield Parameter(f"{field}_size{axis}", "int", name)
+
+
+# Every name that a field of ours may have, in any kernel.
+FIELD_NAMES = frozenset(
+    ["q", "k", "v", "out", "lse", "partial_out", "partial_lse", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
+    + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
+    + [f"{name}_stride_{axis}" for name in ("q", "k", "v", "out") for axis in ("batch", "head", "row")]
+)
