@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,6 +79,15 @@ class AttnccError(Exception):
 
     def __str__(self) -> str:
         return render_all(self.diagnostics)
+
+
+class AttnccWarning(UserWarning):
+    """A warning that arises where no command prints it: `warn` sends it through Python's `warnings`."""
+
+
+def warn(diagnostic: Diagnostic, stacklevel: int = 2) -> None:
+    """Shows a warning by Python's `warnings`, whose filters decide how often."""
+    warnings.warn(diagnostic.render(), AttnccWarning, stacklevel + 1)
 
 
 @dataclass

@@ -1,0 +1,39 @@
+"""attncc: an ahead-of-time compiler for attention.
+
+    kernel = attncc.compile("specs/causal.attn", dtype="bf16", head_dim=64)
+    out = kernel(q, k, v)
+
+Everything here is imported when it is first used, so that a built package imports in milliseconds.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import compile, parse
+    from .diagnostics import AttnccError, AttnccWarning
+    from .runtime.kernel import Kernel
+
+__version__ = "0.1.0"
+
+__all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "parse"]
+
+_HOMES = {
+    "AttnccError": ".diagnostics",
+    "AttnccWarning": ".diagnostics",
+    "Kernel": ".runtime.kernel",
+    "compile": ".api",
+    "parse": ".api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'attncc' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
