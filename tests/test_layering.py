@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
 
 FLOORS = {
     "source": 0, "diagnostics": 0, "resources": 0,
-    "ir": 1, "evaluate": 1, "syntax": 1,
+    "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "synthetic": 3,
     "schedule": 4, "problem": 4, "executor": 4,
@@ -25,13 +25,14 @@ FLOORS = {
 
 # What the package that `attncc build` writes may load, and what it must never load.
 BUILT_PACKAGE_PARTS = {
-    "runtime", "executor", "problem", "schedule", "analysis", "ir", "evaluate", "philox", "source", "diagnostics",
-    "resources",
+    "runtime", "executor", "problem", "schedule", "analysis", "ir", "evaluate", "statements", "philox", "source",
+    "diagnostics", "resources",
 }  # fmt: skip
 COMPILER_PARTS = {"syntax", "semantics", "codegen", "api", "cli"}
 COMPILER_LIBRARIES = {"lark", "jinja2", "click", "rich"}
 
-MODULES = sorted(path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py") if "_data" not in path.parts)
+FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
+MODULES = sorted(path.with_suffix("") for path in FILES if path.parts[0] != "_data")
 
 
 def imports(module: Path) -> Iterator[tuple[str, ...]]:

@@ -51,8 +51,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_wheel_holds_what_the_code_reads(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder, pattern in (("grammars", "*.lark"), ("templates", "**/*"), ("specs", "*.attn"), ("docs/errors", "*.md")):
-        files = [path for path in (ROOT / folder).glob(pattern) if path.is_file()]
+    for folder in ("grammars", "templates", "specs", "docs/errors"):
+        files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
         assert files, f"{folder} is empty"
         missing = [str(path) for path in files if f"attncc/_data/{path.relative_to(ROOT)}" not in names]
         assert not missing, missing

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import click
 
+from .. import __version__
 from ..diagnostics import AttnccError, Diagnostic
 from .console import report
 
@@ -51,7 +52,7 @@ def internal_error(error: Exception) -> Diagnostic:
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="attncc", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def attncc() -> None:
     """An ahead-of-time compiler for attention: a short .attn file becomes a fused CUDA kernel that Python imports.
 

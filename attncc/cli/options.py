@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ def parse_value(text: str) -> int | float | bool:
         return float(text)
 
 
-class Assignment(click.ParamType):
+class Assignment(click.ParamType[Any]):
     """`name=value`, as a pair."""
 
     name = "name=value"
@@ -59,7 +59,7 @@ class InputAssignment(Assignment):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-class Listed(click.ParamType):
+class Listed(click.ParamType[Any]):
     """Values between commas, each of one type or of a fixed set."""
 
     name = "list"
@@ -121,7 +121,7 @@ input_option = click.option(
     help="Gives an input: a number for a scalar, or a .npy file. The others are drawn at random.",
 )
 
-variant_option = click.option("--variant", "variant_name", metavar="NAME", help="Which variant, where a file has several.")
+variant_option = click.option("--variant", metavar="NAME", help="Which variant, where a file has several.")
 
 
 def problem_options(q_len: int, kv_len: int | None, batch: int, heads: int) -> Callable[[F], F]:
@@ -141,13 +141,3 @@ def problem_options(q_len: int, kv_len: int | None, batch: int, heads: int) -> C
         return function
 
     return decorate
-
-
-def pick_variant(variants: Mapping[str, Any], name: str | None) -> Any:
-    """The variant named, or the only one; a usage error that lists the names otherwise."""
-    if name is None and len(variants) == 1:
-        return next(iter(variants.values()))
-    if name not in variants:
-        given = f"there is no variant {name!r}" if name else "the file has several variants"
-        raise click.UsageError(f"{given}; give --variant with one of {', '.join(variants)}")
-    return variants[name]
