@@ -1,0 +1,191 @@
+"""The mask of a variant as a picture: what is kept, which tiles a kernel skips, how much work each row is.
+
+`Picture` is the data; `text` and `save` draw it, in characters and with matplotlib.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .analysis.rules import TileKind
+
+Array = NDArray[Any]
+
+TILE_MARKS = {TileKind.EMPTY: "·", TileKind.PARTIAL: "▒", TileKind.FULL: "█"}
+TILE_COLORS = {TileKind.EMPTY: "#f2efe9", TileKind.PARTIAL: "#e8a33d", TileKind.FULL: "#2f6f8f"}
+SHADES = "·░▒▓█"
+CHUNK = 1 << 21  # pairs of the mask that are evaluated at a time
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One head of one sequence. `density` [cells down, cells across] is the kept part of each cell's pairs."""
+
+    title: str
+    q_len: int
+    kv_len: int
+    block_q: int
+    block_kv: int
+    density: Array
+    row_keys: Array  # int64 [q_len]: keys that each row keeps
+    kinds: Array  # uint8 [q tiles, kv tiles] of TileKind
+
+    @property
+    def kept(self) -> int:
+        return int(self.row_keys.sum())
+
+    def tiles(self, kind: TileKind) -> int:
+        return int(np.count_nonzero(self.kinds == kind))
+
+    def summary(self) -> str:
+        """The numbers of the picture, three lines."""
+        pairs, tiles, empty_rows = self.q_len * self.kv_len, self.kinds.size, np.count_nonzero(self.row_keys == 0)
+        counts = {kind: self.tiles(kind) for kind in TileKind}
+        shown = ", ".join(f"{count} {kind.name.lower()} ({count / tiles:.1%})" for kind, count in counts.items())
+        computed = min((tiles - counts[TileKind.EMPTY]) * self.block_q * self.block_kv / pairs, 1)
+        return (
+            f"mask   {self.q_len} x {self.kv_len}: {self.kept} of {pairs} pairs kept ({self.kept / pairs:.2%}), "
+            f"{self.row_keys.min()} to {self.row_keys.max()} keys a row, {empty_rows} rows keep nothing\n"
+            f"tiles  {self.block_q} x {self.block_kv}: {tiles} = {shown}\n"
+            f"work   {computed:.2%} of the pairs lie in tiles that are computed"
+        )
+
+
+def picture(
+    title: str,
+    keep: Callable[[Array], Array],
+    kinds: Array,
+    *,
+    q_len: int,
+    kv_len: int,
+    block_q: int,
+    block_kv: int,
+    cells: int = 512,
+) -> Picture:
+    """Draws a mask in at most `cells` x `cells` cells, a chunk of rows at a time.
+
+    `keep` takes int64 query indices [n] and returns bool [n, kv_len]. `kinds` is the tile map [q tiles, kv tiles].
+    """
+    q_edges, kv_edges = _edges(q_len, cells), _edges(kv_len, cells)
+    row_keys = np.empty(q_len, np.int64)
+    columns = np.empty((q_len, len(kv_edges) - 1), np.int32)
+    for rows in _chunks(q_len, max(1, CHUNK // kv_len)):
+        kept = np.broadcast_to(keep(rows), (len(rows), kv_len))
+        row_keys[rows] = np.count_nonzero(kept, axis=1)
+        columns[rows] = np.add.reduceat(kept, kv_edges[:-1], axis=1, dtype=np.int32)
+    counts = np.add.reduceat(columns, q_edges[:-1], axis=0, dtype=np.int64)
+    density = counts / np.outer(np.diff(q_edges), np.diff(kv_edges))
+    return Picture(title, q_len, kv_len, block_q, block_kv, density, row_keys, kinds)
+
+
+def _edges(length: int, cells: int) -> Array:
+    """Borders of at most `cells` nearly equal cells over `length` positions."""
+    return np.unique(np.linspace(0, length, min(length, cells) + 1).astype(np.int64))
+
+
+def _chunks(length: int, size: int) -> Iterator[Array]:
+    for start in range(0, length, size):
+        yield np.arange(start, min(start + size, length))
+
+
+# -------------------------------------------------------------------- text
+
+
+def text(shown: Picture, width: int = 40, height: int = 20) -> str:
+    """Mask and tile map side by side in characters, with the keys of each line's rows."""
+    q_edges, kv_edges = _edges(shown.q_len, height), _edges(shown.kv_len, width)
+    mask = _resample(shown.density, len(q_edges) - 1, len(kv_edges) - 1)
+    tiles = _tile_cells(shown, q_edges, kv_edges)
+    span = len(kv_edges) - 1
+    lines = [f"{'mask, keys →':<{span}}  {'tiles, keys →':<{span}}  keys a row"]
+    for i, (start, end) in enumerate(pairwise(q_edges)):
+        shades = "".join(_shade(value) for value in mask[i])
+        marks = "".join(TILE_MARKS[TileKind(kind)] for kind in tiles[i])
+        lines.append(f"{shades}  {marks}  {shown.row_keys[start:end].mean():.0f}")
+    legend = "  ".join(f"{mark} {kind.name.lower()}" for kind, mark in TILE_MARKS.items())
+    return "\n".join((shown.title, "", *lines, "", f"tiles: {legend}", shown.summary()))
+
+
+def _shade(density: float) -> str:
+    """Nothing and everything have marks of their own, whatever lies between is shaded."""
+    if density in (0, 1):
+        return SHADES[-int(density)]
+    return SHADES[1 + min(2, int(density * 3))]
+
+
+def _resample(cells: Array, rows: int, columns: int) -> Array:
+    """Means over a coarser grid."""
+    q_edges, kv_edges = _edges(cells.shape[0], rows), _edges(cells.shape[1], columns)
+    sums = np.add.reduceat(np.add.reduceat(cells, q_edges[:-1], axis=0), kv_edges[:-1], axis=1)
+    means: Array = sums / np.outer(np.diff(q_edges), np.diff(kv_edges))
+    return means
+
+
+def _tile_cells(shown: Picture, q_edges: Array, kv_edges: Array) -> Array:
+    """The kind of what each cell covers: of its tiles if they agree, else PARTIAL."""
+    rows, columns = _covering(q_edges, shown.block_q), _covering(kv_edges, shown.block_kv)
+    least = np.array([[shown.kinds[row, column].min() for column in columns] for row in rows])
+    most = np.array([[shown.kinds[row, column].max() for column in columns] for row in rows])
+    return np.where(least == most, least, TileKind.PARTIAL)
+
+
+def _covering(edges: Array, block: int) -> list[slice]:
+    """For each cell, the tiles that it touches."""
+    return [slice(int(start) // block, -(-int(end) // block)) for start, end in pairwise(edges)]
+
+
+# -------------------------------------------------------------------- pictures
+
+
+def save(shown: Picture, path: Path) -> None:
+    """Writes a .png or .svg: mask, tile map, work of each row. Needs matplotlib (ImportError without)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.8), dpi=120, layout="constrained")
+    mask, tiles, work = figure.subplots(1, 3, width_ratios=(1, 1, 0.35))
+    figure.suptitle(shown.title)
+    extent = (0, shown.kv_len, shown.q_len, 0)
+    mask.imshow(shown.density, cmap="gray_r", vmin=0, vmax=1, extent=extent, aspect="auto", interpolation="nearest")
+    mask.set(
+        title=f"kept: {shown.kept / (shown.q_len * shown.kv_len):.2%} of the pairs", xlabel="kv_idx", ylabel="q_idx"
+    )
+    _draw_tiles(tiles, shown)
+    _draw_work(work, shown)
+    figure.savefig(path)
+
+
+def _draw_tiles(axes: Any, shown: Picture) -> None:
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    down, across = shown.kinds.shape
+    extent = (0, across * shown.block_kv, down * shown.block_q, 0)
+    colors = ListedColormap([TILE_COLORS[kind] for kind in TileKind])
+    axes.imshow(shown.kinds, cmap=colors, vmin=0, vmax=2, extent=extent, aspect="auto", interpolation="nearest")
+    axes.set(
+        title=f"tiles {shown.block_q} x {shown.block_kv}",
+        xlabel="kv_idx",
+        xlim=(0, shown.kv_len),
+        ylim=(shown.q_len, 0),
+    )
+    labels = [f"{kind.name.lower()} {shown.tiles(kind) / shown.kinds.size:.1%}" for kind in TileKind]
+    patches = [Patch(color=TILE_COLORS[kind], label=label) for kind, label in zip(TileKind, labels, strict=True)]
+    axes.legend(handles=patches, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
+
+
+def _draw_work(axes: Any, shown: Picture) -> None:
+    """What each row keeps, and what its tiles make the kernel compute."""
+    live = np.count_nonzero(shown.kinds, axis=1) * shown.block_kv
+    computed = np.repeat(np.minimum(live, shown.kv_len), shown.block_q)[: shown.q_len]
+    rows = np.arange(shown.q_len)
+    axes.fill_betweenx(rows, computed, step="post", color=TILE_COLORS[TileKind.PARTIAL], label="computed")
+    axes.fill_betweenx(rows, shown.row_keys, step="post", color=TILE_COLORS[TileKind.FULL], label="kept")
+    axes.set(title="keys a row", ylim=(shown.q_len, 0), xlim=(0, None), yticks=[])
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)
