@@ -1,0 +1,34 @@
+"""The covering design itself needs no GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.gpu.cover import cover, feasible_pairs, pairs_of
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "spec": tuple(range(12)),
+    "length": tuple((n, n + 1) for n in range(9)),
+    "loop": ("q_outer", "kv_outer"),
+    "splits": (1, 2, 3, 7),
+    "layout": ("bhsd", "bshd"),
+}
+
+
+def allowed(row: dict[str, Any]) -> bool:
+    return not (row.get("loop") == "kv_outer" and row.get("splits", 1) != 1)
+
+
+def test_every_feasible_pair_is_covered_by_legal_rows() -> None:
+    rows = cover(FACTORS, allowed)
+    covered = set().union(*map(pairs_of, rows))
+    assert covered >= set(feasible_pairs(FACTORS, allowed))
+    assert all(allowed(row) and set(row) == set(FACTORS) for row in rows)
+    assert (("loop", "kv_outer"), ("splits", 2)) not in covered
+
+
+def test_it_is_small_and_repeats() -> None:
+    rows = cover(FACTORS, allowed)
+    assert len(rows) <= 1.25 * 12 * 9  # the two largest factors alone need 12 * 9
+    assert rows == cover(FACTORS, allowed)
+    assert rows != cover(FACTORS, allowed, seed=1)
