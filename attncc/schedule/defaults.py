@@ -1,0 +1,108 @@
+"""The tiles that a kernel gets where its schedule is silent: data from compile experiments, no spills in any row.
+
+A row of a table serves every head dim up to its own. The first row that fits the head dims and the target's shared
+memory is taken, so a large-memory row stands before the small one for the same head dims.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .plan import DTYPE_BYTES
+from .target import KIB, TARGETS
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A tile of block_q x block_kv, worked on by `warps` warps, with `stages` K/V tiles in flight."""
+
+    block_q: int
+    block_kv: int
+    warps: int
+    stages: int
+
+    def shared_bytes(self, padded_head_dim: int, padded_value_head_dim: int, element_bytes: int) -> int:
+        """What the Q tile and the K/V tiles in flight take of shared memory, without padding: swizzled."""
+        kv_row = padded_head_dim + padded_value_head_dim
+        return element_bytes * (self.block_q * padded_head_dim + self.stages * self.block_kv * kv_row)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Tiles for padded head dims up to these, on targets that lend one block this much shared memory."""
+
+    head_dim: int
+    value_head_dim: int
+    shared_bytes: int
+    tiles: Tiles
+
+
+LARGE = 227 * KIB
+SMALL = 99 * KIB
+
+# Two m16 tiles a warp where the accumulators allow it (each K and V fragment then serves both), so that the kernel is
+# bound by the tensor cores and not by shared memory; two blocks on each multiprocessor hide each other's softmax.
+_FORWARD_16_BIT = (
+    Row(64, 64, SMALL, Tiles(128, 64, 4, 2)),
+    Row(128, 128, LARGE, Tiles(128, 64, 4, 2)),
+    Row(128, 128, SMALL, Tiles(128, 64, 4, 1)),
+    Row(192, 128, SMALL, Tiles(128, 64, 4, 1)),
+    Row(256, 256, SMALL, Tiles(64, 64, 4, 1)),
+)
+_FORWARD_32_BIT = (
+    Row(64, 64, SMALL, Tiles(64, 64, 4, 1)),
+    Row(128, 128, SMALL, Tiles(64, 32, 4, 1)),
+    Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
+)
+# Few rows and many keys: one warp of 16 rows, and enough bytes in flight to keep the memory busy.
+_DECODE_16_BIT = (
+    Row(64, 64, SMALL, Tiles(16, 64, 1, 3)),
+    Row(128, 128, LARGE, Tiles(16, 64, 1, 3)),
+    Row(128, 128, SMALL, Tiles(16, 64, 1, 2)),
+    Row(256, 256, LARGE, Tiles(16, 32, 1, 3)),
+    Row(256, 256, SMALL, Tiles(16, 32, 1, 2)),
+)
+_DECODE_32_BIT = (
+    Row(64, 64, SMALL, Tiles(16, 32, 1, 3)),
+    Row(128, 128, SMALL, Tiles(16, 32, 1, 2)),
+    Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
+)
+
+_TABLES = {
+    ("forward", 2): _FORWARD_16_BIT,
+    ("forward", 4): _FORWARD_32_BIT,
+    ("decode", 2): _DECODE_16_BIT,
+    ("decode", 4): _DECODE_32_BIT,
+}
+
+
+def default_tiles(  # noqa: PLR0917
+    pass_name: str, loop: str, dtype: str, padded_head_dim: int, padded_value_head_dim: int, target: str
+) -> Tiles:
+    """The tiles of a pass (`forward`, `decode`) and loop order on a target, for head dims padded to 16.
+
+    `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. With the loop
+    `kv_outer` they follow FlashAttention's Algorithm 1. LookupError where no tile fits: a head dim above 256.
+    """
+    element_bytes = min(DTYPE_BYTES[dtype], 4)
+    shared_bytes = TARGETS[target].shared_bytes
+    if loop == "kv_outer":
+        return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
+    for row in _TABLES[pass_name, element_bytes]:
+        fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
+        if fits and row.shared_bytes <= shared_bytes:
+            return row.tiles
+    raise LookupError(f"no tiles for head dims {padded_head_dim} and {padded_value_head_dim}")
+
+
+def _kv_outer(element_bytes: int, head_dim: int, value_head_dim: int, shared_bytes: int) -> Tiles:
+    """B_c = ceil(M / 4d), B_r = min(B_c, d) (Dao et al., "FlashAttention", NeurIPS 2022, Algorithm 1, line 1).
+
+    M counts elements of on-chip memory. Both are rounded down to what a block of four warps holds in registers.
+    """
+    widest = max(head_dim, value_head_dim)
+    columns = -(-shared_bytes // (4 * element_bytes * widest))
+    block_kv = min(max(columns // 32 * 32, 32), 64 if widest <= 128 and element_bytes == 2 else 32)
+    rows = min(columns, widest)
+    block_q = 64 if rows >= 64 else 32 if rows >= 32 else 16
+    return Tiles(block_q, block_kv, block_q // 16, 1)
