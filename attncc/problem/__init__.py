@@ -1,0 +1,12 @@
+"""What a call must bring, checked once for all back ends, and the sizes that it poses: `bind` makes a `Problem`."""
+
+from .arrays import BoundCall, bind_arrays
+from .bind import bind
+from .facts import ArrayFacts, Call, Signature
+from .problem import Problem, Sequence
+from .values import check_values, know_starts
+
+__all__ = [
+    "ArrayFacts", "BoundCall", "Call", "Problem", "Sequence", "Signature", "bind", "bind_arrays", "check_values",
+    "know_starts",
+]  # fmt: skip

@@ -1,0 +1,166 @@
+"""Calls with NumPy arrays: their facts, the rows of one sequence, and what expressions of that sequence read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..evaluate import Environment
+from ..ir import Input, Variant
+from ..statements import effective_scale
+from .bind import bind
+from .facts import ArrayFacts, Call, Signature
+from .inputs import POSITION_TAGS, merges, passed_axes
+from .problem import Problem, Sequence
+from .refusal import refused
+from .values import check_values, know_starts
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """A checked call with NumPy arrays, and its problem (cu_seqlens known)."""
+
+    variant: Variant
+    problem: Problem
+    q: Array
+    k: Array
+    v: Array
+    inputs: Mapping[str, Array]
+    scale: float | None
+    seed: int
+
+    def rows(self, array: Array, b: int, start: int, length: int) -> Array:
+        """A view [heads, length, head dim] of one sequence's rows of q, k, v or out."""
+        whole: Array = array if self.problem.packed else array[b]
+        heads_first = whole if self.problem.layout == "bhsd" else whole.swapaxes(0, 1)
+        return heads_first[:, start : start + length]
+
+    def lse_rows(self, lse: Array, sequence: Sequence) -> Array:
+        """A view [heads, q_len] of one sequence's part of lse."""
+        whole: Array = lse if self.problem.packed else lse[sequence.b]
+        return whole[:, sequence.q_start : sequence.q_start + sequence.q_len]
+
+    def environment(self, sequence: Sequence, float_dtype: DTypeLike) -> Environment:
+        """What expressions of one sequence read, but for positions: `h` and `kv_h` have shape [num_heads, 1, 1]."""
+        inputs = sequence_inputs(self.variant, self.problem, sequence, self.inputs)
+        bare = environment(self.variant, self.problem, sequence, inputs, float_dtype)
+        return bare.with_symbols(scale=effective_scale(self.variant, bare, self.scale))
+
+
+def bind_arrays(
+    signature: Signature,
+    q: Array,
+    k: Array,
+    v: Array,
+    /,
+    *,
+    scale: float | None = None,
+    layout: str = "bhsd",
+    seed: int | Array | None = None,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    **inputs: Any,
+) -> BoundCall:
+    """Checks a call with NumPy arrays, contents of cu_seqlens and numbers included. AttnccError A6xx."""
+    call = Call(
+        array_facts("q", q),
+        array_facts("k", k),
+        array_facts("v", v),
+        tuple((name, facts(name, value)) for name, value in inputs.items()),
+        layout,
+        None if cu_seqlens_q is None else array_facts("cu_seqlens_q", cu_seqlens_q),
+        None if cu_seqlens_kv is None else array_facts("cu_seqlens_kv", cu_seqlens_kv),
+        None if seed is None else facts("seed", seed),
+        None if out is None else array_facts("out", out),
+        return_lse,
+    )
+    problem = bind(signature, call)
+    numbers = {name: plain(value) for name, value in inputs.items() if not isinstance(value, np.ndarray)}
+    check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=scale)
+    if cu_seqlens_q is not None and cu_seqlens_kv is not None:
+        problem = know_starts(signature, call, problem, tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_kv.tolist()))
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed))
+
+
+def array_facts(name: str, value: Any) -> ArrayFacts:
+    """The facts of a NumPy array; A622 for anything else."""
+    if not isinstance(value, np.ndarray):
+        came = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        raise refused("A622", f"`{name}` is not an array", expected="a NumPy array, as q is", came=came)
+    strides = tuple(stride // max(value.itemsize, 1) for stride in value.strides)
+    return ArrayFacts(value.shape, strides, str(value.dtype), "cpu")
+
+
+def facts(name: str, value: Any) -> ArrayFacts | type:
+    """The facts of an array, or the Python type of a number (NumPy scalars count as numbers)."""
+    number = plain(value)
+    return type(number) if isinstance(number, bool | int | float) else array_facts(name, value)
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar as the Python number it is; anything else as it came."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def sequence_inputs(
+    variant: Variant, problem: Problem, sequence: Sequence, inputs: Mapping[str, Array]
+) -> dict[str, Array]:
+    """The inputs as one sequence sees them: a packed axis cut to it, with `batch` put back as a repeated axis."""
+    seen = dict(inputs)
+    for declared in variant.inputs:
+        if problem.packed and merges(declared):
+            seen[declared.name] = _unpacked(declared, problem, sequence, inputs[declared.name])
+    return seen
+
+
+def _unpacked(declared: Input, problem: Problem, sequence: Sequence, array: Array) -> Array:
+    axes = passed_axes(declared, problem)
+    position = next(i for i, axis in enumerate(axes) if axis.tag in POSITION_TAGS)
+    of_q = axes[position].tag == "q"
+    start, length = (sequence.q_start, sequence.q_len) if of_q else (sequence.kv_start, sequence.kv_len)
+    own = array[(slice(None),) * position + (slice(start, start + length),)]
+    return repeat_axis(own, [axis.tag for axis in declared.axes].index("batch"), problem.batch)
+
+
+def repeat_axis(array: Array, axis: int, length: int) -> Array:
+    """The array with a new axis along which it repeats (a view)."""
+    repeated = np.expand_dims(array, axis)
+    return np.broadcast_to(repeated, (*array.shape[:axis], length, *array.shape[axis:]))
+
+
+def environment(
+    variant: Variant, problem: Problem, sequence: Sequence, inputs: Mapping[str, Array], float_dtype: DTypeLike
+) -> Environment:
+    """An environment without positions and without `scale`; inputs as `sequence_inputs` gives them."""
+    h = np.arange(problem.num_heads)[:, None, None]
+    symbols: dict[str, Any] = {
+        "b": sequence.b,
+        "h": h,
+        "kv_h": h // problem.group,
+        "q_len": sequence.q_len,
+        "kv_len": sequence.kv_len,
+        "q_start": sequence.q_start,
+        "kv_start": sequence.kv_start,
+        "num_heads": problem.num_heads,
+        "num_kv_heads": problem.num_kv_heads,
+        "head_dim": problem.head_dim,
+    }
+    for name, array in inputs.items():
+        symbols.update({f"{name}__size{axis}": size for axis, size in enumerate(array.shape)})
+    return Environment(symbols, inputs, variant.lets, float_dtype)
+
+
+def at_positions(environment: Environment, q_idx: Array, kv_idx: Array) -> Environment:
+    """The environment at [len(q_idx), len(kv_idx)] pairs of 1-D positions."""
+    rows = q_idx[:, None]
+    shift = environment.symbols["kv_len"] - environment.symbols["q_len"]
+    return environment.with_symbols(q_idx=rows, q_pos=rows + shift, kv_idx=kv_idx)

@@ -1,0 +1,204 @@
+"""Checks the arguments of a call before anything is launched, and reads the problem's sizes off them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..diagnostics import did_you_mean
+from ..ir import MAX_LENGTH
+from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Call, Signature
+from .inputs import check_device, check_inputs
+from .problem import Problem
+from .refusal import refused, shape_text
+
+_PACKED_HELP = "packed batches have rank 3 and come with cu_seqlens_q and cu_seqlens_kv; all others have rank 4"
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def bind(signature: Signature, call: Call) -> Problem:
+    """The problem that a call poses. Looks at facts alone, never at array contents.
+
+    AttnccError A6xx for the first argument that doesn't suit the kernel.
+    """
+    _check_layout(call)
+    _check_packing(call)
+    for name, facts in _operands(call):
+        _check_operand(signature, call, name, facts)
+    problem = _sizes(call)
+    _check_operand_shapes(signature, call, problem)
+    _check_cu_seqlens(call)
+    _check_seed(call)
+    check_inputs(signature, call, problem)
+    _check_results(signature, call, problem)
+    return problem
+
+
+def _operands(call: Call) -> Iterator[tuple[str, ArrayFacts]]:
+    yield from (("q", call.q), ("k", call.k), ("v", call.v))
+
+
+def _check_layout(call: Call) -> None:
+    if call.layout not in LAYOUTS:
+        expected = " or ".join(map(repr, LAYOUTS))
+        raise refused(
+            "A618",
+            "`layout` is unknown",
+            expected=expected,
+            came=repr(call.layout),
+            help=did_you_mean(str(call.layout), LAYOUTS) or "bhsd is [batch, heads, length, head dim], bshd the other",
+        )
+
+
+def _check_packing(call: Call) -> None:
+    if (call.cu_seqlens_q is None) != (call.cu_seqlens_kv is None):
+        missing, given = ("q", "kv") if call.cu_seqlens_q is None else ("kv", "q")
+        raise refused(
+            "A616",
+            f"`cu_seqlens_{missing}` is missing",
+            expected="both of cu_seqlens_q and cu_seqlens_kv, or neither",
+            came=f"cu_seqlens_{given} alone",
+            help="pass the same array twice where queries and keys are the same sequences",
+        )
+
+
+def _check_operand(signature: Signature, call: Call, name: str, facts: ArrayFacts) -> None:
+    rank = 3 if call.cu_seqlens_q is not None else 4
+    if len(facts.shape) != rank:
+        came = f"rank {len(facts.shape)}, shape {shape_text(facts.shape)}"
+        raise refused("A601", f"`{name}` has the wrong rank", expected=f"rank {rank}", came=came, help=_PACKED_HELP)
+    _check_dtype(signature, name, facts)
+    check_device(call, f"`{name}`", facts)
+    if signature.dtype is not None and facts.strides[-1] != 1 and 0 not in facts.shape:
+        raise refused(
+            "A606",
+            f"the last axis of `{name}` isn't contiguous",
+            expected="a stride of 1 element on the last axis",
+            came=f"strides {shape_text(facts.strides)}",
+            help=f"pass a copy: ascontiguousarray({name}), or {name}.contiguous() in torch",
+        )
+
+
+def _check_dtype(signature: Signature, name: str, facts: ArrayFacts) -> None:
+    allowed = _FLOATS if signature.dtype is None else (KERNEL_DTYPES[signature.dtype],)
+    if facts.dtype not in allowed:
+        raise refused(
+            "A604",
+            f"`{name}` has the wrong element type",
+            expected=" or ".join(allowed),
+            came=facts.dtype,
+            help=f"convert `{name}`" + (f', or build the kernel for "{facts.dtype}"' if facts.dtype in _FLOATS else ""),
+        )
+
+
+def _sizes(call: Call) -> Problem:
+    packed = call.cu_seqlens_q is not None
+    heads, length = (-3, -2) if call.layout == "bhsd" else (-2, -3)
+    return Problem(
+        batch=max(_first_axis(call.cu_seqlens_q) - 1, 0) if call.cu_seqlens_q is not None else call.q.shape[0],
+        num_heads=call.q.shape[heads],
+        num_kv_heads=call.k.shape[heads],
+        q_len=call.q.shape[length],
+        kv_len=call.k.shape[length],
+        head_dim=call.q.shape[-1],
+        value_head_dim=call.v.shape[-1],
+        layout=call.layout,
+        packed=packed,
+    )
+
+
+def _first_axis(facts: ArrayFacts) -> int:
+    return facts.shape[0] if facts.shape else 0
+
+
+def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) -> None:
+    for name, built, came in (
+        ("q", signature.head_dim, problem.head_dim),
+        ("v", signature.value_head_dim, problem.value_head_dim),
+    ):
+        if built is not None and came != built:
+            option = "head_dim" if name == "q" else "value_head_dim"
+            fix = f"compile the kernel with {option}={came}"
+            raise refused("A603", f"`{name}` has the wrong head dim", expected=built, came=came, help=fix)
+    kv_heads, kv_len = problem.num_kv_heads, problem.kv_len
+    _check_shape("k", call.k, problem.rows_shape(kv_heads, kv_len, problem.head_dim), problem)
+    _check_shape("v", call.v, problem.rows_shape(kv_heads, kv_len, problem.value_head_dim), problem)
+    if kv_heads == 0 or problem.num_heads % kv_heads:
+        raise refused(
+            "A602",
+            "the heads of `q` don't share the heads of `k` evenly",
+            expected="as many query heads as key heads, or a multiple",
+            came=f"{problem.num_heads} query heads, {kv_heads} key heads, in layout {call.layout}",
+            help="check `layout`: bhsd is [batch, heads, length, head dim], bshd [batch, length, heads, head dim]",
+        )
+    for name, length in (("q", problem.q_len), ("k", problem.kv_len)):
+        if length > MAX_LENGTH:
+            raise refused("A615", f"`{name}` is too long", expected=f"at most {MAX_LENGTH} positions", came=length)
+
+
+def _check_shape(name: str, facts: ArrayFacts, expected: tuple[int, ...], problem: Problem) -> None:
+    if facts.shape != expected:
+        raise refused(
+            "A602",
+            f"the shape of `{name}` doesn't go with the others",
+            expected=f"{shape_text(expected)}, as q and k have it in layout {problem.layout}",
+            came=shape_text(facts.shape),
+        )
+
+
+def _check_cu_seqlens(call: Call) -> None:
+    for name, facts in (("cu_seqlens_q", call.cu_seqlens_q), ("cu_seqlens_kv", call.cu_seqlens_kv)):
+        if facts is None or call.cu_seqlens_q is None:
+            continue
+        sequences = max(_first_axis(call.cu_seqlens_q), 1)
+        fits = facts.shape == (sequences,) and facts.dtype == "int32" and (facts.strides[0] == 1 or sequences == 1)
+        if not fits:
+            raise refused(
+                "A616",
+                f"`{name}` isn't a list of sequence starts",
+                expected=f"a contiguous int32 array of shape [batch + 1] = [{sequences}]",
+                came=f"{facts.dtype}, shape {shape_text(facts.shape)}, strides {shape_text(facts.strides)}",
+                help="start at 0 and append each sequence's end; both arrays have batch + 1 entries",
+            )
+        check_device(call, f"`{name}`", facts)
+
+
+def _check_seed(call: Call) -> None:
+    if isinstance(call.seed, ArrayFacts):
+        if call.seed.shape != () or call.seed.dtype != "int64":
+            came = f"{call.seed.dtype}, shape {shape_text(call.seed.shape)}"
+            raise refused("A612", "`seed` can't be used", expected="an int or a 0-d int64 array", came=came)
+        check_device(call, "`seed`", call.seed)
+    elif call.seed is not None and call.seed is not int:
+        raise refused("A612", "`seed` can't be used", expected="an int or a 0-d int64 array", came=call.seed.__name__)
+
+
+def _check_results(signature: Signature, call: Call, problem: Problem) -> None:
+    if call.return_lse and signature.variant.normalize != "softmax":
+        raise refused(
+            "A614",
+            "`return_lse` has no meaning for this variant",
+            expected="return_lse=False",
+            came=f"return_lse=True with `normalize {signature.variant.normalize}`, which has no row sum",
+            help="only softmax has a log-sum-exp",
+        )
+    if call.out is not None:
+        _check_out(call, call.out, problem)
+
+
+def _check_out(call: Call, out: ArrayFacts, problem: Problem) -> None:
+    if out.shape != problem.out_shape or out.dtype != call.q.dtype:
+        raise refused(
+            "A617",
+            "`out` can't hold the result",
+            expected=f"{call.q.dtype}, shape {shape_text(problem.out_shape)}",
+            came=f"{out.dtype}, shape {shape_text(out.shape)}",
+        )
+    check_device(call, "`out`", out)
+    overlapping = any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True))
+    if 0 not in out.shape and (out.strides[-1] != 1 or overlapping):
+        raise refused(
+            "A617",
+            "`out` has strides that can't be written",
+            expected="a stride of 1 on the last axis, and no stride of 0",
+            came=f"strides {shape_text(out.strides)}",
+        )

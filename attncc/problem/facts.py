@@ -1,0 +1,99 @@
+"""What a call is, told without any framework: neutral, hashable facts, so that a launcher can key a cache by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+from ..ir import Expr, Input, Let, Load, Local, Symbol, Variant, walk
+
+# Names of element types are NumPy's (`str(array.dtype)`), which CuPy and torch share.
+KERNEL_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+INPUT_DTYPES = {
+    "bool": "bool", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
+}  # fmt: skip
+
+LAYOUTS = ("bhsd", "bshd")
+
+
+class ArrayFacts(NamedTuple):
+    """Shape and strides (in elements), element type (NumPy's name) and device ("cpu", "cuda:0") of one array."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+    device: str = "cpu"
+
+
+class Call(NamedTuple):
+    """The facts of one call. Equal calls bind to equal problems, so this is the key of a launcher's cache.
+
+    Python numbers appear as their type (`int`, `float`, `bool`): values are checked apart, by `check_values`.
+    """
+
+    q: ArrayFacts
+    k: ArrayFacts
+    v: ArrayFacts
+    inputs: tuple[tuple[str, ArrayFacts | type], ...] = ()
+    layout: str = "bhsd"
+    cu_seqlens_q: ArrayFacts | None = None
+    cu_seqlens_kv: ArrayFacts | None = None
+    seed: ArrayFacts | type | None = None
+    out: ArrayFacts | None = None
+    return_lse: bool = False
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a kernel was built for, as far as its arguments go.
+
+    `dtype` is one of `KERNEL_DTYPES`; None (the dense reference) takes any float for q, k, v and any width of the
+    declared sort for inputs. `head_dim` None takes any.
+    """
+
+    variant: Variant
+    dtype: str | None = None
+    head_dim: int | None = None
+    value_head_dim: int | None = None
+
+    @cached_property
+    def inputs(self) -> dict[str, Input]:
+        return {item.name: item for item in self.variant.inputs}
+
+    @cached_property
+    def positions_by_q_idx(self) -> tuple[str, ...]:
+        """Inputs whose `pos` axis is indexed by q_idx itself, which is right only where q_len = kv_len."""
+        return tuple(sorted({load.input for load in _loads(self.variant) if self._indexes_pos_by_q_idx(load)}))
+
+    def _indexes_pos_by_q_idx(self, load: Load) -> bool:
+        axes = self.inputs[load.input].axes
+        lets = self.variant.lets
+        return any(axis.tag == "pos" and _is_q_idx(index, lets) for axis, index in zip(axes, load.indices, strict=True))
+
+    def input_dtypes(self, declared: Input) -> tuple[str, ...]:
+        """The element types that an input may have; fp64 kernels (for gradient checks) also take float64 inputs."""
+        exact = INPUT_DTYPES[declared.dtype]
+        if self.dtype is None:
+            return _SORTS[declared.type.value]
+        return (exact, "float64") if self.dtype == "fp64" and declared.type.value == "float" else (exact,)
+
+
+_SORTS = {
+    "float": ("float32", "float64", "float16", "bfloat16"),
+    "int": ("int32", "int64"),
+    "bool": ("bool",),
+}
+
+
+def _loads(variant: Variant) -> list[Load]:
+    roots = [
+        statement.condition if hasattr(statement, "condition") else statement.value for statement in variant.statements
+    ]
+    return [node for node in walk(*roots) if isinstance(node, Load)]
+
+
+def _is_q_idx(index: Expr, lets: dict[str, Let]) -> bool:
+    while isinstance(index, Local):
+        index = lets[index.name].value
+    return isinstance(index, Symbol) and index.name == "q_idx"

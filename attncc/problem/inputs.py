@@ -1,0 +1,188 @@
+"""Checks what a call brings for the variant's inputs: names, element types, ranks and axis lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ..diagnostics import did_you_mean
+from ..ir import Axis, Input, Type
+from .facts import ArrayFacts, Call, Signature
+from .problem import Problem
+from .refusal import refused, shape_text
+
+POSITION_TAGS = ("q", "kv", "pos")
+CALL_ARGUMENTS = ("scale", "layout", "cu_seqlens_q", "cu_seqlens_kv", "seed", "out", "return_lse", "stream")
+
+_NUMBERS: dict[Type, tuple[type, ...]] = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
+
+
+def check_inputs(signature: Signature, call: Call, problem: Problem, needed: Collection[str] | None = None) -> None:
+    """AttnccError for the first input that is unknown, missing, or doesn't suit its declaration.
+
+    `needed` names those that may not be left out; None stands for all.
+    """
+    _check_names(signature, call, signature.inputs.keys() if needed is None else needed)
+    for name, facts in call.inputs:
+        declared = signature.inputs[name]
+        if declared.axes:
+            _check_array(signature, call, problem, declared, facts)
+        else:
+            _check_scalar(signature, call, declared, facts)
+    if not problem.packed and problem.q_len != problem.kv_len:
+        check_positions(signature, problem.q_len, problem.kv_len)
+
+
+def merges(declared: Input) -> bool:
+    """Whether packed batches pass the input with `batch` and its position axis as one packed axis."""
+    tags = {axis.tag for axis in declared.axes}
+    return "batch" in tags and not tags.isdisjoint(POSITION_TAGS)
+
+
+def passed_axes(declared: Input, problem: Problem) -> tuple[Axis, ...]:
+    """The axes that a call's array has: those declared, without `batch` where packing merges it."""
+    if problem.packed and merges(declared):
+        return tuple(axis for axis in declared.axes if axis.tag != "batch")
+    return declared.axes
+
+
+def declaration(declared: Input) -> str:
+    """The input as its declaration wrote it: `slope: f32[head]`."""
+    axes = f"[{', '.join(map(str, declared.axes))}]" if declared.axes else ""
+    return f"{declared.name}: {declared.dtype}{axes}"
+
+
+def check_device(call: Call, what: str, facts: ArrayFacts) -> None:
+    """A605 where an array isn't where q is."""
+    if facts.device != call.q.device:
+        raise refused(
+            "A605",
+            f"{what} is on another device than `q`",
+            expected=call.q.device,
+            came=facts.device,
+            help="all arrays of a call live on one device",
+        )
+
+
+def check_positions(signature: Signature, q_len: int, kv_len: int) -> None:
+    """A611 where an input's `pos` axis is indexed by q_idx though queries and keys aren't the same positions."""
+    for name in signature.positions_by_q_idx:
+        if q_len != kv_len:
+            raise refused(
+                "A611",
+                f"the variant reads `{name}` at q_idx, but its axis `pos` counts key positions",
+                expected="q_len = kv_len, where both agree",
+                came=f"q_len {q_len}, kv_len {kv_len}",
+                help=f"write q_pos instead of q_idx where the variant indexes `{name}`",
+            )
+
+
+def _check_names(signature: Signature, call: Call, needed: Collection[str]) -> None:
+    given = {name for name, _ in call.inputs}
+    unknown = [name for name, _ in call.inputs if name not in signature.inputs]
+    missing = [name for name in signature.inputs if name in needed and name not in given]
+    known = ", ".join(map(declaration, signature.inputs.values())) or "no inputs"
+    if unknown:
+        raise refused(
+            "A608",
+            f"`{unknown[0]}` is not an argument of {signature.variant.name}",
+            expected=known,
+            came=", ".join(unknown),
+            help=did_you_mean(unknown[0], (*signature.inputs, *CALL_ARGUMENTS)),
+        )
+    if missing:
+        came = ", ".join(sorted(given)) or "none"
+        raise refused("A607", f"input `{missing[0]}` is missing", expected=known, came=came, help=_pass(missing))
+
+
+def _pass(names: list[str]) -> str:
+    return "pass " + ", ".join(f"{name}=…" for name in names)
+
+
+def _check_dtype(signature: Signature, declared: Input, facts: ArrayFacts) -> None:
+    allowed = signature.input_dtypes(declared)
+    if facts.dtype not in allowed:
+        raise refused(
+            "A604",
+            f"input `{declared.name}` has the wrong element type",
+            expected=f"{' or '.join(allowed)}, for {declaration(declared)}",
+            came=facts.dtype,
+            help=f"convert `{declared.name}` once, outside the call",
+        )
+
+
+def _check_scalar(signature: Signature, call: Call, declared: Input, facts: ArrayFacts | type) -> None:
+    if isinstance(facts, ArrayFacts):
+        if facts.shape:
+            expected = f"a number or a 0-d array, for {declaration(declared)}"
+            came = f"shape {shape_text(facts.shape)}"
+            raise refused("A601", f"input `{declared.name}` has the wrong rank", expected=expected, came=came)
+        _check_dtype(signature, declared, facts)
+        check_device(call, f"input `{declared.name}`", facts)
+    elif facts not in _NUMBERS[declared.type]:
+        raise refused(
+            "A610",
+            f"input `{declared.name}` is not a number of its type",
+            expected=f"{' or '.join(kind.__name__ for kind in _NUMBERS[declared.type])}, for {declaration(declared)}",
+            came=facts.__name__,
+        )
+
+
+def _check_array(signature: Signature, call: Call, problem: Problem, declared: Input, facts: ArrayFacts | type) -> None:
+    if not isinstance(facts, ArrayFacts):
+        expected = f"an array, for {declaration(declared)}"
+        raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__)
+    _check_dtype(signature, declared, facts)
+    check_device(call, f"input `{declared.name}`", facts)
+    _check_mergeable(problem, declared)
+    axes = passed_axes(declared, problem)
+    if len(facts.shape) != len(axes):
+        expected = f"rank {len(axes)} {shape_of(axes)}, for {declaration(declared)}"
+        came = f"rank {len(facts.shape)}, shape {shape_text(facts.shape)}"
+        raise refused("A601", f"input `{declared.name}` has the wrong rank", expected=expected, came=came)
+    for axis, length in zip(axes, facts.shape, strict=True):
+        _check_axis(problem, declared, axis, length)
+
+
+def shape_of(axes: tuple[Axis, ...]) -> str:
+    return f"[{', '.join(map(str, axes))}]"
+
+
+def _check_mergeable(problem: Problem, declared: Input) -> None:
+    tags = [axis.tag for axis in declared.axes]
+    if problem.packed and "batch" in tags and sum(tag in POSITION_TAGS for tag in tags) > 1:
+        raise refused(
+            "A621",
+            f"input `{declared.name}` can't be used with packed batches",
+            expected="at most one of the axes q, kv and pos beside batch",
+            came=declaration(declared),
+            help="call the kernel without cu_seqlens, or compute the value from inputs with one position axis",
+        )
+
+
+def _check_axis(problem: Problem, declared: Input, axis: Axis, length: int) -> None:
+    expected = _expected_length(problem, declared, axis)
+    if expected is None or length == expected or (axis.tag == "pos" and length > expected):
+        return
+    raise refused(
+        "A609",
+        f"axis `{axis}` of input `{declared.name}` has the wrong length",
+        expected=f"{'at least ' if axis.tag == 'pos' else ''}{expected}, for {declaration(declared)}",
+        came=length,
+        help="" if axis.tag is None else "an axis of stride 0 repeats values: broadcast_to, or expand in torch",
+    )
+
+
+def _expected_length(problem: Problem, declared: Input, axis: Axis) -> int | None:
+    """The length an axis must have (`pos`: at least); None: any. Packed batches share an axis without `batch` between
+    sequences of any length."""
+    if axis.tag is None:
+        return axis.length
+    if problem.packed and axis.tag in POSITION_TAGS and not merges(declared):
+        return None
+    lengths = {
+        "batch": problem.batch,
+        "head": problem.num_heads,
+        "kv_head": problem.num_kv_heads,
+        "q": problem.q_len,
+    }
+    return lengths.get(axis.tag, problem.kv_len)

@@ -1,0 +1,122 @@
+"""The problem behind a mask or a tile map: lengths are given, batch and heads are given or read from the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..diagnostics import AttnccError, Diagnostic
+from ..evaluate import Array, Environment
+from ..ir import MAX_LENGTH, Expr, Variant, reads
+from ..statements import effective_scale
+from .arrays import environment, facts
+from .facts import ArrayFacts, Call, Signature
+from .inputs import check_inputs
+from .problem import Problem, Sequence
+from .refusal import refused
+
+# The sizes that must be known for a built-in name, and the size that an axis tag tells.
+_SIZES_OF_NAME = {
+    "b": ("batch",),
+    "h": ("num_heads",),
+    "num_heads": ("num_heads",),
+    "kv_h": ("num_heads", "num_kv_heads"),
+    "num_kv_heads": ("num_kv_heads",),
+    "head_dim": ("head_dim",),
+}
+_SIZE_OF_TAG = {"batch": "batch", "head": "num_heads", "kv_head": "num_kv_heads"}
+
+
+@dataclass(frozen=True)
+class BoundMask:
+    """A checked call for a mask. `batch` and `heads` are 1 where the keep lines don't depend on them."""
+
+    variant: Variant
+    problem: Problem
+    inputs: Mapping[str, Array]
+    batch: int
+    heads: int
+
+    def environments(self) -> Iterator[Environment]:
+        """What the keep lines read, one environment for each of `batch`; `h` has shape [heads, 1, 1]."""
+        for b in range(self.batch):
+            sequence = Sequence(b, 0, self.problem.q_len, 0, self.problem.kv_len)
+            bare = environment(self.variant, self.problem, sequence, self.inputs, np.float64)
+            bare = bare.with_symbols(**{name: bare.symbols[name][: self.heads] for name in ("h", "kv_h")})
+            scale = effective_scale(self.variant, bare, None) if _reads_scale(self.variant) else None
+            yield bare if scale is None else bare.with_symbols(scale=scale)
+
+
+def bind_mask(
+    variant: Variant, q_len: int, kv_len: int, inputs: Mapping[str, Any], sizes: Mapping[str, int | None]
+) -> BoundMask:
+    """Checks what the mask of a variant needs. `sizes` holds `batch`, `num_heads`, `num_kv_heads` and `head_dim`, None
+    where not given. Inputs that the keep lines don't read may be left out.
+
+    AttnccError A6xx for a bad input; A620 for a size that is needed and unknown.
+    """
+    needed = reads(variant, *_roots(variant))
+    known = {name: _known_size(variant, name, size, inputs) for name, size in sizes.items()}
+    for name in sorted(needed & _SIZES_OF_NAME.keys()):
+        for size in _SIZES_OF_NAME[name]:
+            if known[size] is None:
+                raise _unknown_size(name, size)
+    problem = _mask_problem(q_len, kv_len, known)
+    nothing = ArrayFacts((), (), "float64")
+    call = Call(nothing, nothing, nothing, tuple((name, facts(name, value)) for name, value in inputs.items()))
+    check_inputs(Signature(variant), call, problem, needed)
+    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    batch = problem.batch if "b" in needed else 1
+    heads = problem.num_heads if needed & {"h", "kv_h"} else 1
+    return BoundMask(variant, problem, arrays, batch, heads)
+
+
+def _reads_scale(variant: Variant) -> bool:
+    return "scale" in reads(variant, *(keep.condition for keep in variant.keeps))
+
+
+def _roots(variant: Variant) -> list[Expr]:
+    """The keep conditions, and the scale line where they read `scale`."""
+    conditions = [keep.condition for keep in variant.keeps]
+    return [*conditions, variant.scale] if _reads_scale(variant) and variant.scale is not None else conditions
+
+
+def _known_size(variant: Variant, name: str, given: int | None, inputs: Mapping[str, Any]) -> int | None:
+    """A size as given, else as the axes of the inputs tell it."""
+    if given is not None:
+        return given
+    for declared in variant.inputs:
+        shape: tuple[int, ...] = np.shape(inputs.get(declared.name, ()))
+        for axis, length in zip(declared.axes, shape, strict=False):
+            if _SIZE_OF_TAG.get(axis.tag or "") == name:
+                return length
+    return None
+
+
+def _mask_problem(q_len: int, kv_len: int, known: Mapping[str, int | None]) -> Problem:
+    for name, length in (("q_len", q_len), ("kv_len", kv_len)):
+        if not 0 <= length <= MAX_LENGTH:
+            raise refused("A615", f"`{name}` can't be used", expected=f"0 to {MAX_LENGTH}", came=length)
+    num_kv_heads = known["num_kv_heads"] or 1
+    num_heads = known["num_heads"] or num_kv_heads
+    if num_heads % num_kv_heads:
+        came = f"num_heads {num_heads}, num_kv_heads {num_kv_heads}"
+        what = "`num_heads` is not a multiple of `num_kv_heads`"
+        raise refused("A602", what, expected="as many query heads as key heads, or a multiple", came=came)
+    batch = 1 if known["batch"] is None else known["batch"]
+    head_dim = known["head_dim"] or 1
+    return Problem(batch, num_heads, num_kv_heads, q_len, kv_len, head_dim, head_dim)
+
+
+def _unknown_size(name: str, size: str) -> AttnccError:
+    return AttnccError(
+        Diagnostic(
+            "A620",
+            f"the mask depends on `{name}`, but `{size}` is unknown",
+            notes=(f"no input that was given has an axis that tells `{size}`",),
+            help=f"pass {size}=…",
+        )
+    )

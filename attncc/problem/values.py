@@ -1,0 +1,112 @@
+"""Checks of values that the host can see: Python numbers at each call, cu_seqlens of CPU arrays."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import numbers
+from collections.abc import Mapping
+
+from ..ir import Const, Input, Load
+from ..philox import threshold
+from .facts import Call, Signature
+from .inputs import POSITION_TAGS, check_positions, declaration, merges
+from .problem import Problem
+from .refusal import refused
+
+_INT_BITS = {"i32": 32, "i64": 64}
+
+
+def check_values(
+    signature: Signature, scalars: Mapping[str, int | float | bool], *, seed: object, scale: float | None
+) -> None:
+    """Checks the Python numbers of one call, which a cache of `bind` can't see: scalar inputs, `seed`, `scale`.
+
+    `scalars` holds the scalar inputs that came as numbers; one in a 0-d array is used as it is. AttnccError A610,
+    A612, A613, A619.
+    """
+    for name, value in scalars.items():
+        _check_range(signature.inputs[name], value)
+    if scale is not None and not _is_finite(scale):
+        raise refused("A619", "`scale` can't be used", expected="a finite number, or None", came=repr(scale))
+    rate = _known_rate(signature, scalars)
+    if rate is not None:
+        threshold(rate)
+    if signature.variant.dropout is not None and rate != 0 and seed is None:
+        raise refused(
+            "A612",
+            "`seed` is missing",
+            expected="an int or a 0-d int64 array, since the variant has dropout",
+            came="None",
+            help="pass seed=…; the same seed gives the same mask",
+        )
+    if isinstance(seed, int) and not -(2**63) <= seed < 2**64:
+        raise refused("A612", "`seed` is too large", expected="an int of at most 64 bits", came=seed)
+
+
+def _is_finite(scale: object) -> bool:
+    return isinstance(scale, numbers.Real) and not isinstance(scale, bool) and math.isfinite(scale)
+
+
+def _check_range(declared: Input, value: float) -> None:
+    bits = _INT_BITS.get(declared.dtype)
+    if bits is not None and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
+        what = f"input `{declared.name}` is too large"
+        raise refused("A610", what, expected=f"a {bits}-bit int, for {declaration(declared)}", came=value)
+
+
+def _known_rate(signature: Signature, scalars: Mapping[str, int | float | bool]) -> float | None:
+    """The dropout rate where the host knows it: 0 without dropout, None if it is in an array."""
+    match signature.variant.dropout:
+        case None:
+            return 0.0
+        case Const(value=value):
+            return float(value)
+        case Load(input=name):
+            return float(scalars[name]) if name in scalars else None
+    raise TypeError("dropout is a constant or a scalar input")
+
+
+def know_starts(
+    signature: Signature, call: Call, problem: Problem, q_starts: tuple[int, ...], kv_starts: tuple[int, ...]
+) -> Problem:
+    """The packed problem with cu_seqlens known, after checks that need it. AttnccError A616, A611, A609."""
+    _check_starts("cu_seqlens_q", q_starts, problem.q_len)
+    _check_starts("cu_seqlens_kv", kv_starts, problem.kv_len)
+    known = problem.with_starts(q_starts, kv_starts)
+    sequences = list(known.sequences())
+    for sequence in sequences:
+        check_positions(signature, sequence.q_len, sequence.kv_len)
+    longest_q = max((sequence.q_len for sequence in sequences), default=0)
+    longest_kv = max((sequence.kv_len for sequence in sequences), default=0)
+    _check_shared_axes(signature, call, longest_q, longest_kv)
+    return known
+
+
+def _check_starts(name: str, starts: tuple[int, ...], total: int) -> None:
+    rising = all(low <= high for low, high in itertools.pairwise(starts))
+    if not rising or starts[0] < 0 or starts[-1] > total:
+        raise refused(
+            "A616",
+            f"`{name}` isn't a list of sequence starts",
+            expected=f"values that never fall, from 0 to at most {total}, the rows there are",
+            came=f"{list(starts[:8])}{'…' if len(starts) > 8 else ''}",
+            help="start at 0 and append each sequence's end",
+        )
+
+
+def _check_shared_axes(signature: Signature, call: Call, longest_q: int, longest_kv: int) -> None:
+    """Inputs that all sequences share must reach as far as the longest."""
+    for name, facts in call.inputs:
+        declared = signature.inputs[name]
+        if merges(declared) or isinstance(facts, type):
+            continue
+        for axis, length in zip(declared.axes, facts.shape, strict=True):
+            needed = longest_q if axis.tag == "q" else longest_kv
+            if axis.tag in POSITION_TAGS and length < needed:
+                raise refused(
+                    "A609",
+                    f"axis `{axis}` of input `{name}` has the wrong length",
+                    expected=f"at least {needed}, the longest sequence, for {declaration(declared)}",
+                    came=length,
+                )

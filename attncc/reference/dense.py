@@ -1,0 +1,164 @@
+"""Dense attention of any variant, one (batch, key head) at a time: the fp64 oracle, and the baseline of the accuracy
+rule, which is the same computation in the precision of an unfused implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from ..evaluate import Environment, evaluate
+from ..ir import Variant
+from ..philox import LEVELS, keep_mask, threshold
+from ..problem import BoundCall, Sequence, Signature, bind_arrays
+from ..problem.arrays import at_positions
+from ..statements import dropout_rate, keep_condition, scored, sink_logits
+
+Array = NDArray[Any]
+
+# Query rows are taken in pieces of about so many pairs. Rows don't depend on each other, so this changes no result.
+_PAIRS = 2**21
+
+
+@dataclass(frozen=True)
+class _Precision:
+    """Where dense attention rounds: everything is computed in `compute`; S and P pass through `rounded`."""
+
+    compute: DTypeLike
+    rounded: Callable[[Array], Array]
+
+
+def forward(
+    variant: Variant,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    layout: str = "bhsd",
+    seed: int | None = None,
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    **inputs: Any,
+) -> tuple[Array, Array | None]:
+    """Attention in fp64: out, shaped as the kernels' out, and lse (natural logarithm; None unless softmax).
+
+    q, k and v may have any float type and strides. Packed batches: rows of no sequence are 0 (lse: -inf).
+    AttnccError A6xx for arguments that don't suit the variant.
+    """
+    call: dict[str, Any] = {
+        "scale": scale,
+        "layout": layout,
+        "seed": seed,
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_kv": cu_seqlens_kv,
+    }
+    bound = bind_arrays(Signature(variant), q, k, v, **call, **inputs)
+    return _attention(bound, _Precision(np.float64, lambda x: x))
+
+
+def baseline(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> tuple[Array, Array | None]:
+    """What an unfused implementation gives in q's type: S rounded to it, score lines and softmax in fp32, P rounded,
+    P.V summed in fp32. Arguments as for `forward`; out has q's type, lse is fp32."""
+    bound = bind_arrays(Signature(variant), q, k, v, **call)
+    compute = np.float64 if q.dtype == np.float64 else np.float32
+    out, lse = _attention(bound, _Precision(compute, lambda x: x.astype(q.dtype).astype(compute)))
+    return out.astype(q.dtype), lse
+
+
+def _attention(bound: BoundCall, precision: _Precision) -> tuple[Array, Array | None]:
+    problem = bound.problem
+    out = np.zeros(problem.out_shape, precision.compute)
+    lse = np.full(problem.lse_shape, -np.inf, precision.compute)
+    for sequence in problem.sequences():
+        out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
+        lse_rows = bound.lse_rows(lse, sequence)
+        environment = bound.environment(sequence, precision.compute)
+        for kv_h in range(problem.num_kv_heads):
+            heads = slice(kv_h * problem.group, (kv_h + 1) * problem.group)
+            part = _Part(bound, sequence, environment, heads, precision)
+            for rows in part.pieces():
+                out_rows[heads, rows], lse_rows[heads, rows] = part.attend(rows)
+    return out, lse if bound.variant.normalize == "softmax" else None
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One sequence and the query heads of one key head."""
+
+    bound: BoundCall
+    sequence: Sequence
+    every_head: Environment
+    heads: slice
+    precision: _Precision
+
+    def pieces(self) -> Iterator[slice]:
+        step = max(_PAIRS // max(self.bound.problem.group * self.sequence.kv_len, 1), 1)
+        yield from (slice(i, min(i + step, self.sequence.q_len)) for i in range(0, self.sequence.q_len, step))
+
+    def attend(self, rows: slice) -> tuple[Array, Array]:
+        """out [group, rows, value head dim] and lse [group, rows] of some query rows."""
+        score = self._scores(rows)
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+            prob, lse = self._probabilities(score)
+            prob = self.precision.rounded(self._dropped(prob, rows))
+            return prob @ self._operand("v"), lse
+
+    def _operand(self, name: str) -> Array:
+        """q [group, q_len, head_dim], or the one head of k or v [kv_len, head dim]."""
+        s, bound = self.sequence, self.bound
+        start, length = (s.q_start, s.q_len) if name == "q" else (s.kv_start, s.kv_len)
+        rows = bound.rows(getattr(bound, name), s.b, start, length)
+        part = rows[self.heads] if name == "q" else rows[self.heads.start // bound.problem.group]
+        return part.astype(self.precision.compute)
+
+    def _environment(self, rows: slice) -> Environment:
+        symbols = {name: self.every_head.symbols[name][self.heads] for name in ("h", "kv_h")}
+        own = self.every_head.with_symbols(**symbols)
+        return at_positions(own, np.arange(rows.start, rows.stop), np.arange(self.sequence.kv_len))
+
+    def _scores(self, rows: slice) -> Array:
+        """Scores [group, rows, kv_len] after all score lines, -inf where not kept."""
+        environment = self._environment(rows)
+        with np.errstate(invalid="ignore", over="ignore"):
+            dots = self._operand("q")[:, rows] @ self._operand("k").T
+            score = self.precision.rounded(dots * environment.symbols["scale"])
+        score = scored(self.bound.variant, environment, score)
+        condition = keep_condition(self.bound.variant)
+        return score if condition is None else np.where(evaluate(condition, environment), score, -np.inf)
+
+    def _probabilities(self, score: Array) -> tuple[Array, Array]:
+        """P and lse. A score of -inf weighs 0 under every normalizer."""
+        match self.bound.variant.normalize:
+            case "sigmoid":
+                return 1 / (1 + np.exp(-score)), np.full(score.shape[:-1], -np.inf)
+            case "none":
+                return np.where(np.isneginf(score), 0, score), np.full(score.shape[:-1], -np.inf)
+        return _softmax(score, sink_logits(self.bound.variant, self._environment(slice(0, 0))))
+
+    def _dropped(self, prob: Array, rows: slice) -> Array:
+        rate = dropout_rate(self.bound.variant, self.every_head)
+        if rate == 0:
+            return prob
+        t = threshold(rate)
+        batch_head = self.sequence.b * self.bound.problem.num_heads + np.arange(self.heads.start, self.heads.stop)
+        q_idx, kv_idx = np.arange(rows.start, rows.stop), np.arange(self.sequence.kv_len)
+        kept = keep_mask(self.bound.seed, t, batch_head, q_idx, kv_idx)
+        return np.where(kept, prob * (LEVELS / t), 0).astype(prob.dtype, copy=False)
+
+
+def _softmax(score: Array, sink: Array | None) -> tuple[Array, Array]:
+    """P and lse over the last axis. A row of -inf alone gives P = 0 and lse = -inf, or the sink's logit."""
+    row_max = score.max(axis=-1, keepdims=True, initial=-np.inf)
+    if sink is not None:
+        row_max = np.maximum(row_max, sink)
+    row_max = np.where(np.isneginf(row_max), 0, row_max)
+    weight = np.exp(score - row_max)
+    row_sum = weight.sum(axis=-1, keepdims=True)
+    if sink is not None:
+        row_sum = row_sum + np.exp(sink - row_max)
+    lse = row_max + np.log(row_sum)
+    return weight / np.where(row_sum == 0, 1, row_sum), lse[..., 0]

@@ -1,0 +1,76 @@
+"""The statements of a variant, evaluated with NumPy over positions: what is kept, what the score becomes, the scale.
+
+The dense reference and the CPU executor both stand on these; the kernels have the same meaning printed as CUDA.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from .evaluate import Array, Environment, evaluate
+from .ir import Expr, Keep, Let, Load, Score, Symbol, Type, Variant, apply, reads, symbol
+
+# The built-in that indexes an axis with the tag, where there is only one.
+AXIS_INDEX = {"batch": "b", "head": "h", "kv_head": "kv_h"}
+
+
+def keep_condition(variant: Variant) -> Expr | None:
+    """All keep lines as one condition; None where the variant keeps everything."""
+    conditions = [keep.condition for keep in variant.keeps]
+    return apply("and", *conditions) if len(conditions) > 1 else next(iter(conditions), None)
+
+
+def scored(variant: Variant, environment: Environment, score: Array) -> Array:
+    """The score lines, top to bottom, from `score` = scale * q.k in natural units.
+
+    A let that reads the score takes the value that it has where the let stands.
+    """
+    environment = environment.with_symbols(score=score)
+    for statement in _score_statements(variant):
+        if isinstance(statement, Score):
+            environment = environment.with_symbols(score=evaluate(statement.value, environment))
+        else:
+            environment = _frozen(environment, statement)
+    result: Array = environment.symbols["score"]
+    return result
+
+
+@lru_cache(maxsize=64)
+def _score_statements(variant: Variant) -> tuple[Let | Score, ...]:
+    """The score lines, and the lets whose value depends on where they stand among them."""
+    return tuple(
+        statement
+        for statement in variant.statements
+        if not isinstance(statement, Keep)
+        and (isinstance(statement, Score) or "score" in reads(variant, statement.value))
+    )
+
+
+def _frozen(environment: Environment, let: Let) -> Environment:
+    """The environment in which a let is a symbol that holds its present value."""
+    valued = environment.with_symbols(**{let.name: evaluate(let.value, environment)})
+    lets = {**environment.lets, let.name: Let(let.name, Symbol(let.value.type, let.name))}
+    return Environment(valued.symbols, valued.inputs, lets, valued.float_dtype)
+
+
+def effective_scale(variant: Variant, environment: Environment, given: float | None) -> float:
+    """The call's `scale=`, else the variant's `scale` line, else 1/sqrt(head_dim)."""
+    if given is not None:
+        return float(given)
+    if variant.scale is not None:
+        return float(evaluate(variant.scale, environment))
+    return float(int(environment.symbols["head_dim"]) ** -0.5)
+
+
+def sink_logits(variant: Variant, environment: Environment) -> Array | None:
+    """The sink's logit in natural units, shaped as the environment's `h`; None without a sink."""
+    if variant.sink is None:
+        return None
+    axes = variant.input(variant.sink).axes
+    indices = tuple(symbol(AXIS_INDEX[axis.tag or "head"]) for axis in axes)
+    return evaluate(Load(Type.FLOAT, variant.sink, indices), environment)
+
+
+def dropout_rate(variant: Variant, environment: Environment) -> float:
+    """The dropout rate of this call; 0 without dropout."""
+    return 0.0 if variant.dropout is None else float(evaluate(variant.dropout, environment))
