@@ -1,0 +1,166 @@
+"""The arrays that callers bring: NumPy, CuPy, torch, and by DLPack any other. Read in place, never copied here.
+
+A framework answers what the launcher asks of its arrays. Memory comes from the framework's own allocator and work goes
+to its own current stream, so that lifetime and order stay with it. None is imported before one of its arrays comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from ..diagnostics import AttnccError, Diagnostic
+from ..problem.facts import ArrayFacts
+
+Array = Any  # an array of the caller's framework
+NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class Framework(Protocol):
+    """What is asked of any array. Dtypes are NumPy's names, strides count elements."""
+
+    def key(self, array: Array) -> Hashable:
+        """What `facts` depends on, as fast as can be told: equal keys have equal facts."""
+
+    def facts(self, array: Array) -> ArrayFacts: ...
+
+    def ordinal(self, array: Array) -> int:
+        """The number of the array's GPU; -1 for what isn't on one."""
+
+
+class HostFramework(Framework, Protocol):
+    """A framework whose arrays the CPU can read."""
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        """The same memory as a NumPy array."""
+
+    def from_numpy(self, array: NDArray[Any]) -> Array: ...
+
+
+class DeviceFramework(Framework, Protocol):
+    """A framework with arrays on a GPU."""
+
+    def pointer(self, array: Array) -> int: ...
+
+    def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Array:
+        """An uninitialised contiguous array, at least 16-byte aligned, from the framework's allocator."""
+
+    def packed(self, array: Array) -> Array:
+        """A contiguous copy, made on the current stream."""
+
+    def assign(self, target: Array, source: Array) -> None:
+        """Copies `source` into `target` on the current stream."""
+
+    def current_stream(self, ordinal: int) -> int:
+        """The handle of the stream that the framework queues work on now."""
+
+    def on_stream(self, handle: int, ordinal: int) -> AbstractContextManager[Any]:
+        """Makes a stream the framework's current one."""
+
+    def release(self, workspace: Sequence[Array], captured: bool) -> None:
+        """Called before the temporary arrays of a launch are let go. `captured`: recorded into a CUDA graph."""
+
+
+class NumpyArrays:
+    """NumPy arrays live on the CPU: the executor runs them."""
+
+    def key(self, array: Array) -> Hashable:
+        return array.shape, array.strides, array.dtype
+
+    def facts(self, array: Array) -> ArrayFacts:
+        strides = tuple(stride // array.itemsize for stride in array.strides)
+        return ArrayFacts(array.shape, strides, str(array.dtype))
+
+    def ordinal(self, array: Array) -> int:
+        return -1
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        return np.asarray(array)
+
+    def from_numpy(self, array: NDArray[Any]) -> Array:
+        return array
+
+
+def _numpy() -> Framework:
+    return NumpyArrays()
+
+
+def _cupy() -> Framework:
+    from .cupy_arrays import CupyArrays
+
+    return CupyArrays()
+
+
+def _torch() -> Framework:
+    from .torch_arrays import TorchArrays
+
+    return TorchArrays()
+
+
+_HOMES = {"numpy": _numpy, "cupy": _cupy, "torch": _torch}  # by the top-level package of the array's type
+_by_home: dict[str, Framework] = {}
+_by_type: dict[type, Framework] = {}
+
+
+def framework_of(array: Array) -> Framework:
+    """The framework of an array, told by its type. AttnccError A650 if attncc doesn't read such arrays."""
+    found = _by_type.get(type(array))
+    if found is None:
+        found = _by_type[type(array)] = _find(array)
+    return found
+
+
+def _find(array: Array) -> Framework:
+    home = _home(array)
+    if home is None:
+        raise AttnccError(
+            Diagnostic(
+                "A650",
+                f"{type(array).__module__}.{type(array).__qualname__} is not an array that attncc reads",
+                notes=("expected a NumPy, CuPy or torch array, or one with __dlpack__",),
+                help="convert it with numpy.asarray or torch.as_tensor",
+            )
+        )
+    if home not in _by_home:
+        _by_home[home] = _HOMES[home]()
+    return _by_home[home]
+
+
+def _home(array: Array) -> str | None:
+    homes = [base.__module__.partition(".")[0] for base in type(array).__mro__]
+    return next((home for home in homes if home in _HOMES), None) if hasattr(array, "dtype") else None
+
+
+def is_foreign(array: Array) -> bool:
+    """Whether the array is of some other framework, one that exchanges arrays by DLPack."""
+    return type(array) not in _by_type and hasattr(array, "__dlpack__") and _home(array) is None
+
+
+def stream_handle(stream: Any) -> int:
+    """The handle of what a caller passes as `stream=`: a torch or CuPy stream, `__cuda_stream__`, or an int.
+
+    AttnccError A651 on anything else.
+    """
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    for name in ("cuda_stream", "ptr"):  # torch's and CuPy's
+        handle = getattr(stream, name, None)
+        if isinstance(handle, int):
+            return handle
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    raise AttnccError(
+        Diagnostic(
+            "A651",
+            "`stream` can't be used",
+            notes=(
+                "expected a torch or CuPy stream, an object with __cuda_stream__, or a handle as an int",
+                f"came {type(stream).__module__}.{type(stream).__qualname__}",
+            ),
+        )
+    )

@@ -1,0 +1,77 @@
+"""CuPy arrays: memory from CuPy's pool, CuPy's current stream."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from ..problem.facts import ArrayFacts
+from .arrays import NUMPY_BFLOAT16, Array
+
+
+class CupyArrays:
+    """See `arrays.DeviceFramework`."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._cupy = cupy
+        self._captured: list[Array] = []
+
+    def key(self, array: Array) -> Hashable:
+        return array.shape, array.strides, array.dtype, array.data.device_id
+
+    def facts(self, array: Array) -> ArrayFacts:
+        strides = tuple(stride // array.itemsize for stride in array.strides)
+        return ArrayFacts(array.shape, strides, str(array.dtype), f"cuda:{array.data.device_id}")
+
+    def ordinal(self, array: Array) -> int:
+        return int(array.data.device_id)
+
+    def pointer(self, array: Array) -> int:
+        return int(array.data.ptr)
+
+    def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Array:
+        with self._on_device(ordinal):
+            return self._cupy.empty(shape, NUMPY_BFLOAT16 if dtype == "bfloat16" else dtype)
+
+    def packed(self, array: Array) -> Array:
+        with self._on_device(array.data.device_id):
+            return array.copy(order="C")
+
+    def assign(self, target: Array, source: Array) -> None:
+        with self._on_device(target.data.device_id):
+            target[...] = source
+
+    def current_stream(self, ordinal: int) -> int:
+        return int(self._cupy.cuda.get_current_stream(ordinal).ptr)
+
+    def on_stream(self, handle: int, ordinal: int) -> AbstractContextManager[Any]:
+        stream: AbstractContextManager[Any]
+        if hasattr(self._cupy.cuda.Stream, "from_external"):  # CuPy 14, which deprecates ExternalStream
+            stream = self._cupy.cuda.Stream.from_external(_Handle(handle))
+        else:
+            stream = self._cupy.cuda.ExternalStream(handle, ordinal)
+        return stream
+
+    def release(self, workspace: Sequence[Array], captured: bool) -> None:
+        """CuPy's pool would hand the memory of a recorded graph to others, so that is kept until the process ends."""
+        if captured:
+            self._captured.extend(workspace)
+
+    def _on_device(self, ordinal: int) -> AbstractContextManager[Any]:
+        if self._cupy.cuda.runtime.getDevice() == ordinal:
+            return nullcontext()
+        device: AbstractContextManager[Any] = self._cupy.cuda.Device(ordinal)
+        return device
+
+
+class _Handle:
+    """A stream, as the protocol `__cuda_stream__` tells it."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle

@@ -1,0 +1,182 @@
+"""The CUDA driver through ctypes: devices, loading of cubins, launches. Needs no CuPy, no torch, no CUDA runtime.
+
+Work runs in each device's primary context, the one that CuPy and torch use, so their pointers and streams are valid.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+
+from ..diagnostics import AttnccError, Diagnostic
+
+# The oldest driver for each major version of CUDA, as NVIDIA names its releases.
+OLDEST_DRIVERS = {12: "525", 13: "580"}
+
+_MULTIPROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76  # CUdevice_attribute
+_MAX_DYNAMIC_SHARED_BYTES = 8  # CUfunction_attribute
+_MAX_GRID = 2**31 - 1
+
+_Pointer = ctypes.c_void_p
+_Arguments = ctypes.c_char_p * 1  # kernelParams: one argument, the address of `Params`
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One GPU. `capability` is 80, 86, 90, 100, ... and `context` the handle of its primary context."""
+
+    ordinal: int
+    name: str
+    capability: int
+    multiprocessors: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A kernel, loaded on one device. `threads` and `shared_bytes` are those of each of its blocks."""
+
+    handle: int
+    context: int
+    threads: int
+    shared_bytes: int
+
+
+@cache
+def driver() -> Driver:
+    """The driver of this machine. AttnccError A503 if it has none, or no GPU."""
+    try:
+        return Driver(ctypes.CDLL("libcuda.so.1"))
+    except OSError as error:
+        raise AttnccError(_no_gpu("no NVIDIA driver is installed", str(error))) from None
+
+
+class Driver:
+    """One loaded libcuda. Methods may be called from any thread."""
+
+    def __init__(self, api: ctypes.CDLL) -> None:
+        self._api = api
+        result = api.cuInit(0)
+        if result:
+            raise AttnccError(_no_gpu("the NVIDIA driver finds no GPU", self._describe(result)))
+        version = ctypes.c_int()
+        self._call("cuDriverGetVersion", ctypes.byref(version))
+        self.cuda_version = (version.value // 1000, version.value % 1000 // 10)
+        self._devices: dict[int, Device] = {}
+        self._launch: Callable[..., int] = api.cuLaunchKernel
+        api.cuLaunchKernel.argtypes = [_Pointer, *[ctypes.c_uint] * 7, _Pointer, _Arguments, _Pointer]
+        self._current: Callable[..., int] = api.cuCtxGetCurrent
+
+    def device(self, ordinal: int) -> Device:
+        """The GPU with this number, as the frameworks count them."""
+        found = self._devices.get(ordinal)
+        if found is None:
+            found = self._devices[ordinal] = self._open(ordinal)
+        return found
+
+    def device_count(self) -> int:
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return count.value
+
+    def check_version(self, nvrtc: str) -> None:
+        """AttnccError A504 if the driver is too old for cubins of this NVRTC version."""
+        major = int(nvrtc.partition(".")[0])
+        if major <= self.cuda_version[0]:
+            return
+        oldest = OLDEST_DRIVERS.get(major, f"that of CUDA {major}")
+        raise AttnccError(
+            Diagnostic(
+                "A504",
+                f"the driver is too old: a kernel compiled by NVRTC {nvrtc} needs driver {oldest} or newer",
+                notes=(f"the installed driver supports CUDA {self.cuda_version[0]}.{self.cuda_version[1]}",),
+                help=f"update the driver to {oldest}, or install 'attncc[cuda{self.cuda_version[0]}]' and build again",
+            )
+        )
+
+    def load(self, device: Device, image: bytes, entry: str, threads: int, shared_bytes: int) -> Function:
+        """Loads a cubin and finds its kernel. `shared_bytes` is the dynamic shared memory of a block."""
+        module, function = _Pointer(), _Pointer()
+        with self._entered(device.context):
+            self._call("cuModuleLoadData", ctypes.byref(module), image)
+            self._call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
+            if shared_bytes:
+                self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_BYTES, shared_bytes)
+        assert function.value is not None
+        return Function(function.value, device.context, threads, shared_bytes)
+
+    def launch(self, function: Function, grid: int, stream: int, params: bytes) -> None:
+        """Starts `grid` blocks on a stream and returns at once. `params` holds the bytes of the kernel's `Params`."""
+        current = _Pointer()
+        self._current(ctypes.byref(current))
+        if current.value == function.context:
+            self._start(function, grid, stream, params)
+        else:
+            with self._entered(function.context):
+                self._start(function, grid, stream, params)
+
+    def _start(self, function: Function, grid: int, stream: int, params: bytes) -> None:
+        result = self._launch(
+            function.handle, grid, 1, 1, function.threads, 1, 1, function.shared_bytes, stream, _Arguments(params), None
+        )
+        if result:
+            raise AttnccError(self._failure("cuLaunchKernel", result, f"grid of {grid} blocks"))
+
+    def is_capturing(self, stream: int) -> bool:
+        """Whether work on the stream is being recorded into a CUDA graph."""
+        status = ctypes.c_int()
+        self._call("cuStreamIsCapturing", _Pointer(stream), ctypes.byref(status))
+        return status.value != 0
+
+    def _open(self, ordinal: int) -> Device:
+        handle, context, name = ctypes.c_int(), _Pointer(), ctypes.create_string_buffer(256)
+        self._call("cuDeviceGet", ctypes.byref(handle), ordinal)
+        self._call("cuDeviceGetName", name, len(name), handle)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+        major, minor = self._attribute(handle, _CAPABILITY_MAJOR), self._attribute(handle, _CAPABILITY_MINOR)
+        multiprocessors = self._attribute(handle, _MULTIPROCESSORS)
+        return Device(ordinal, name.value.decode(), 10 * major + minor, multiprocessors, context.value or 0)
+
+    def _attribute(self, device: ctypes.c_int, attribute: int) -> int:
+        value = ctypes.c_int()
+        self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
+        return value.value
+
+    @contextmanager
+    def _entered(self, context: int) -> Iterator[None]:
+        """Makes a context this thread's current one for a while, as another device's may be, or none."""
+        self._call("cuCtxPushCurrent_v2", _Pointer(context))
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent_v2", ctypes.byref(_Pointer()))
+
+    def _call(self, function: str, *arguments: object) -> None:
+        result = getattr(self._api, function)(*arguments)
+        if result:
+            raise AttnccError(self._failure(function, result, ""))
+
+    def _failure(self, function: str, result: int, detail: str) -> Diagnostic:
+        return Diagnostic(
+            "A510",
+            f"{function} failed: {self._describe(result)}",
+            notes=(detail,) if detail else (),
+            help="if an earlier kernel is the cause, CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer finds which",
+        )
+
+    def _describe(self, result: int) -> str:
+        text = ctypes.c_char_p()
+        self._api.cuGetErrorString(result, ctypes.byref(text))
+        return f"{(text.value or b'unknown error').decode()} (CUDA error {result})"
+
+
+def _no_gpu(what: str, detail: str) -> Diagnostic:
+    return Diagnostic(
+        "A503",
+        f"a kernel can't be launched here: {what}",
+        notes=(detail,),
+        help="NumPy arrays and CPU tensors run without a GPU",
+    )
