@@ -2,19 +2,164 @@
 
 from __future__ import annotations
 
-from lark.exceptions import UnexpectedToken
+from copy import copy
 
-from ..diagnostics import AttnccError, Diagnostic
+from lark import Token, Tree
+from lark.exceptions import UnexpectedToken
+from lark.parsers.lalr_parser_state import ParserState
+
+from ..diagnostics import AttnccError, Diagnostics
 from ..source import SourceFile, Span
 from . import ast
 from .builder import build
 from .grammar import grammar
+from .mistakes import explain
+from .tokens import END, MAX_NESTING, first_on_line, span, tokenize, too_deep
+from .trouble import BRACKETS, ITEMS, STATEMENTS, Trouble
+
+MAX_ERRORS = 20  # of one file; more of them help nobody
+MAX_STACK = 50 * MAX_NESTING  # of the automaton
 
 
 def parse(source: SourceFile) -> ast.Module:
-    """The syntax tree of a file; AttnccError with all of its syntax errors."""
-    try:
-        return build(grammar().parse(source.text), source)
-    except UnexpectedToken as error:
-        span = Span(source, error.token.start_pos or 0, error.token.end_pos or 0)
-        raise AttnccError(Diagnostic("A001", f"unexpected {error.token}", span)) from None
+    """The syntax tree of a file; AttnccError with all of its syntax errors, top to bottom."""
+    diagnostics = Diagnostics()
+    tree = _Automaton(source, tokenize(source, diagnostics), diagnostics).run()
+    if diagnostics.items:
+        found = sorted(diagnostics.items, key=lambda item: item.span.start if item.span else 0)
+        raise AttnccError(found[:MAX_ERRORS])
+    assert tree is not None
+    _check_depth(tree, source)
+    return build(tree, source)
+
+
+class _Automaton:
+    """One run of lark's LALR automaton over the tokens of a file, which goes on after errors.
+
+    After an error, first a reading of the token is sought with which it and the two that follow fit; the rule that
+    explains the mistake proposes them. Else everything up to the next statement, item or `}` is skipped, and what was
+    begun there is given up (panic mode).
+    """
+
+    def __init__(self, source: SourceFile, tokens: list[Token], diagnostics: Diagnostics) -> None:
+        self.source = source
+        self.tokens = tokens
+        self.diagnostics = diagnostics
+        self.parser = grammar().parse_interactive("")
+        self.state = self.parser.parser_state
+        self.silent = copy(self.state.parse_conf)
+        self.silent.callbacks = {}
+
+    def run(self) -> Tree[Token] | None:
+        """The parse tree. It means nothing if there were errors."""
+        tree, index = None, 0
+        while index < len(self.tokens) and len(self.diagnostics.items) < MAX_ERRORS:
+            self._check_stack(index)
+            if self._assignment_inside_expression(index):
+                index = self._recover(index)
+                continue
+            try:
+                tree = self.parser.feed_token(self.tokens[index])
+                index += 1
+            except UnexpectedToken:
+                index = self._recover(index)
+        return tree
+
+    def _check_stack(self, index: int) -> None:
+        """Prefix operators and `else` nest without brackets; this bounds what an error costs."""
+        if len(self.state.state_stack) > MAX_STACK:
+            raise AttnccError(too_deep(span(self.source, self.tokens[index])))
+
+    def _assignment_inside_expression(self, index: int) -> bool:
+        """`score = …` begins a statement, but what stands before it isn't complete (so `score` alone would fit)."""
+        starts = [token.type for token in self.tokens[index : index + 2]] == ["SCORE", "EQUAL"]
+        return starts and not self._accepts(self.state.state_stack, "SCORE", "EQUAL")
+
+    # ---------------------------------------------------------------- after an error
+
+    def _recover(self, index: int) -> int:
+        """Reports the token that does not fit; returns the index to go on at."""
+        token = self.tokens[index]
+        mistake = explain(Trouble(self.source, self.tokens, index, self._expected(), self._opened()))
+        self.diagnostics.add(mistake.diagnostic)
+        following = [item.type for item in self.tokens[index + 1 : index + 3]]
+        for reading in mistake.readings:
+            if self._accepts(self.state.state_stack, *reading, *following):
+                for terminal in reading:
+                    self.parser.feed_token(Token.new_borrow_pos(terminal, "", token))
+                return index + 1
+        return self._resume(index)
+
+    def _resume(self, index: int) -> int:
+        """Panic mode: gives up what was begun until the next statement, item or `}` fits."""
+        for place in range(index, len(self.tokens)):
+            probe = self._probe(place)
+            depth = self._depth_where(probe, self.tokens[place].type) if probe else 0
+            if depth:
+                del self.state.state_stack[depth:], self.state.value_stack[depth - 1 :]
+                return place
+        return len(self.tokens)
+
+    def _probe(self, index: int) -> str | None:
+        """The terminal that tells whether the token at `index` may go on there, None if it is no place to go on.
+
+        For a statement that is `let`, which only fits where a statement begins; `score` and `scale` fit elsewhere too.
+        """
+        token = self.tokens[index]
+        if token.type == "SCORE" and self.tokens[index + 1].type != "EQUAL":
+            return None
+        if token.type == "SCALE" and not first_on_line(self.source, token):
+            return None
+        if token.type in STATEMENTS:
+            return "LET"
+        return token.type if token.type in (*ITEMS, "RBRACE", END) else None
+
+    def _depth_where(self, *alternatives: str) -> int:
+        """The greatest depth of the stack at which each of the terminals would fit; 0 if there is none."""
+        states = self.state.state_stack
+        lowest = self._after_last_body() if alternatives[0] in ("LET", "RBRACE") else 0
+        for depth in range(len(states), lowest, -1):
+            if all(self._accepts(states[:depth], terminal) for terminal in alternatives):
+                return depth
+        return 0
+
+    def _after_last_body(self) -> int:
+        """The depth below which a body is complete, though the automaton waits for a token to say so."""
+        kinds = [item.type if isinstance(item, Token) else "" for item in self.state.value_stack]
+        return len(kinds) - kinds[::-1].index("RBRACE") if "RBRACE" in kinds else 0
+
+    def _accepts(self, states: list[int], *terminals: str) -> bool:
+        """Whether the terminals, one after the other, fit behind these states."""
+        if terminals[0] not in self.silent.states[states[-1]]:
+            return False
+        trial = ParserState(self.silent, self.state.lexer, list(states), [])
+        try:
+            for terminal in terminals:
+                trial.feed_token(Token(terminal, ""), terminal == END)
+        except UnexpectedToken:
+            return False
+        return True
+
+    def _expected(self) -> frozenset[str]:
+        states = self.state.state_stack
+        choices = (name for name in self.silent.states[states[-1]] if name.isupper())
+        return frozenset(name for name in choices if self._accepts(states, name))
+
+    def _opened(self) -> tuple[Token, ...]:
+        opened: list[Token] = []
+        for item in self.state.value_stack:
+            if isinstance(item, Token) and item.type in BRACKETS:
+                opened.append(item)
+            elif isinstance(item, Token) and item.type in BRACKETS.values():
+                opened.pop()
+        return tuple(opened)
+
+
+def _check_depth(tree: Tree[Token], source: SourceFile) -> None:
+    """Bounds the depth of the AST, so that later phases may walk it by recursion."""
+    depths: dict[int, int] = {}
+    for node in tree.iter_subtrees():
+        below = max((depths[id(child)] for child in node.children if isinstance(child, Tree)), default=0)
+        depths[id(node)] = below + 1
+        if below >= MAX_NESTING:
+            raise AttnccError(too_deep(Span(source, node.meta.start_pos, node.meta.end_pos)))

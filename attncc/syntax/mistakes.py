@@ -1,0 +1,339 @@
+"""What to say about a token that does not fit, and what the parser may take it for, so that it can go on.
+
+Each rule below looks at one sort of mistake and is silent about all others. They are asked in order; the last one
+answers always.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+
+from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
+from ..source import Span
+from .grammar import keywords, literals, terminals
+from .tokens import END, STRAY, span
+from .trouble import BRACKETS, ITEMS, STATEMENTS, Mistake, Trouble, either, expected_and_found, found
+
+Rule = Callable[[Trouble], Mistake | None]
+
+
+def explain(trouble: Trouble) -> Mistake:
+    for rule in _RULES:
+        mistake = rule(trouble)
+        if mistake is not None:
+            return mistake
+    return _anything_else(trouble)
+
+
+# -------------------------------------------------------------------- the beginning
+
+
+def _no_version(trouble: Trouble) -> Mistake | None:
+    if trouble.before == "ATTN":
+        what = f"expected the language version after `attn`, found {found(trouble.token)}"
+        return Mistake(
+            Diagnostic("A006", what, trouble.at, help="write `attn 1`"), (("INT",), ("INT", trouble.token.type))
+        )
+    if "ATTN" not in trouble.expected:
+        return None
+    diagnostic = Diagnostic(
+        "A006",
+        "the file does not begin with its language version",
+        trouble.at,
+        help="write `attn 1` above everything else",
+        edit=Edit(Span(trouble.source, trouble.at.start, trouble.at.start), "attn 1\n\n"),
+    )
+    return Mistake(diagnostic, (("ATTN", "INT", trouble.token.type),))
+
+
+def _second_version(trouble: Trouble) -> Mistake | None:
+    if trouble.token.type != "ATTN":
+        return None
+    help_ = "write `attn 1` once, above everything else"
+    return Mistake(Diagnostic("A006", "`attn` stands at the beginning only", trouble.at, help=help_), ((),))
+
+
+# -------------------------------------------------------------------- what is not of this language
+
+_STRAY_HELP = {
+    '"': 'write `"` at its end, on the same line',
+    "!": "write `not`",
+    ";": "statements end where the next one begins; remove it",
+    "?": "write `a if condition else b`",
+    "'": 'write `import "path.attn"` with double quotes; there are no other strings',
+    ".": 'nothing has attributes; a file to import stands in quotes: `import "masks.attn"`',
+    "\\": "a statement may go on over several lines as it is; remove it",
+    "\ufeff": "save the file as UTF-8 without a byte order mark",
+}
+
+
+def _stray(trouble: Trouble) -> Mistake | None:
+    if trouble.token.type != STRAY:
+        return None
+    char = trouble.token[0]
+    advice = "names are made of the letters a to z, A to Z, digits and `_`" if char.isalpha() else "remove it"
+    what = "this string has no closing quote" if char == '"' else f"{_character(char)} has no meaning here"
+    diagnostic = Diagnostic("A002", what, trouble.at, help=_STRAY_HELP.get(char, advice))
+    return Mistake(diagnostic, ((), ("NAME",), ("STAR",), ("STRING",)))
+
+
+def _character(char: str) -> str:
+    code = f"U+{ord(char):04X}"
+    if not char.isprintable() or char.isspace():
+        return unicodedata.name(char, f"the character {code}").lower()
+    return f"`{char}`" if char.isascii() else f"`{char}` ({code})"
+
+
+# What is written -> what to write. Several tokens of this language, or one that does not fit.
+_FOREIGN = {
+    "!==": "`!=`",
+    "===": "`==`",
+    ":=": "`=`",
+    "&&": "`and`",
+    "||": "`or`",
+    "=>": "`>=`",
+    "=<": "`<=`",
+    "<>": "`!=`",
+    "**": "`x * x`; there is no power operator",
+    "->": "`=` and an expression; nothing has a return type",
+    "++": "`x + 1`; names have one value",
+    "+=": "`score = score + …`",
+    "-=": "`score = score - …`",
+    "*=": "`score = score * …`",
+    "/=": "`score = score / …`",
+}
+
+
+def _foreign_operator(trouble: Trouble) -> Mistake | None:
+    start = trouble.at.start
+    for text, instead in _FOREIGN.items():
+        for begin in range(max(0, start - len(text) + 1), start + 1):
+            if trouble.source.text.startswith(text, begin):
+                at = Span(trouble.source, begin, begin + len(text))
+                diagnostic = Diagnostic("A003", f"there is no operator `{text}`", at, help=f"write {instead}")
+                return Mistake(diagnostic, ((), ("EQUAL",)))
+    return None
+
+
+def _equals(trouble: Trouble) -> Mistake | None:
+    """`=` where values are compared, `==` where one is given."""
+    wrong, right = trouble.token, "==" if trouble.token.type == "EQUAL" else "="
+    fits = wrong in ("=", "==") and terminals()[right] in trouble.expected
+    if not fits:
+        return None
+    what = "`==` compares, `=` gives a value"
+    diagnostic = Diagnostic("A003", what, trouble.at, help=f"write `{right}`", edit=Edit(trouble.at, right))
+    return Mistake(diagnostic, ((terminals()[right],),))
+
+
+# -------------------------------------------------------------------- names and numbers
+
+
+def _keyword_as_name(trouble: Trouble) -> Mistake | None:
+    if "NAME" not in trouble.expected or trouble.token not in keywords() or trouble.new_line:
+        return None
+    if trouble.expected & {"LET", "VARIANT"}:
+        return None
+    if "TILDE" in trouble.expected and trouble.token.type in ("AND", "OR", "IF", "ELSE", "FOR", "IN"):
+        return None
+    what = f"`{trouble.token}` is a keyword and cannot be a name"
+    diagnostic = Diagnostic("A004", what, trouble.at, help="choose another name")
+    return Mistake(diagnostic, (("NAME",),))
+
+
+def _number_runs_into_name(trouble: Trouble) -> Mistake | None:
+    previous = trouble.tokens[trouble.index - 1]
+    if trouble.before not in ("INT", "FLOAT") or trouble.token.type not in ("NAME", "INT", "FLOAT", "UNDERSCORE"):
+        return None
+    at = span(trouble.source, previous)
+    if at.end != trouble.at.start:
+        return None
+    what = "a name does not begin with a digit" if trouble.token.type == "NAME" else "this is not a number"
+    return Mistake(
+        Diagnostic("A009", what, at.to(trouble.at), help="numbers look like `12`, `0.5`, `1e-6`, `0xff`"), ((),)
+    )
+
+
+# -------------------------------------------------------------------- brackets
+
+
+def _never_closed(trouble: Trouble) -> Mistake | None:
+    if not trouble.opened:
+        return None
+    opening, kind = trouble.opened[-1], trouble.token.type
+    in_body = opening.type == "LBRACE"
+    ends = kind in (END, *ITEMS, "IMPORT") or (not in_body and _begins_statement(trouble))
+    wrong_closing = not in_body and kind in BRACKETS.values() and kind != BRACKETS[opening.type]
+    if not ends and not wrong_closing:
+        return None
+    closing = literals()[BRACKETS[opening.type]]
+    diagnostic = Diagnostic(
+        "A005",
+        f"`{opening}` is never closed",
+        span(trouble.source, opening),
+        labels=(Label(trouble.at, f"expected `{closing}` before {found(trouble.token)}"),),
+        help=f"write `{closing}` where it ends",
+    )
+    return Mistake(diagnostic, ((BRACKETS[opening.type], kind), (BRACKETS[opening.type],)))
+
+
+def _never_opened(trouble: Trouble) -> Mistake | None:
+    kind = trouble.token.type
+    if kind not in BRACKETS.values() or any(BRACKETS[opening.type] == kind for opening in trouble.opened):
+        return None
+    what = f"`{trouble.token}` closes nothing"
+    return Mistake(Diagnostic("A005", what, trouble.at, help="remove it, or write what it closes"), ((),))
+
+
+# -------------------------------------------------------------------- statements that lack something
+
+
+def _keep_without_if(trouble: Trouble) -> Mistake | None:
+    if trouble.before != "KEEP":
+        return None
+    diagnostic = Diagnostic(
+        "A007",
+        f"expected `if` after `keep`, found {found(trouble.token)}",
+        trouble.at,
+        help="write `keep if` and what is true for the pairs that attend",
+    )
+    return Mistake(diagnostic, (("IF",), ("IF", trouble.token.type)))
+
+
+_SCHEDULE = "a schedule says what it is for, and on what: `schedule name for variant on sm_90a { … }`"
+_MASK = "a mask has parameters, if none then `()`: `mask name() = …`"
+
+# (terminal that is expected, terminal that came) -> help, and what is read instead
+_LACKS = {
+    ("COLON", "EQUAL"): ("a const has a type: `const name: int = 1`", ("COLON", "NAME", "EQUAL")),
+    ("COLON", "LSQB"): ("an input has a type: `input name: f32[head]`", ("COLON", "NAME", "LSQB")),
+    ("EQUAL", "COLON"): ("a `let` has the type of its value: `let name = value`", ()),
+    ("LPAR", "EQUAL"): (_MASK, ("LPAR", "RPAR", "EQUAL")),
+    ("LPAR", "LBRACE"): (_MASK, ("LPAR", "RPAR", "LBRACE")),
+    ("RANGE", "INT"): ("write `for i in range(8)`", ("RANGE", "LPAR", "INT", "RPAR")),
+    ("RANGE", "NAME"): ("write `for i in range(size)`", ("RANGE", "LPAR", "NAME", "RPAR")),
+    ("FOR", "LBRACE"): (_SCHEDULE, ("FOR", "NAME", "ON", "NAME", "LBRACE")),
+    ("FOR", "ON"): (_SCHEDULE, ("FOR", "NAME", "ON")),
+    ("ON", "LBRACE"): (_SCHEDULE, ("ON", "NAME", "LBRACE")),
+}
+
+
+def _lacks(trouble: Trouble) -> Mistake | None:
+    if "STAR" in trouble.expected:
+        return None
+    for expected in trouble.expected:
+        advice, reading = _LACKS.get((expected, trouble.token.type), ("", ()))
+        if advice:
+            return Mistake(Diagnostic("A007", expected_and_found(trouble), trouble.at, help=advice), (reading,))
+    return None
+
+
+def _unfinished(trouble: Trouble) -> Mistake | None:
+    """The next statement, item or end comes where a name or a value is missing."""
+    ends = trouble.token.type in (*STATEMENTS, *ITEMS, "RBRACE", END) and trouble.new_line
+    if not ends or "NAME" not in trouble.expected or trouble.expected & {"RBRACE", "VARIANT"}:
+        return None
+    what = "an expression" if "TILDE" in trouble.expected else "a name"
+    last = trouble.tokens[trouble.index - 1]
+    at = span(trouble.source, last)
+    label = Label(trouble.at, f"{found(trouble.token)} comes instead")
+    diagnostic = Diagnostic("A007", f"expected {what} after `{last}`", at, labels=(label,))
+    return Mistake(diagnostic, (("NAME", trouble.token.type),))
+
+
+def _no_value(trouble: Trouble) -> Mistake | None:
+    """`knob = knob = value`: the first knob of a schedule has no value."""
+    kinds = [token.type for token in trouble.tokens[max(0, trouble.index - 2) : trouble.index + 1]]
+    if kinds != ["EQUAL", "NAME", "EQUAL"] or not {"NAME", "RBRACE"} <= trouble.expected:
+        return None
+    at = span(trouble.source, trouble.tokens[trouble.index - 2])
+    diagnostic = Diagnostic("A007", "expected a value after `=`", at, help="write a whole number or a word")
+    return Mistake(diagnostic, (("NAME", "EQUAL"),))
+
+
+def _no_else(trouble: Trouble) -> Mistake | None:
+    if "ELSE" not in trouble.expected or not (trouble.new_line or trouble.token.type in BRACKETS.values()):
+        return None
+    diagnostic = Diagnostic(
+        "A007",
+        f"expected `else` before {found(trouble.token)}",
+        trouble.at,
+        help="an `if` inside an expression has two sides: `a if condition else b`",
+    )
+    return Mistake(diagnostic, (("ELSE", "NAME", trouble.token.type),))
+
+
+# -------------------------------------------------------------------- words that begin nothing here
+
+
+def _begins_nothing(trouble: Trouble) -> Mistake | None:
+    """A misspelt keyword, or a statement or item where there can be none."""
+    word = trouble.token
+    places = [place for place in (STATEMENTS, ITEMS) if trouble.expected & set(place) - {"SCORE", "SCALE"}]
+    if not places or not (word.type == "NAME" or word in keywords()) or "TILDE" in trouble.expected:
+        return None
+    if not trouble.new_line and "STAR" in trouble.expected:
+        return None
+    choices = [literals()[terminal] for terminal in (*STATEMENTS, *ITEMS, "IMPORT") if terminal in trouble.expected]
+    where = "outside of a variant" if word.type in STATEMENTS and "VARIANT" in trouble.expected else "here"
+    diagnostic = Diagnostic(
+        "A008",
+        f"`{word}` {'cannot stand' if word in keywords() else 'begins nothing'} {where}",
+        trouble.at,
+        f"expected {either([f'`{choice}`' for choice in choices])}",
+        help=_MISPLACED.get(word.type, "") or did_you_mean(word, choices),
+    )
+    guess = did_you_mean(word, choices).split("`")[1:2]
+    return Mistake(diagnostic, tuple((terminals()[choice],) for choice in guess))
+
+
+_MISPLACED = {
+    "IMPORT": "imports stand below `attn 1` and above the first mask, variant or schedule",
+    "SCORE": "scores are changed in variants; a mask has `let` and `keep if`",
+    "CONST": "write it inside of a variant; a mask has parameters instead",
+    "INPUT": "write it inside of a variant; a mask has parameters instead",
+    "IF": "write `keep if` and what is true for the pairs that attend",
+    "KEEP": "write it inside of a variant or a mask",
+    "LET": "write it inside of a variant or a mask",
+}
+
+# In the order in which they are asked: what is certain before what is likely.
+_RULES: tuple[Rule, ...] = (
+    _no_version,
+    _stray,
+    _number_runs_into_name,
+    _keep_without_if,
+    _foreign_operator,
+    _lacks,
+    _never_closed,
+    _never_opened,
+    _equals,
+    _no_value,
+    _no_else,
+    _unfinished,
+    _second_version,
+    _keyword_as_name,
+    _begins_nothing,
+)
+
+# -------------------------------------------------------------------- anything else
+
+
+def _anything_else(trouble: Trouble) -> Mistake:
+    diagnostic = Diagnostic(
+        "A001", expected_and_found(trouble), trouble.at, help=_GENERAL_HELP.get(trouble.token.type, "")
+    )
+    kind, only = trouble.token.type, tuple(trouble.expected)
+    inserted = ((*only, kind), only) if len(only) == 1 else ()
+    return Mistake(diagnostic, (*inserted, (), ("NAME",), ("NAME", kind)))
+
+
+_GENERAL_HELP = {
+    "UNDERSCORE": "`_` stands for an axis of any length, in the brackets of an `input`",
+    "STRING": "text in quotes stands after `import`",
+}
+
+
+def _begins_statement(trouble: Trouble) -> bool:
+    return trouble.token.type == "RBRACE" or (trouble.token.type in STATEMENTS and trouble.new_line)

@@ -1,0 +1,145 @@
+"""Source text to tokens. What is wrong with a token alone is reported here: characters, names, numbers, versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from lark import Token
+from lark.exceptions import UnexpectedCharacters
+
+from ..diagnostics import AttnccError, Diagnostic, Diagnostics, Edit, Label
+from ..source import SourceFile, Span
+from .grammar import grammar, keywords
+
+LANGUAGE_VERSION = 1
+MAX_NESTING = 100  # of brackets, and of expressions in one another; the phases that follow may then recurse
+END = "$END"  # lark's name of the token after the last
+STRAY = "STRAY"  # no token of the language
+
+_MAX_INT = 2**63 - 1
+_MAX_FLOAT = (2 - 2**-23) * 2.0**127
+_OPENING, _CLOSING = ("LPAR", "LSQB", "LBRACE"), ("RPAR", "RSQB", "RBRACE")
+
+# A string whose closing quote is missing, letters that names are not made of, or a run of one other character.
+_STRAY = re.compile(r'"[^"\n]*|\w+|(.)\1*', re.DOTALL)
+
+
+def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
+    """The tokens of a text, without comments, the end token last.
+
+    A character that begins no token becomes a token `STRAY`, which fits nowhere. What is wrong with a name or number
+    goes to `diagnostics`; the parser may go on. AttnccError if the file is in another version, or nests too deep.
+    """
+    tokens = list(_lex(source))
+    end = tokens[-1].end_pos if tokens else 0
+    tokens.append(Token(END, "", start_pos=end, end_pos=end))
+    _check_version(source, tokens)
+    _check_nesting(source, tokens)
+    for token in tokens:
+        if token.type == "NAME":
+            _check_name(source, token, diagnostics)
+        elif token.type in ("INT", "FLOAT"):
+            _check_number(source, token, diagnostics)
+    return tokens
+
+
+def span(source: SourceFile, token: Token) -> Span:
+    assert token.start_pos is not None and token.end_pos is not None
+    return Span(source, token.start_pos, token.end_pos)
+
+
+def first_on_line(source: SourceFile, token: Token) -> bool:
+    """Nothing but blanks stands before the token on its line."""
+    at = span(source, token)
+    return not source.line(at.line)[: at.column - 1].strip()
+
+
+def _lex(source: SourceFile) -> Iterator[Token]:
+    """lark's tokens, and what it can't read between them."""
+    thread = grammar().parse_interactive(source.text).lexer_thread
+    state = thread.state
+    assert state is not None
+    while True:
+        try:
+            yield from thread.lexer.lex(state, None)
+            return
+        except UnexpectedCharacters:
+            stray = _STRAY.match(source.text, state.line_ctr.char_pos)
+            assert stray is not None
+            state.line_ctr.feed(stray[0])
+            yield Token(STRAY, stray[0], start_pos=stray.start(), end_pos=stray.end())
+
+
+def _check_version(source: SourceFile, tokens: list[Token]) -> None:
+    """A file of another version raises alone: what else is wrong with it can't be known."""
+    if [token.type for token in tokens[:2]] == ["ATTN", "INT"] and tokens[1] != str(LANGUAGE_VERSION):
+        raise AttnccError(
+            Diagnostic(
+                "A006",
+                f"this file is written in version {tokens[1][:20]} of the language",
+                span(source, tokens[1]),
+                f"this attncc understands version {LANGUAGE_VERSION}",
+                help=f"install a newer attncc, or write `attn {LANGUAGE_VERSION}` and what version 1 has",
+            )
+        )
+
+
+def _check_nesting(source: SourceFile, tokens: list[Token]) -> None:
+    opened: list[Token] = []
+    for token in tokens:
+        if token.type in _OPENING:
+            opened.append(token)
+        elif token.type in _CLOSING and opened:
+            opened.pop()
+        if len(opened) > MAX_NESTING:
+            raise AttnccError(too_deep(span(source, token), Label(span(source, opened[0]), "the outermost is here")))
+
+
+def too_deep(at: Span, *labels: Label) -> Diagnostic:
+    return Diagnostic(
+        "A010",
+        f"this is nested more than {MAX_NESTING} levels deep",
+        at,
+        labels=labels,
+        help="name parts of it with `let`",
+    )
+
+
+def _check_name(source: SourceFile, token: Token, diagnostics: Diagnostics) -> None:
+    if not token.startswith("_") and "__" not in token:
+        return
+    better = re.sub("_+", "_", token).strip("_")
+    better = better if better[:1].isalpha() and better not in keywords() else ""
+    diagnostics.add(
+        Diagnostic(
+            "A004",
+            f"`{token}` cannot be a name",
+            span(source, token),
+            "begins with `_`" if token.startswith("_") else "contains `__`",
+            notes=("such names are kept for the code that attncc generates",),
+            help=f"call it `{better}`" if better else "begin it with a letter",
+            edit=Edit(span(source, token), better) if better else None,
+        )
+    )
+
+
+def _check_number(source: SourceFile, token: Token, diagnostics: Diagnostics) -> None:
+    problem = _float_problem(token) if token.type == "FLOAT" else _int_problem(token)
+    if problem:
+        diagnostics.add(Diagnostic("A009", problem[0], span(source, token), help=problem[1]))
+
+
+def _float_problem(text: str) -> tuple[str, str] | None:
+    if float(text) <= _MAX_FLOAT:
+        return None
+    return "this number is too large for a float", "floats are 32-bit: the largest is about 3.4e38"
+
+
+def _int_problem(text: str) -> tuple[str, str] | None:
+    if text[0] == "0" and text.strip("0_") and text[1] not in "xX":
+        return "a whole number does not begin with 0", f"write `{text.lstrip('0_')[:40]}`"
+    # Digits are counted first, since Python refuses to convert thousands of them.
+    if len(text.replace("_", "").lstrip("0xX")) > 19 or int(text, 0) > _MAX_INT:
+        return "this number is too large for an int", f"ints are 64-bit: the largest is {_MAX_INT}"
+    return None
