@@ -1,0 +1,182 @@
+"""Every name that the language brings along, with a line on each: what `attncc` prints as help comes from here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import ir
+
+# -------------------------------------------------------------------- values
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A name that every expression may read (`score` excepted: not in a `keep`)."""
+
+    name: str
+    type: ir.Type
+    doc: str
+    counts: str = ""  # what it counts, if it is an index
+
+
+VALUES: dict[str, Value] = {
+    value.name: value
+    for value in (
+        Value("b", ir.Type.INT, "the sequence of the batch", "a sequence of the batch"),
+        Value("h", ir.Type.INT, "the query head", "a query head"),
+        Value("kv_h", ir.Type.INT, "the key and value head that serves `h`: h // group", "a key and value head"),
+        Value("q_idx", ir.Type.INT, "the query's index in its sequence, from 0", "a query index"),
+        Value("kv_idx", ir.Type.INT, "the key's index in its sequence, from 0", "a key index"),
+        Value("q_pos", ir.Type.INT, "the query's position among the keys: q_idx + kv_len - q_len", "a key position"),
+        Value("q_len", ir.Type.INT, "the number of queries of this sequence"),
+        Value("kv_len", ir.Type.INT, "the number of keys of this sequence"),
+        Value("num_heads", ir.Type.INT, "the number of query heads"),
+        Value("num_kv_heads", ir.Type.INT, "the number of key and value heads"),
+        Value("head_dim", ir.Type.INT, "the head dimension of q and k"),
+        Value("scale", ir.Type.FLOAT, "the factor on q·k: 1 / sqrt(head_dim), or what the variant or the call says"),
+        Value("score", ir.Type.FLOAT, "the score so far, in natural units; at first scale · q·k"),
+    )
+}
+
+# -------------------------------------------------------------------- functions
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A built-in function. `gives`: "same" (the type of its arguments, made equal), "float" or "int"."""
+
+    name: str
+    parameters: str
+    gives: str
+    doc: str
+    least: int = 1
+    most: int | None = 1  # None: any number
+
+    @property
+    def signature(self) -> str:
+        return f"{self.name}({self.parameters})"
+
+
+FUNCTIONS: dict[str, Function] = {
+    function.name: function
+    for function in (
+        Function("abs", "x", "same", "the absolute value"),
+        Function("min", "a, b, ...", "same", "the least", 2, None),
+        Function("max", "a, b, ...", "same", "the greatest", 2, None),
+        Function("clamp", "x, low, high", "same", "x, but not below low and not above high", 3, 3),
+        Function("exp", "x", "float", "e to the power of x"),
+        Function("exp2", "x", "float", "2 to the power of x"),
+        Function("log", "x", "float", "the natural logarithm"),
+        Function("tanh", "x", "float", "the hyperbolic tangent"),
+        Function("sigmoid", "x", "float", "1 / (1 + exp(-x))"),
+        Function("erf", "x", "float", "the error function"),
+        Function("sqrt", "x", "float", "the square root"),
+        Function("sin", "x", "float", "the sine of x in radians"),
+        Function("cos", "x", "float", "the cosine of x in radians"),
+        Function("floor", "x", "int", "the greatest int that isn't above x"),
+    )
+}
+
+# What `any`, `all` and `sum` combine with, and what they are over no iterations at all.
+REDUCTIONS: dict[str, str] = {"any": "or", "all": "and", "sum": "add"}
+MAX_ITERATIONS = 64
+
+# -------------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """What an axis counts, and the built-in values that index it."""
+
+    name: str
+    indexed_by: tuple[str, ...]
+    doc: str
+
+
+TAGS: dict[str, Tag] = {
+    tag.name: tag
+    for tag in (
+        Tag("batch", ("b",), "the sequences of the batch"),
+        Tag("head", ("h",), "the query heads"),
+        Tag("kv_head", ("kv_h",), "the key and value heads"),
+        Tag("q", ("q_idx",), "the queries: q_len of them"),
+        Tag("kv", ("kv_idx",), "the keys: kv_len of them"),
+        Tag("pos", ("kv_idx", "q_pos", "q_idx"), "key positions: kv_len or more of them"),
+    )
+}
+
+DTYPES: dict[str, str] = {
+    "bool": "bool, one byte each",
+    "i32": "32-bit ints",
+    "i64": "64-bit ints",
+    "f16": "half-precision floats",
+    "bf16": "bfloat16 floats",
+    "f32": "single-precision floats",
+}
+
+PROPERTIES: dict[str, str] = {
+    "nondecreasing": "along its last axis no entry is below the one before it (ints only)",
+    "learnable": "the backward pass gives it a gradient (floats only)",
+}
+
+CONST_TYPES: dict[str, ir.Type] = {kind.value: kind for kind in ir.Type}
+NORMALIZERS: dict[str, str] = {
+    "softmax": "exp(score) / the row's sum of exp(score)",
+    "sigmoid": "sigmoid(score), no row sum",
+    "none": "the score itself, no row sum",
+}
+PASSES = ("forward", "decode", "backward")
+MAX_RANK = 4
+
+# -------------------------------------------------------------------- names that users may not give
+
+# Arguments of the calls that take a variant's inputs by keyword (kernels, `backward`, `mask`, `tile_map`, `reference`),
+# now or in the versions that come next.
+CALL_ARGUMENTS = frozenset(
+    {
+        *("self", "q", "k", "v", "out", "lse", "dout", "dlse", "scale", "layout", "cu_seqlens_q", "cu_seqlens_kv"),
+        *("seed", "return_lse", "stream", "kv_lens", "block_table", "q_offset", "kv_offset", "deterministic"),
+        *("q_descale", "k_descale", "v_descale", "variant", "schedule"),
+        *("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "block_q", "block_kv"),
+    }
+)
+
+# -------------------------------------------------------------------- names that people bring from elsewhere
+
+FOREIGN_VALUES: dict[str, str] = {
+    "True": "write `true`",
+    "False": "write `false`",
+    "None": "there is no such value",
+    "q": "write `q_idx` for the query's index, `q_pos` for its position among the keys",
+    "k": "write `kv_idx` for the key's index",
+    "kv": "write `kv_idx` for the key's index",
+    "k_idx": "write `kv_idx`",
+    "batch": "write `b` for the sequence of the batch",
+    "head": "write `h` for the query head, `kv_h` for the key and value head",
+    "seq_len": "write `q_len` or `kv_len`",
+    "inf": "to leave a pair out, write `keep if` and the condition under which it stays",
+    "nan": "there is no such value",
+    "pi": "write 3.14159265",
+}
+
+FOREIGN_FUNCTIONS: dict[str, str] = {
+    "where": "write `a if condition else b`",
+    "select": "write `a if condition else b`",
+    "int": "write `floor(x)`",
+    "float": "an int becomes a float by itself where one is needed",
+    "bool": "write `x != 0`",
+    "round": "write `floor(x + 0.5)`",
+    "ceil": "write `-floor(-x)`",
+    "pow": "write `exp2(y * log(x) / log(2))`, or multiply",
+    "ln": "write `log(x)`, the natural logarithm",
+    "log2": "write `log(x) / log(2)`",
+    "log10": "write `log(x) / log(10)`",
+    "log1p": "write `log(1 + x)`",
+    "rsqrt": "write `1 / sqrt(x)`",
+    "tan": "write `sin(x) / cos(x)`",
+    "relu": "write `max(x, 0)`",
+    "square": "write `x * x`",
+    "mod": "write `a % b`",
+    "range": "`range` stands only in `any(... for i in range(n))`, and in `all` and `sum`",
+    "len": "write `q_len` or `kv_len`",
+}

@@ -1,0 +1,304 @@
+"""Lowers expressions: names resolved, types checked, masks inlined, small loops unrolled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from .. import ir
+from ..ir import Expr, Type
+from ..source import Span
+from ..syntax import ast
+from . import builtins, constants, tensors, types
+from .names import Mask, Meaning, Scope, Tensor, declares
+from .report import Report
+
+MAX_DEPTH = 128  # levels of one expression, those of the lets that it reads included
+MAX_NODES = 10_000  # nodes of one expression
+MAX_STEPS = 100_000  # expressions lowered for one variant, each copy of an unrolled or inlined one counted
+
+
+@dataclass
+class Workspace:
+    """What the bodies of one variant share: the lets made so far (those of inlined masks too), and the work done."""
+
+    lets: dict[str, ir.Let] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)  # of each let, those of the lets that it reads included
+    of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where that is read
+    steps: int = 0
+
+    def add_let(self, name: str, value: Expr, span: Span) -> ir.Local:
+        """A let under this name or, where a mask is used again, under the next free `name__2`, `name__3`, ..."""
+        free, count = name, 1
+        while free in self.lets:
+            count += 1
+            free = f"{name}__{count}"
+        self.lets[free] = ir.Let(free, value, span=span)
+        self.levels[free] = _measure(value, self.levels)[1]
+        if source := self.score_in(value):
+            self.of_score[free] = source
+        return ir.Local(value.type, free, span=span)
+
+    def score_in(self, expr: Expr) -> Span | None:
+        """Where the score is read that this expression depends on, directly or through lets."""
+        for node in ir.walk(expr):
+            if isinstance(node, ir.Symbol) and node.name == "score":
+                return node.span
+            if isinstance(node, ir.Local) and node.name in self.of_score:
+                return self.of_score[node.name]
+        return None
+
+
+@dataclass(frozen=True)
+class Lowering:
+    """Lowers the expressions of one body. `masks` are the mask calls that the body is inside of, outermost first."""
+
+    scope: Scope
+    report: Report
+    workspace: Workspace
+    masks: tuple[Mask, ...] = ()
+    depth: int = 0
+
+    def value(self, node: ast.Expr) -> Expr | None:
+        """The typed expression; None after an error, and for what depends on one."""
+        self.workspace.steps += 1
+        if self.depth > MAX_DEPTH or self.workspace.steps == MAX_STEPS:
+            _report_size(node.span, self.report)
+        if self.depth > MAX_DEPTH or self.workspace.steps >= MAX_STEPS:
+            return None
+        return _RULES[type(node)](replace(self, depth=self.depth + 1), node)
+
+    def values(self, *nodes: ast.Expr) -> list[Expr] | None:
+        """All of them, or None if any is wrong."""
+        lowered = [self.value(node) for node in nodes]
+        good = [expr for expr in lowered if expr is not None]
+        return good if len(good) == len(lowered) else None
+
+    def condition(self, node: ast.Expr, what: str) -> Expr | None:
+        """A bool, of a size that the phases after this one take."""
+        expr = self.whole(node)
+        return expr if expr is not None and types.is_bool(node, expr, what, self.report) else None
+
+    def whole(self, node: ast.Expr) -> Expr | None:
+        """The value of a whole statement: also checks how large and deep it has become."""
+        expr = self.value(node)
+        if expr is not None:
+            size, depth = _measure(expr, self.workspace.levels)
+            if size > MAX_NODES or depth > MAX_DEPTH:
+                _report_size(node.span, self.report)
+                return None
+        return expr
+
+    # ---------------------------------------------------------------- atoms
+
+    def _number(self, node: ast.Number) -> Expr | None:
+        kind = ir.const(node.value).type
+        if not constants.in_range(node.value):
+            what = "64 bits" if kind is Type.INT else "a float (f32)"
+            self.report.error("A209", f"this number doesn't fit {what}", node.span, help=constants.RANGES[kind])
+            return None
+        return ir.Const(kind, node.value, span=node.span)
+
+    def _boolean(self, node: ast.Boolean) -> Expr:
+        return ir.Const(Type.BOOL, node.value, span=node.span)
+
+    def _name(self, node: ast.Name) -> Expr | None:
+        binding = self.scope.find(node)
+        if binding is not None:
+            return self._bound(node, binding.meaning)
+        if node.name not in builtins.VALUES:
+            self.scope.unknown_value(node)
+            return None
+        if node.name == "score" and self.masks:
+            self.report.error("A301", "a mask can't read `score`", node.span, help=constants.MASK_BEFORE_SCORE)
+            return None
+        return ir.Symbol(builtins.VALUES[node.name].type, node.name, span=node.span)
+
+    def _bound(self, node: ast.Name, meaning: Meaning) -> Expr | None:
+        if isinstance(meaning, Tensor):
+            if meaning.input.axes:
+                tensors.report_bare(node, meaning, self.report)
+                return None
+            return ir.Load(meaning.input.type, meaning.input.name, (), span=node.span)
+        return replace(meaning, span=node.span) if isinstance(meaning, ir.Const | ir.Local) else meaning
+
+    # ---------------------------------------------------------------- operators
+
+    def _unary(self, node: ast.Unary) -> Expr | None:
+        if node.op == "-" and isinstance(node.operand, ast.Number):
+            return self._number(replace(node.operand, value=-node.operand.value, span=node.span))
+        operand = self.value(node.operand)
+        return None if operand is None else types.unary(node, operand, self.report)
+
+    def _comparison(self, node: ast.Comparison) -> Expr | None:
+        operands = self.values(*node.operands)
+        return None if operands is None else types.comparison(node, operands, self.report)
+
+    def _binary(self, node: ast.Binary) -> Expr | None:
+        sides = self.values(node.left, node.right)
+        return None if sides is None else types.binary(node, sides, self.report)
+
+    def _conditional(self, node: ast.Conditional) -> Expr | None:
+        parts = self.values(node.then, node.condition, node.otherwise)
+        return None if parts is None else types.conditional(node, parts, self.report)
+
+    def _index(self, node: ast.Index) -> Expr | None:
+        binding = self.scope.find(node.tensor)
+        indices = self.values(*node.indices)
+        if binding is None:
+            tensors.report_not_a_tensor(node, self.scope, self.report)
+            return None
+        if isinstance(binding.meaning, ir.Expr) or (
+            isinstance(binding.meaning, Tensor) and not binding.meaning.input.axes
+        ):
+            tensors.report_not_indexable(node, binding, self.report)
+            return None
+        if binding.meaning is None or indices is None:
+            return None
+        return tensors.load(node, binding.meaning, indices, self.workspace.lets, self.report)
+
+    # ---------------------------------------------------------------- functions, masks, loops
+
+    def _call(self, node: ast.Call) -> Expr | None:
+        name = node.function.name
+        if mask := self.scope.masks.get(name):
+            self.scope.used.add(name)
+            return self._mask(node, mask)
+        function = builtins.FUNCTIONS.get(name)
+        args = self.values(*node.arguments)
+        if function is None:
+            self.scope.unknown_function(node.function)
+            return None
+        if not _right_number(node, function.signature, function.least, function.most, self.report):
+            return None
+        return None if args is None else types.call(node, function, args, self.report)
+
+    def _mask(self, node: ast.Call, mask: Mask) -> Expr | None:
+        arguments = [self._argument(argument) for argument in node.arguments]
+        expected = len(mask.node.parameters)
+        if not _right_number(node, mask.signature, expected, expected, self.report):
+            return None
+        if mask in self.masks:
+            chain = " → ".join(item.name for item in (*self.masks[self.masks.index(mask) :], mask))
+            self.report.error(
+                "A110",
+                f"the mask `{mask.name}` uses itself",
+                node.span,
+                notes=[chain],
+                help="masks are written out where they are used; they can't be recursive",
+            )
+            return None
+        return self.inside(mask, arguments, node.span)
+
+    def _argument(self, node: ast.Expr) -> Meaning:
+        """An expression or, where a tensor's bare name stands, the tensor."""
+        if isinstance(node, ast.Name):
+            binding = self.scope.find(node)
+            if binding is not None and isinstance(binding.meaning, Tensor) and binding.meaning.input.axes:
+                return binding.meaning
+        return self.value(node)
+
+    def inside(self, mask: Mask, arguments: list[Meaning], call: Span | None) -> Expr | None:
+        """The mask's condition over these arguments (None: unknown). `call` is None where only the mask is checked."""
+        report = self.report if call is None else self.report.inside(call, mask.name)
+        body = mask.node.body
+        scope = Scope(mask.visible, declares(body) if isinstance(body, tuple) else {}, report)
+        for parameter, argument in zip(mask.node.parameters, arguments, strict=True):
+            scope.declare(parameter, "parameter", argument)
+        lowering = Lowering(scope, report, self.workspace, (*self.masks, mask), self.depth + 1)
+        if not isinstance(body, tuple):
+            return lowering.condition(body, f"the mask `{mask.name}`")
+        return lowering._lines(mask, body)
+
+    def _lines(self, mask: Mask, body: tuple[ast.Let | ast.Keep, ...]) -> Expr | None:
+        conditions: list[Expr | None] = []
+        for statement in body:
+            if isinstance(statement, ast.Let):
+                self.let(statement, f"{mask.name}__{statement.name.name}")
+            else:
+                conditions.append(self.condition(statement.condition, "`keep if`"))
+        if not conditions:
+            self.report.error(
+                "A303",
+                f"the mask `{mask.name}` has no `keep if` line",
+                mask.node.name.span,
+                help="say what it keeps: `keep if ...`",
+            )
+        good = [condition for condition in conditions if condition is not None]
+        return types.all_of(good, span=mask.node.span) if good and len(good) == len(conditions) else None
+
+    def let(self, statement: ast.Let, name: str) -> None:
+        """Makes the let under this name in the workspace, binds its own in the scope. A number needs no let."""
+        value = self.whole(statement.value)
+        if value is not None and not isinstance(value, ir.Const):
+            value = self.workspace.add_let(name, value, statement.span)
+        self.scope.declare(statement.name, "let", value)
+
+    def _reduction(self, node: ast.Reduction) -> Expr | None:
+        count = constants.iterations(node.count, self.value(node.count), self.report)
+        values: list[Expr] = []
+        for i in range(max(count or 0, 1)):
+            with self.scope.loop(node.variable, i):
+                value = self.value(node.body)
+            if value is None or not types.element(node, value, self.report):
+                return None
+            values.append(value)
+        if count is None:
+            return None
+        return types.reduction(node, values) if count else types.empty_reduction(node, values[0].type)
+
+
+_RULES: dict[type[ast.Expr], Callable[[Lowering, Any], Expr | None]] = {
+    ast.Number: Lowering._number,
+    ast.Boolean: Lowering._boolean,
+    ast.Name: Lowering._name,
+    ast.Unary: Lowering._unary,
+    ast.Binary: Lowering._binary,
+    ast.Comparison: Lowering._comparison,
+    ast.Conditional: Lowering._conditional,
+    ast.Call: Lowering._call,
+    ast.Index: Lowering._index,
+    ast.Reduction: Lowering._reduction,
+}
+
+
+# -------------------------------------------------------------------- single rules
+
+
+def _right_number(node: ast.Call, signature: str, least: int, most: int | None, report: Report) -> bool:
+    given = len(node.arguments)
+    if given >= least and (most is None or given <= most):
+        return True
+    wanted = f"{least}" if least == most else f"{least} or more"
+    plural = "" if wanted == "1" else "s"
+    report.error(
+        "A205",
+        f"`{node.function.name}` takes {wanted} argument{plural}, and {given} came",
+        node.span,
+        help=f"it is `{signature}`",
+    )
+    return False
+
+
+def _measure(expr: Expr, levels: Mapping[str, int]) -> tuple[int, int]:
+    """The nodes of the written-out tree, and its levels, given those of the lets that it may read."""
+    sizes: dict[Expr, int] = {}
+    depths: dict[Expr, int] = {}
+    for node in ir.walk(expr):
+        sizes[node] = 1 + sum(sizes[child] for child in node.children)
+        below = max((depths[child] for child in node.children), default=0)
+        depths[node] = 1 + (levels[node.name] if isinstance(node, ir.Local) else below)
+    return sizes[expr], depths[expr]
+
+
+def _report_size(span: Span, report: Report) -> None:
+    report.error(
+        "A220",
+        "this expression is too large",
+        span,
+        notes=[
+            f"masks and loops written out, the limit is {MAX_NODES} nodes, and {MAX_DEPTH} levels with those of lets"
+        ],
+        help="use shorter loops, or bring the values as an input",
+    )

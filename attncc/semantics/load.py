@@ -1,0 +1,101 @@
+"""Source text to checked variants: parse, import, resolve, type, lower."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import ir
+from ..diagnostics import Diagnostic, Label, did_you_mean
+from ..source import SourceFile
+from ..syntax import ast
+from ..syntax.parser import parse
+from . import builtins, constants, names
+from .constants import NO_DEFINES, Defines
+from .imports import Imports
+from .lower import check_mask, lower
+from .report import Report
+
+
+@dataclass(frozen=True)
+class Program:
+    """What one `.attn` file says. The schedules name variants of the file; their knobs aren't judged yet."""
+
+    variants: tuple[ir.Variant, ...]
+    schedules: tuple[ast.Schedule, ...]
+    warnings: tuple[Diagnostic, ...]
+
+    def show(self) -> str:
+        """The variants as text, for people and goldens."""
+        return "\n\n".join(variant.show() for variant in self.variants)
+
+
+def load(source: SourceFile, defines: Defines = NO_DEFINES) -> Program:
+    """Everything that a file declares, with the masks that it imports written into its variants.
+
+    `defines` override consts by name (`-D name=value`). Raises AttnccError with every syntax error, or else with
+    every other error that was found, warnings among them.
+    """
+    report = Report()
+    module = parse(source)
+    visible = Imports(report).masks(module, Path(source.path))
+    constants.check_defines(defines, module, report)
+    for mask in visible.values():
+        check_mask(mask, report)
+    variants = [lower(node, visible, defines, report) for node in _variants(module, report)]
+    schedules = tuple(item for item in module.items if isinstance(item, ast.Schedule))
+    _check_schedules(schedules, {variant.name for variant in variants}, report)
+    found = report.in_order()
+    found.raise_errors()
+    return Program(tuple(variants), schedules, tuple(found.items))
+
+
+def _variants(module: ast.Module, report: Report) -> list[ast.Variant]:
+    variants: dict[str, ast.Variant] = {}
+    for node in module.items:
+        if not isinstance(node, ast.Variant):
+            continue
+        first = variants.setdefault(node.name.name, node)
+        if first is not node:
+            report.error(
+                "A103",
+                f"there is already a variant `{node.name.name}`",
+                node.name.span,
+                labels=[Label(first.name.span, "declared here")],
+                help="choose another name",
+            )
+    return list(variants.values())
+
+
+def _check_schedules(schedules: tuple[ast.Schedule, ...], variants: set[str], report: Report) -> None:
+    """Each schedule is for a variant of the file and a pass, and the only one for these and its target."""
+    first: dict[tuple[str, str, str], ast.Schedule] = {}
+    passes = {name: name for name in builtins.PASSES}
+    for node in schedules:
+        if reason := names.reserved(node.name.name, "schedule"):
+            report.error(
+                "A104",
+                f"`{node.name.name}` can't be the name of a schedule: {reason}",
+                node.name.span,
+                help="choose another name",
+            )
+        if node.variant.name not in variants:
+            known = ", ".join(sorted(variants)) or "none"
+            advice = did_you_mean(node.variant.name, variants) or "a schedule stands in the file of its variant"
+            report.error(
+                "A111",
+                f"there is no variant `{node.variant.name}` in this file",
+                node.variant.span,
+                notes=[f"its variants: {known}"],
+                help=advice,
+            )
+        name = "forward" if node.pass_name is None else names.one_of(node.pass_name, passes, "a pass", report)
+        other = first.setdefault((node.variant.name, name or "", node.target.name), node)
+        if other is not node and name is not None:
+            report.error(
+                "A112",
+                f"`{node.variant.name}` has another schedule for the {name} pass on {node.target.name}",
+                node.name.span,
+                labels=[Label(other.name.span, "the first")],
+                help="remove one; `{a, b}` in a schedule gives choices to `attncc tune`",
+            )

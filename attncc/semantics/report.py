@@ -1,0 +1,62 @@
+"""Where the checks put their diagnostics: each problem once, with the mask calls that led to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from ..diagnostics import Diagnostic, Diagnostics, Edit, Label
+from ..source import Span
+
+
+@dataclass(frozen=True)
+class Report:
+    """Collects diagnostics. A mask's body is checked at every call: what was said once isn't said again."""
+
+    found: Diagnostics = field(default_factory=Diagnostics)
+    calls: tuple[Label, ...] = ()  # the mask calls that the text being checked is reached through
+    _said: set[tuple[str, str, Span]] = field(default_factory=set)
+
+    def error(
+        self,
+        code: str,
+        message: str,
+        span: Span,
+        label: str = "",
+        *,
+        labels: Iterable[Label] = (),
+        notes: Iterable[str] = (),
+        help: str = "",
+        edit: Edit | None = None,
+        severity: str = "error",
+    ) -> None:
+        """Adds a diagnostic, unless the same was said of the same place before."""
+        if (code, message, span) in self._said:
+            return
+        self._said.add((code, message, span))
+        every_label = (*labels, *self.calls)
+        self.found.add(Diagnostic(code, message, span, label, every_label, tuple(notes), help, edit, severity))
+
+    def warning(self, code: str, message: str, span: Span, label: str = "", *, help: str = "") -> None:
+        self.error(code, message, span, label, help=help, severity="warning")
+
+    def inside(self, call: Span, mask: str) -> Report:
+        """The same report, for the body of a mask that is called at `call`."""
+        return replace(self, calls=(Label(call, f"`{mask}` is used here"), *self.calls))
+
+    def in_order(self) -> Diagnostics:
+        """All diagnostics: files in the order in which they came up, each from top to bottom."""
+        files: dict[str, int] = {}
+        for item in self.found.items:
+            files.setdefault(item.span.source.path if item.span else "", len(files))
+
+        def place(item: Diagnostic) -> tuple[int, int]:
+            return (files[item.span.source.path], item.span.start) if item.span else (files[""], 0)
+
+        return Diagnostics(sorted(self.found.items, key=place))
+
+
+def quoted(span: Span, otherwise: str) -> str:
+    """The source text of a span, for use in a help text; `otherwise` where that is long or more than one line."""
+    text = span.text
+    return text if text and len(text) <= 40 and "\n" not in text else otherwise
