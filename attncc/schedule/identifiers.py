@@ -6,15 +6,18 @@ import re
 
 # Words that no C++ identifier may be, and macros that compilers define on their own.
 KEYWORDS = frozenset(
-    """
-    alignas alignof and and_eq asm auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await
+    re.findall(
+        r"\w+",
+        """
+    alignas alignof and and_eq auto bitand bitor bool break case catch char char8_t char16_t char32_t class co_await
     co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype default delete do
     double dynamic_cast else enum explicit export extern false float for friend goto if inline int long mutable
     namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
     requires restrict return short signed sizeof static static_assert static_cast struct switch template this
     thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while
     xor xor_eq asm linux unix i386 NULL NAN INFINITY assert offsetof
-    """.split()
+        """,
+    )
 )
 
 # What a field of `Params` for an input may end in: the input `p` has `p_stride0`, `p_size0`, `p_value`.

@@ -90,7 +90,7 @@ def zone_map_parameters(dtype: str) -> tuple[Parameter, ...]:
     `minimum` and `maximum` are contiguous, [size0, size1, size2, ceil(size3 / block)].
     """
     element = ELEMENT_TYPES[dtype]
-    pointers = [Parameter("input", f"const {element}*")] + _pointers(element, "minimum", "maximum")
+    pointers = [Parameter("input", f"const {element}*"), *_pointers(element, "minimum", "maximum")]
     strides = [Parameter(f"stride{axis}", "long long") for axis in range(4)]
     return _ordered([*pointers, *strides, *_ints("size0", "size1", "size2", "size3", "block")])
 

@@ -1,0 +1,161 @@
+"""IR to CUDA: `Lowering` turns expressions into shared `Node`s, with the meaning that `evaluate` gives them."""
+
+from __future__ import annotations
+
+from ..analysis.ranges import StaticRanges
+from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Symbol, Type
+from ..schedule.parameters import field_name, packed_axis, packed_side
+from ..schedule.plan import KernelPlan
+from . import floats, integers
+from .loads import Address, load
+from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, fits_int, int_literal, leaf
+
+_CONTEXT = frozenset({"b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start", "scale"})
+
+
+class Lowering:
+    """Lowers the expressions of one plan. Equal expressions become one node, so what they share is seen.
+
+    `score` is the node that stands for the score so far; lets that read it must be lowered where they stand, by
+    `define`, and keep that value.
+    """
+
+    def __init__(self, plan: KernelPlan) -> None:
+        self.plan = plan
+        self.score = leaf(FLOAT, "score", Level.ELEMENT, reads_score=True)
+        self._ranges = StaticRanges(plan.variant)
+        self._lets = plan.variant.lets
+        self._nodes: dict[Expr, Node] = {}
+        self._of_score: dict[Expr, Node] = {}  # nodes that hold for the present `score` alone
+        self._defined: dict[str, Node] = {}
+
+    def lower(self, expr: Expr) -> Node:
+        for known in (self._nodes, self._of_score):
+            if expr in known:
+                return known[expr]
+        node = self._lower(expr)
+        (self._of_score if node.reads_score else self._nodes)[expr] = node
+        return node
+
+    def define(self, name: str) -> Node:
+        """The value of a let, where it stands; a name for it if it isn't just another one."""
+        if name not in self._defined:
+            let = self._lets[name]
+            value = self.lower(let.value)
+            self._defined[name] = value if value.is_leaf else value.called(name, let.span, f"let {name}")
+        return self._defined[name]
+
+    def rescore(self, node: Node) -> None:
+        """From here on, `score` is `node`."""
+        self.score = node
+        self._of_score = {}
+
+    def _lower(self, expr: Expr) -> Node:
+        match expr:
+            case Const():
+                return _constant(expr)
+            case Symbol():
+                return self._symbol(expr.name)
+            case Local():
+                return self.define(expr.name)
+            case Load():
+                return self._load(expr)
+            case Apply():
+                return self._apply(expr, tuple(self.lower(arg) for arg in expr.args))
+        raise TypeError(f"not an expression: {expr!r}")
+
+    # ---------------------------------------------------------------- symbols
+
+    def _symbol(self, name: str) -> Node:
+        if name == "score":
+            return self.score
+        if name == "scale":
+            return leaf(FLOAT, "ctx.scale")
+        if name == "head_dim":
+            return int_literal(self.plan.head_dim)
+        if "__size" in name:
+            input_name, _, axis = name.rpartition("__size")
+            return self.size(input_name, int(axis))
+        return self._int_symbol(name)
+
+    def _int_symbol(self, name: str) -> Node:
+        bounds = self._ranges.symbol(name)
+        if name == "q_pos":
+            return self._q_pos().called("q_pos")
+        if name in _CONTEXT:
+            return leaf(INT, f"ctx.{name}", bounds=bounds)
+        if name in ("num_heads", "num_kv_heads"):
+            return leaf(INT, f"params.{name}", bounds=bounds)
+        if name == "q_idx":
+            return leaf(INT, "row.q_idx", Level.ROW, bounds=bounds)
+        assert name == "kv_idx" or name in TILE_SYMBOLS, name
+        return leaf(INT, name, Level.ELEMENT, bounds=bounds)
+
+    def _q_pos(self) -> Node:
+        q_idx, kv_len, q_len = (self._int_symbol(name) for name in ("q_idx", "kv_len", "q_len"))
+        shift = integers.ARITHMETIC["sub"].node(INT, kv_len, q_len)
+        return integers.ARITHMETIC["add"].node(INT, q_idx, shift, bounds=self._ranges.symbol("q_pos"))
+
+    def size(self, input_name: str, axis: int) -> Node:
+        """The length of an input's axis within the sequence: on a packed axis, the sequence's own."""
+        field = leaf(INT, f"params.{field_name(input_name)}_size{axis}", bounds=(0, 2**31 - 1))
+        item = next((item for item in self.plan.variant.inputs if item.name == input_name), None)
+        if item is None or packed_axis(item) != axis:  # not an input: a zone map, which is indexed as a whole
+            return field
+        side = packed_side(item)
+        packed = leaf(BOOL, f"params.cu_seqlens_{side} != nullptr", precedence=Precedence.EQUALITY)
+        length = leaf(INT, f"ctx.{side}_len", bounds=(0, 2**31 - 1))
+        return floats.SELECT.node(INT, packed, length, field, bounds=(0, 2**31 - 1)).called(f"{input_name}_length")
+
+    # ---------------------------------------------------------------- loads and operators
+
+    def _load(self, expr: Load) -> Node:
+        name = expr.input.removesuffix("__min").removesuffix("__max")
+        item = self.plan.variant.input(name)
+        indices = tuple(self.lower(index) for index in expr.indices)
+        bounds = self._ranges.load(expr.input) if item.type is Type.INT else (0, 0)
+        exprs = tuple(self._resolved(index) for index in expr.indices)
+        return load(Address(expr.input, item, exprs, indices), self.size, bounds)
+
+    def _resolved(self, expr: Expr) -> Expr:
+        """What a let that is just another name stands for."""
+        while isinstance(expr, Local):
+            expr = self._lets[expr.name].value
+        return expr
+
+    def _apply(self, expr: Apply, args: tuple[Node, ...]) -> Node:
+        if expr.op in ("and", "or"):
+            return floats.connect(expr.op, args)
+        if expr.op == "select":
+            return self._select(expr, args)
+        if expr.op in floats.CONVERSIONS:
+            ctype, form = floats.CONVERSIONS[expr.op]
+            return form.node(ctype, *args)
+        if expr.type is Type.INT:
+            return integers.integer(expr.op, args, self._ranges.of(expr))
+        return _divide(*args) if expr.op == "div" else floats.OPERATORS[expr.op].node(FLOAT, *args)
+
+    def _select(self, expr: Apply, args: tuple[Node, ...]) -> Node:
+        if expr.type is not Type.INT:
+            return floats.SELECT.node(args[1].ctype, *args)
+        bounds = self._ranges.of(expr)
+        return floats.SELECT.node(INT if fits_int(bounds) else LONG, *args, bounds=bounds)
+
+
+def _constant(expr: Const) -> Node:
+    if expr.type is Type.BOOL:
+        return floats.bool_literal(bool(expr.value))
+    return int_literal(int(expr.value)) if expr.type is Type.INT else floats.float_literal(float(expr.value))
+
+
+def _divide(value: Node, divisor: Node) -> Node:
+    """A score over what all pairs, or a row's, share is multiplied by a reciprocal, computed once.
+
+    Only a score: it is rounded anyway, where `5 / 5 == 1` in a `keep` must hold.
+    """
+    if not value.reads_score or divisor.level >= Level.ELEMENT:
+        return floats.OPERATORS["div"].node(FLOAT, value, divisor)
+    reciprocal = floats.RECIPROCAL.node(FLOAT, divisor)
+    if not divisor.is_leaf or divisor.hint != "constant":
+        reciprocal = reciprocal.called(f"inverse_{divisor.hint}")
+    return floats.OPERATORS["mul"].node(FLOAT, value, reciprocal)

@@ -1,0 +1,175 @@
+"""Prints functions from nodes: shared values become `const` locals, what all rows or pairs share a field."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ..schedule.identifiers import identifier
+from ..source import Span
+from .line_marks import Line
+from .nodes import Level, Node, Precedence
+
+HOIST_COST = 4  # instructions from which a value is worth a field; cheaper ones the compiler moves by itself
+WIDTH = 100  # columns of the generated files
+
+# Names that no local and no field may hide: what codegen prints by itself.
+PRINTED = frozenset(
+    ["params", "ctx", "row", "score", "kv_idx", "q_idx", "q_first", "q_last", "kv_first", "kv_last"]
+    + ["load", "load_if", "scalar", "in_range", "to_float", "fp16", "bf16", "sigmoid", "tanh_branchless"]
+    + ["floor_to_int", "floor_divide", "floor_remainder", "shift_left", "shift_right", "abs", "min", "max"]
+    + [f"wrapping_{name}" for name in ("add", "sub", "mul", "neg", "abs")]
+    + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sinf", "cosf"]
+    + ["keep", "score_mod", "kv_bounds", "tile_kind", "make_context", "make_row", "EMPTY", "PARTIAL", "FULL"]
+    + ["Params", "Context", "Row", "KvBounds", "TileKind", "b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start"]
+    + ["scale", "kv_begin", "kv_end", "full_begin", "full_end"]
+)
+
+
+@dataclass
+class Names:
+    """Hands out identifiers, each once."""
+
+    used: set[str] = field(default_factory=set)
+
+    def new(self, hint: str) -> str:
+        base = identifier(hint, PRINTED)
+        name, number = base, 2
+        while name in self.used:
+            name, number = f"{base}_{number}", number + 1
+        self.used.add(name)
+        return name
+
+
+class Interner:
+    """Makes nodes of equal text one node, so that what functions share is seen. A name beats no name."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple[object, ...], Node] = {}
+        self._by_node: dict[Node, Node] = {}
+        self._names: dict[Node, Node] = {}
+        self.includes: set[str] = set()  # leaf files that the nodes need
+
+    def intern(self, node: Node) -> Node:
+        if node not in self._by_node:
+            args = tuple(self.intern(arg) for arg in node.args)
+            key = (node.ctype, node.form, *args)
+            canonical = self._by_key.setdefault(key, replace(node, args=args))
+            self._by_node[node] = canonical
+            self.includes |= {node.include} - {""}
+            if node.named:
+                self._names.setdefault(canonical, node)
+        return self._by_node[node]
+
+    def label(self, node: Node) -> Node:
+        """The node whose hint and span name a canonical node."""
+        return self._names.get(node, node)
+
+    def is_named(self, node: Node) -> bool:
+        return node in self._names
+
+
+class Fields:
+    """What `Context` and `Row` hold besides their fixed fields: the values that functions hoisted there."""
+
+    def __init__(self, interner: Interner) -> None:
+        self.interner = interner
+        self.names = Names()
+        self.of_level: dict[Level, dict[Node, str]] = {Level.UNIFORM: {}, Level.ROW: {}}
+        self.spans: dict[Node, Span | None] = {}
+
+    def reference(self, node: Node, level: Level, span: Span | None) -> str | None:
+        """How a function of a level reads a value of a lower one; None if it had better compute it itself."""
+        if node.level >= level or node.is_leaf:
+            return None
+        fields = self.of_level[node.level]
+        if node not in fields:
+            if not self.interner.is_named(node) and node.cost < HOIST_COST:
+                return None
+            label = self.interner.label(node)
+            fields[node] = self.names.new(label.hint)
+            self.spans[node] = label.span or span
+        return f"{'ctx' if node.level is Level.UNIFORM else 'row'}.{fields[node]}"
+
+
+class Body:
+    """The statements of one function."""
+
+    def __init__(self, fields: Fields, level: Level, roots: Iterable[tuple[Node, Span | None]]) -> None:
+        self.lines: list[Line] = []
+        self._fields = fields
+        self._level = level
+        self._names = Names()
+        self._locals: dict[Node, str] = {}
+        self._span: Span | None = None
+        self._uses = self._count(roots)
+
+    def value(self, node: Node, span: Span | None = None) -> str:
+        """The text of a root; lines are added for what it shares with others and what bears a name."""
+        self._span = span
+        return self._text(node)[0]
+
+    def add(self, text: str) -> None:
+        self.lines.append(Line(text, self._span))
+
+    def assign(self, node: Node, name: str, span: Span | None) -> None:
+        """`name = …;` for a field of the struct that this function fills; the field is read under that name after."""
+        self._span = span
+        self.add(f"{name} = {self._expression(node)};")
+        self._locals[node] = name
+
+    def _count(self, roots: Iterable[tuple[Node, Span | None]]) -> Counter[Node]:
+        """How often each value is read in this function; what a field holds counts there, not here."""
+        uses: Counter[Node] = Counter()
+        stack = list(roots)
+        while stack:
+            node, span = stack.pop()
+            uses[node] += 1
+            if uses[node] == 1 and self._fields.reference(node, self._level, span) is None:
+                span = self._fields.interner.label(node).span or span
+                stack.extend((arg, span) for arg in node.args)
+        return uses
+
+    def _text(self, node: Node) -> tuple[str, Precedence]:
+        if node in self._locals:
+            return self._locals[node], Precedence.PRIMARY
+        field_text = self._fields.reference(node, self._level, self._span)
+        if field_text is not None:
+            return field_text, Precedence.PRIMARY
+        if node.is_leaf:
+            return node.form, node.precedence
+        if self._uses[node] > 1 or self._fields.interner.is_named(node):
+            return self._local(node), Precedence.PRIMARY
+        return self._expression(node), node.precedence
+
+    def _local(self, node: Node) -> str:
+        label, outer = self._fields.interner.label(node), self._span
+        self._span = label.span or outer
+        text = self._expression(node)
+        name = self._locals[node] = self._names.new(label.hint)
+        self.add(f"const {node.ctype.removeprefix('const ')} {name} = {text};")
+        self._span = outer
+        return name
+
+    def _expression(self, node: Node) -> str:
+        """The form with its arguments; the longest of them get locals where the line would be too long."""
+        text = self._formatted(node)
+        while len(text) > WIDTH - 26:
+            inline = [arg for arg in node.args if arg not in self._locals and self._is_inline(arg)]
+            if not inline:
+                break
+            self._local(max(inline, key=lambda arg: arg.cost))
+            text = self._formatted(node)
+        return text
+
+    def _is_inline(self, node: Node) -> bool:
+        return not node.is_leaf and self._fields.reference(node, self._level, self._span) is None
+
+    def _formatted(self, node: Node) -> str:
+        return node.form.format(*self._arguments(node))
+
+    def _arguments(self, node: Node) -> Iterator[str]:
+        for arg, need in zip(node.args, node.needs, strict=True):
+            text, precedence = self._text(arg)
+            yield f"({text})" if precedence < need else text

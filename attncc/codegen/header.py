@@ -1,0 +1,84 @@
+"""The comment at the top of a generated file: what it is and what the compiler knew. The same on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Iterator
+
+from .. import __version__
+from ..ir import show
+from ..schedule.plan import KernelPlan
+from .line_marks import shown_path
+from .tile_code import bounds_needed, kind_needed
+
+_WIDTH = 100
+
+
+def of_plan(plan: KernelPlan) -> str:
+    """The header of a kernel that a plan describes."""
+    return "\n".join(_comment(_of_plan(plan)))
+
+
+def of_helper(what: str) -> str:
+    """The header of a kernel that serves all variants."""
+    return "\n".join(_comment([what, f"Written by attncc {__version__}. Do not edit."]))
+
+
+def _of_plan(plan: KernelPlan) -> Iterator[str]:
+    variant = plan.variant
+    yield f"{variant.name}, {plan.pass_name} pass: {plan.dtype}, head dim {_head_dims(plan)}, for {plan.target}."
+    yield f"Written by attncc {__version__}{_origin(plan)}. Do not edit."
+    if variant.documentation:
+        yield ""
+        yield from variant.documentation.splitlines()
+    yield ""
+    yield from variant.show().splitlines()
+    yield ""
+    yield from _schedule(plan)
+    yield ""
+    yield from _tile_rules(plan)
+
+
+def _head_dims(plan: KernelPlan) -> str:
+    if plan.head_dim == plan.value_head_dim:
+        return str(plan.head_dim)
+    return f"{plan.head_dim}, of values {plan.value_head_dim}"
+
+
+def _origin(plan: KernelPlan) -> str:
+    span = plan.variant.span
+    if span is None:
+        return ""
+    digest = hashlib.sha256(span.source.text.encode()).hexdigest()[:16]
+    return f" from {shown_path(span.source.path)} (sha256 {digest})"
+
+
+def _schedule(plan: KernelPlan) -> Iterator[str]:
+    split = "auto" if plan.split_kv is None else plan.split_kv
+    yield "schedule"
+    yield f"  loop = {plan.loop}, block_q = {plan.block_q}, block_kv = {plan.block_kv}, warps = {plan.warps},"
+    yield f"  stages = {plan.stages}, split_kv = {split}, skip = {plan.skip}"
+
+
+def _tile_rules(plan: KernelPlan) -> Iterator[str]:
+    """What the kernel uses of the rules, as `.attn` expressions."""
+    if not plan.variant.keeps:
+        yield "tiles: all full, nothing is masked"
+        return
+    if not bounds_needed(plan):
+        yield "tiles: all partial, since skip = never"
+        return
+    names = ["kv_begin", "full_begin", "full_end", "kv_end"] + ["any_kept", "all_kept"] * kind_needed(plan)
+    yield "tiles"
+    for name in names:
+        yield f"  {name} = {show(getattr(plan.rules, name))}"
+    for index, reason in plan.rules.undecided:
+        yield f"  keep line {index + 1} may leave a tile partial: {reason}"
+
+
+def _comment(lines: Iterator[str] | list[str]) -> Iterator[str]:
+    for line in lines:
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        parts = textwrap.wrap(line.rstrip("\\"), _WIDTH - 3, subsequent_indent=indent, break_long_words=False)
+        yield from (f"// {part}".rstrip() for part in parts or [""])

@@ -1,0 +1,138 @@
+"""Loads of inputs in CUDA: the address, split by what its parts depend on, and guards only where they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..ir import Expr, Input, Load, Symbol, show
+from ..schedule.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, packed_axis, packed_side
+from .floats import connect
+from .integers import ARITHMETIC
+from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, call, infix, leaf
+
+_LEAF = "load.cuh"
+_PARTS = {Level.UNIFORM: "base", Level.ROW: "row", Level.ELEMENT: "address"}
+_VALUES = {"bool": BOOL, "i32": INT, "i64": LONG, "f16": FLOAT, "bf16": FLOAT, "f32": FLOAT}
+
+LOAD = call("load", 1, cost=10, include=_LEAF)
+LOAD_IF = call("load_if", 2, cost=12, include=_LEAF)
+SCALAR = call("scalar", 2, cost=10, include=_LEAF)
+IN_RANGE = call("in_range", 2, hint="inside", include=_LEAF)
+NOT_NEGATIVE = infix(">=", Precedence.RELATION, Precedence.SUM, hint="inside")
+BELOW = infix("<", Precedence.RELATION, Precedence.SUM, hint="inside")
+
+# Symbols that lie within an axis of the tag whatever the call: the launcher has checked the axis.
+_ALWAYS_INSIDE = {
+    "batch": {"b"},
+    "head": {"h"},
+    "kv_head": {"kv_h"},
+    "q": {"q_idx", "q_first", "q_last"},
+    "kv": {"kv_idx", "kv_first", "kv_last"},
+    "pos": {"kv_idx", "kv_first", "kv_last", "q_idx"},  # q_idx only in calls with q_len = kv_len
+}
+# Those that may be negative there, but not too large.
+_BELOW_LENGTH = {"pos": {"q_pos"}}
+
+
+@dataclass(frozen=True)
+class Address:
+    """What a load reads: an input, or a zone map of it, at indices (as IR and as nodes)."""
+
+    name: str
+    item: Input
+    exprs: tuple[Expr, ...]
+    indices: tuple[Node, ...]
+
+    @property
+    def is_zone_map(self) -> bool:
+        return self.name != self.item.name
+
+
+def load(address: Address, size: Callable[[str, int], Node], bounds: tuple[int, int]) -> Node:
+    """The node of a load; `size(name, axis)` is the length of an axis, `bounds` hold the value if it is an int."""
+    dtype = address.item.dtype
+    base = leaf(f"const {ELEMENT_TYPES[dtype]}*", f"params.{field_name(address.name)}")
+    hint = _hint(address)
+    note = show(Load(address.item.type, address.name, address.exprs)) if address.indices else ""
+    if not address.indices:
+        value = leaf(VALUE_TYPES[dtype], f"{base.form}_value")
+        return SCALAR.node(_VALUES[dtype], base, value, bounds=bounds).called(hint, note=note, named=False)
+    guards = list(_guards(address, size))
+    pointer = _pointer(base, address)
+    if not guards:
+        return LOAD.node(_VALUES[dtype], pointer, bounds=bounds).called(hint, note=note, named=False)
+    return LOAD_IF.node(_VALUES[dtype], _all(guards), pointer, bounds=bounds).called(hint, note=note, named=False)
+
+
+def _pointer(base: Node, address: Address) -> Node:
+    """The address as a sum by level: what is uniform first, then what a row adds, then the element's part."""
+    packed = None if address.is_zone_map else packed_axis(address.item)
+    for level in Level:
+        for axis, index in enumerate(address.indices):
+            if packed == axis and level is Level.UNIFORM:
+                start = leaf(INT, f"ctx.{packed_side(address.item)}_start")
+                base = _advance(base, start, address, axis)
+            if index.level is level:
+                base = _advance(base, index, address, axis)
+        base = base.called(f"{_plain(address.name)}_{_PARTS[level]}", named=False)
+    return base
+
+
+def _advance(base: Node, index: Node, address: Address, axis: int) -> Node:
+    if index.bounds == (0, 0):
+        return base
+    stride = leaf(LONG, f"params.{field_name(address.name)}_stride{axis}")
+    return ARITHMETIC["add"].node(base.ctype, base, ARITHMETIC["mul"].node(LONG, index, stride))
+
+
+def _guards(address: Address, size: Callable[[str, int], Node]) -> Iterator[Node]:
+    for axis, (expr, index) in enumerate(zip(address.exprs, address.indices, strict=True)):
+        above, below = _proven(address, axis, expr, index)
+        if above and below:
+            continue
+        length = size(address.name, axis)
+        if below:
+            yield NOT_NEGATIVE.node(BOOL, index, leaf(INT, "0"))
+        elif above:
+            yield BELOW.node(BOOL, index, length)
+        else:
+            yield IN_RANGE.node(BOOL, index, length)
+
+
+def _proven(address: Address, axis: int, expr: Expr, index: Node) -> tuple[bool, bool]:
+    """Whether an index is known not to be negative, and to be below the length of its axis."""
+    low, high = index.bounds
+    declared = address.item.axes[axis]
+    last = address.is_zone_map and axis == len(address.indices) - 1  # counts blocks, not positions
+    inside, below = False, False
+    if isinstance(expr, Symbol) and not last:
+        inside = expr.name in _ALWAYS_INSIDE.get(declared.tag or "", ())
+        below = expr.name in _BELOW_LENGTH.get(declared.tag or "", ())
+    fits = declared.length is not None and not last and high < declared.length
+    return inside or low >= 0, inside or below or fits
+
+
+def _all(guards: list[Node]) -> Node:
+    """All guards as one, those of a lower level together, so that they can be hoisted."""
+    by_level = [[guard for guard in guards if guard.level is level] for level in Level]
+    joined: list[Node] = []
+    for group in by_level:
+        joined = [*joined, *group]
+        if len(joined) > 1:
+            joined = [connect("and", tuple(joined)).called("inside", named=False)]
+    return joined[0]
+
+
+def _hint(address: Address) -> str:
+    """`doc_q_pos` for doc[b, q_pos]: the input and the names of its indices; the batch goes without saying."""
+    parts = [expr.name if isinstance(expr, Symbol) else "" for expr in address.exprs]
+    names = [
+        index.hint if index.named or not part else part for part, index in zip(parts, address.indices, strict=True)
+    ]
+    known = [name for name in names if name not in ("b", "constant", "value")]
+    return "_".join([_plain(address.name), *known][:3])
+
+
+def _plain(name: str) -> str:
+    return name.replace("__", "_")

@@ -1,0 +1,133 @@
+"""A plan becomes one readable CUDA file that compiles alone: Jinja2 template, printed functions, leaf code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import jinja2
+
+from .. import resources
+from ..diagnostics import AttnccError, Diagnostic
+from ..schedule import legality
+from ..schedule.parameters import combine_parameters, zone_map_parameters
+from ..schedule.plan import KernelPlan
+from . import header
+from .line_marks import restored
+from .structs import params_struct
+from .user_code import user_code
+
+_INCLUDE = re.compile(r'^#include "attncc/(\w+\.cuh)"\n', re.M)
+
+COMBINE_THREADS = 128
+ZONE_MAP_THREADS = 128
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """One CUDA file: `name` is its stem, `entry` the kernel's name in it; `shared_bytes` is dynamic shared memory."""
+
+    name: str
+    text: str
+    entry: str
+    threads: int
+    shared_bytes: int
+
+
+def render(plan: KernelPlan) -> KernelSource:
+    """The kernel of a plan. The text depends on the plan, the templates and the paths of the spec alone."""
+    entry = f"{plan.variant.name}_{plan.pass_name}"
+    name = f"{entry}_{plan.dtype}_{_head_dims(plan.head_dim, plan.value_head_dim)}_{plan.target}"
+    text = _fill(plan.template, name, plan=plan, entry=entry, code=user_code(plan), header=header.of_plan(plan))
+    return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
+
+
+def render_combine(dtype: str, value_head_dim: int, target: str) -> KernelSource:
+    """The kernel that merges the partial results of splits."""
+    name = f"combine_{dtype}_d{value_head_dim}_{target}"
+    text = _fill(
+        "combine",
+        name,
+        entry="combine",
+        dtype=dtype,
+        value_head_dim=value_head_dim,
+        threads=COMBINE_THREADS,
+        params_struct=params_struct(combine_parameters(dtype)),
+        header=header.of_helper(f"combine: merges the partial results of splits; {dtype}, head dim {value_head_dim}"),
+    )
+    return KernelSource(name, text, "combine", COMBINE_THREADS, 0)
+
+
+def render_zone_map(dtype: str, target: str) -> KernelSource:
+    """The pre-pass that finds the least and the greatest entry of an input of this dtype over blocks."""
+    name = f"zone_map_{dtype}_{target}"
+    text = _fill(
+        "zone_map",
+        name,
+        entry="zone_map",
+        dtype=dtype,
+        threads=ZONE_MAP_THREADS,
+        params_struct=params_struct(zone_map_parameters(dtype)),
+        header=header.of_helper(f"zone_map: least and greatest entry of each block of an {dtype} input"),
+    )
+    return KernelSource(name, text, "zone_map", ZONE_MAP_THREADS, 0)
+
+
+def _head_dims(head_dim: int, value_head_dim: int) -> str:
+    return f"d{head_dim}" if head_dim == value_head_dim else f"d{head_dim}x{value_head_dim}"
+
+
+def _fill(template: str, name: str, **values: Any) -> str:
+    try:
+        text = _environment().get_template(f"{template}.cu.j2").render(values)
+    except jinja2.TemplateError as error:
+        raise AttnccError(
+            Diagnostic(
+                "A903",
+                f"the template {template}.cu.j2 failed: {type(error).__name__}: {error}",
+                help="this is a defect of attncc: please report it with the .attn file",
+            )
+        ) from error
+    return restored(_squeezed(_inlined(text)), f"{name}.cu")
+
+
+def _inlined(text: str) -> str:
+    """The text with each leaf file in place of its first `#include`."""
+    seen: set[str] = set()
+
+    def leaf(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        return _INCLUDE.sub(leaf, resources.read("templates", "include", "attncc", name).replace("#pragma once\n", ""))
+
+    return _INCLUDE.sub(leaf, text)
+
+
+def _squeezed(text: str) -> str:
+    """One empty line where several would follow each other, no blanks at the ends of lines."""
+    text = re.sub(r"[ \t]+\n", "\n", text)
+    return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """Line statements and `${}`, so that a template stays CUDA to an editor. Undefined names are errors."""
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(resources.folder("templates")),
+        undefined=jinja2.StrictUndefined,
+        line_statement_prefix="//%",
+        variable_start_string="${",
+        variable_end_string="}",
+        block_start_string="<%",
+        block_end_string="%>",
+        comment_start_string="<#",
+        comment_end_string="#>",
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )

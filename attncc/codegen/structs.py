@@ -1,0 +1,109 @@
+"""The structs that the functions of a variant read: Params, Context and Row, with what fills them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ..schedule.parameters import Parameter
+from .functions import WIDTH, Body, Fields
+from .line_marks import Line, marked
+from .nodes import Level, Node
+
+FUNCTION = "__device__ __forceinline__"
+
+_CONTEXT = [
+    "int b, h, kv_h;",
+    "int q_len, kv_len;  // of this sequence",
+    "int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one",
+    "float scale;",
+]
+_CONTEXT_ARGUMENTS = "int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start"
+
+
+def params_struct(fields: Iterable[Parameter]) -> str:
+    """`struct Params`: one line for each run of fields of a type that belong together."""
+    lines: list[str] = []
+    group: list[Parameter] = []
+    for field in fields:
+        if group and (field.ctype != group[-1].ctype or field.input != group[-1].input or len(group) == 4):
+            lines.append(_declaration(group))
+            group = []
+        group.append(field)
+    lines.append(_declaration(group))
+    return _struct("Params", lines)
+
+
+def context(fields: Fields, scale: Node | None) -> str:
+    """`struct Context`, what all pairs of a block share, and the function that fills it.
+
+    `scale` is the variant's own, for calls that give none: those pass NaN.
+    """
+    hoisted = fields.of_level[Level.UNIFORM]
+    roots = [(node, fields.spans[node]) for node in hoisted]
+    body = Body(fields, Level.UNIFORM, roots if scale is None else [(scale, None), *roots])
+    body.add("Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};")
+    if scale is not None:
+        body.add(f"if (params.scale != params.scale) ctx.scale = {body.value(scale)};")
+    for node in _in_order(hoisted):
+        body.assign(node, f"ctx.{hoisted[node]}", fields.spans[node])
+    head = f"Context make_context(const Params& params, {_CONTEXT_ARGUMENTS})"
+    struct = _struct("Context", [*_CONTEXT, *_hoisted_lines(fields, Level.UNIFORM)])
+    return struct + "\n\n" + make_function(head, [*body.lines, Line("return ctx;")])
+
+
+def row(fields: Fields) -> str:
+    """`struct Row`, what all pairs of a q row share, and the function that fills it."""
+    hoisted = fields.of_level[Level.ROW]
+    body = Body(fields, Level.ROW, [(node, fields.spans[node]) for node in hoisted])
+    body.add("Row row = {q_idx};")
+    for node in _in_order(hoisted):
+        body.assign(node, f"row.{hoisted[node]}", fields.spans[node])
+    head = "Row make_row(const Params& params, const Context& ctx, int q_idx)"
+    struct = _struct("Row", ["int q_idx;", *_hoisted_lines(fields, Level.ROW)])
+    return struct + "\n\n" + make_function(head, [*body.lines, Line("return row;")])
+
+
+def make_function(head: str, lines: Iterable[Line], comments: Iterable[str] = ()) -> str:
+    """A device function; comments stand above it."""
+    above = [f"// {comment}" for comment in comments]
+    return "\n".join([*above, _wrapped(f"{FUNCTION} {head} {{"), *marked(lines), "}"])
+
+
+def _wrapped(head: str) -> str:
+    """A function's head; its parameters stand on a line of their own where one line would be too long."""
+    return head if len(head) <= WIDTH else head.replace("(", "(\n    ", 1)
+
+
+def _struct(name: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"struct {name} {{", *(f"    {line}" for line in lines), "};"])
+
+
+def _declaration(group: list[Parameter]) -> str:
+    """`const bf16 *q, *k, *v;` or `int batch, num_heads;`."""
+    ctype = group[0].ctype
+    if not ctype.endswith("*"):
+        return f"{ctype} {', '.join(field.name for field in group)};"
+    return f"{ctype[:-1]} {', '.join('*' + field.name for field in group)};"
+
+
+def _hoisted_lines(fields: Fields, level: Level) -> Iterator[str]:
+    for node, name in fields.of_level[level].items():
+        note = fields.interner.label(node).note
+        yield f"{node.ctype} {name};" + (f"  // {note}" if note else "")
+
+
+def _in_order(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes, those that others read before them."""
+    wanted, seen = set(nodes), set[Node]()
+
+    def visit(node: Node) -> Iterator[Node]:
+        if node in seen:
+            return
+        seen.add(node)
+        for arg in node.args:
+            yield from visit(arg)
+        if node in wanted:
+            yield node
+
+    for node in list(nodes):
+        yield from visit(node)

@@ -1,0 +1,152 @@
+"""`UserCode`: what a variant means, as CUDA text that the templates print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
+from ..schedule.parameters import parameters
+from ..schedule.plan import KernelPlan
+from ..statements import AXIS_INDEX
+from . import structs, tile_code
+from .expressions import Lowering
+from .floats import connect
+from .functions import Body, Fields, Interner
+from .line_marks import source_line
+from .nodes import Level, Node
+
+
+@dataclass(frozen=True)
+class UserCode:
+    """CUDA text: whole structs and functions, each with its comment; empty where the plan has no use for one."""
+
+    includes: str  # `#include` lines of the leaf files that the functions need
+    params_struct: str
+    context: str  # struct Context, make_context
+    row: str  # struct Row, make_row
+    keep: str
+    score: str  # score_mod
+    kv_bounds: str  # struct KvBounds, kv_bounds
+    tile_kind: str
+    dropout: str  # dropout_threshold
+    sink: str  # sink_logit
+
+    @property
+    def functions(self) -> str:
+        """Everything but the includes and Params, in order."""
+        parts = (self.context, self.row, self.keep, self.score, self.kv_bounds, self.tile_kind, self.dropout, self.sink)
+        return "\n\n".join(part for part in parts if part)
+
+
+def user_code(plan: KernelPlan) -> UserCode:
+    """Prints a plan's variant."""
+    return _Printer(plan).print()
+
+
+class _Printer:
+    """Prints the functions that read Context and Row first: they say what those two must hold."""
+
+    def __init__(self, plan: KernelPlan) -> None:
+        self.plan = plan
+        self.variant = plan.variant
+        self.lowering = Lowering(plan)
+        self.interner = Interner()
+        self.fields = Fields(self.interner)
+
+    def print(self) -> UserCode:
+        plan, lowering, fields = self.plan, self.lowering, self.fields
+        keep = self.keep() if self.variant.keeps else ""
+        score = self.score() if self.variant.scores else ""
+        bounds = tile_code.kv_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
+        kind = tile_code.tile_kind(plan, lowering, fields) if tile_code.kind_needed(plan) else ""
+        dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
+        sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
+        row = structs.row(fields)
+        context = structs.context(fields, self.scale())
+        includes = sorted(self.interner.includes | ({"tile_kind.cuh"} if kind else set()))
+        return UserCode(
+            "\n".join(f'#include "attncc/{name}"' for name in includes),
+            structs.params_struct(parameters(plan)),
+            context, row, keep, score, bounds, kind, dropout, sink,
+        )  # fmt: skip
+
+    # ---------------------------------------------------------------- functions of elements
+
+    def keep(self) -> str:
+        several = len(self.variant.keeps) > 1
+        conditions = []
+        for number, statement in enumerate(self.variant.keeps, start=1):
+            node = self.lowering.lower(statement.condition)
+            conditions.append(node.called(f"keep_{number}", statement.span) if several and not node.is_leaf else node)
+        root = connect("and", tuple(conditions)) if several else conditions[0]
+        head = "bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
+        return self._function(head, root, self.variant.keeps)
+
+    def score(self) -> str:
+        """Score lines in order; the lets that read the score are lowered where they stand among them."""
+        *_, last = self.variant.scores
+        for statement in self.variant.statements:
+            if isinstance(statement, Let) and "score" in reads(self.variant, statement.value):
+                self.lowering.define(statement.name)
+            elif isinstance(statement, Score):
+                self.lowering.rescore(self._scored(statement, statement is last))
+        head = "float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score)"
+        return self._function(head, self.lowering.score, self.variant.scores)
+
+    def _scored(self, statement: Score, is_last: bool) -> Node:
+        node = self.lowering.lower(statement.value)
+        if is_last or node.is_leaf:
+            return node
+        return node.called(f"score_{self.variant.scores.index(statement) + 1}", statement.span)
+
+    def _function(self, head: str, root: Node, statements: tuple[Keep, ...] | tuple[Score, ...]) -> str:
+        """A function that returns `root`; above it, the source of its statements and of the lets that they read."""
+        root = self.interner.intern(root)
+        span = statements[-1].span if len(statements) == 1 or isinstance(statements[-1], Score) else None
+        body = Body(self.fields, Level.ELEMENT, [(root, span)])
+        body.add(f"return {body.value(root, span)};")
+        return structs.make_function(head, body.lines, self._sources(statements))
+
+    def _sources(self, statements: tuple[Keep, ...] | tuple[Score, ...]) -> Iterator[str]:
+        roots = [item.condition if isinstance(item, Keep) else item.value for item in statements]
+        wanted = {item.name for item in needs(self.variant, *roots)}
+        for statement in self.variant.statements:
+            if statement in statements or (isinstance(statement, Let) and statement.name in wanted):
+                yield _source(statement)
+
+    # ---------------------------------------------------------------- uniform functions
+
+    def dropout(self, rate: Expr) -> str:
+        body = Body(self.fields, Level.UNIFORM, [])
+        text = body.value(self.interner.intern(self.lowering.lower(rate)))
+        body.add(f"const float rate = {text};")
+        body.add("return (unsigned)fminf(fmaxf(rintf(256.0f * (1.0f - rate)), 1.0f), 256.0f);")
+        comment = "A probability is kept iff its random byte is below this: the keep rate in steps of 1/256."
+        return structs.make_function("unsigned dropout_threshold(const Params& params)", body.lines, [comment])
+
+    def sink(self, name: str) -> str:
+        axes = self.variant.input(name).axes
+        indices = tuple(symbol(AXIS_INDEX[axis.tag or "head"]) for axis in axes)
+        node = self.interner.intern(self.lowering.lower(Load(Type.FLOAT, name, indices)))
+        body = Body(self.fields, Level.UNIFORM, [(node, None)])
+        body.add(f"return {body.value(node)};")
+        head = "float sink_logit(const Params& params, const Context& ctx)"
+        return structs.make_function(head, body.lines, [f"sink {name}"])
+
+    def scale(self) -> Node | None:
+        scale = self.variant.scale
+        return None if scale is None else self.interner.intern(self.lowering.lower(scale))
+
+
+def _source(statement: Statement) -> str:
+    """A statement as the user wrote it; as IR if the plan came without its source."""
+    if statement.span is not None:
+        return source_line(statement.span)
+    match statement:
+        case Let():
+            return f"let {statement.name} = {show(statement.value)}"
+        case Keep():
+            return f"keep if {show(statement.condition)}"
+        case Score():
+            return f"score = {show(statement.value)}"
