@@ -10,20 +10,17 @@ from numpy.typing import NDArray
 
 from .ir import Apply, Input, Keep, Load, Variant, reads, walk
 from .problem.facts import INPUT_DTYPES, KERNEL_DTYPES
+from .problem.inputs import passed_axes
 from .problem.problem import Problem
 
 Array = NDArray[Any]
 
-POSITION_TAGS = ("q", "kv", "pos")
 FREE_AXIS = 64  # length of an axis `_`
 SEGMENTS = 6  # a nondecreasing input has about so many different values in a row
 
 
 def input_shape(declared: Input, problem: Problem) -> tuple[int, ...]:
     """The shape that an input has in a call; a packed call merges `batch` with a position axis."""
-    tags = {axis.tag for axis in declared.axes}
-    merged = problem.packed and "batch" in tags and not tags.isdisjoint(POSITION_TAGS)
-    axes = [axis for axis in declared.axes if not (merged and axis.tag == "batch")]
     lengths = {
         None: FREE_AXIS,
         "batch": problem.batch,
@@ -33,7 +30,7 @@ def input_shape(declared: Input, problem: Problem) -> tuple[int, ...]:
         "kv": problem.kv_len,
         "pos": problem.kv_len,
     }
-    return tuple(lengths[axis.tag] if axis.length is None else axis.length for axis in axes)
+    return tuple(lengths[a.tag] if a.length is None else a.length for a in passed_axes(declared, problem))
 
 
 def inputs(variant: Variant, problem: Problem, rng: np.random.Generator) -> dict[str, Array]:

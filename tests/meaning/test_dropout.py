@@ -36,7 +36,7 @@ def weights(attend, draw, **call) -> np.ndarray:
         v = np.zeros((2, 2, KV_LEN, 32), np.float16)
         width = min(32, KV_LEN - first)
         v[:, :, first : first + width, :width] = np.eye(width)
-        columns.append(attend("dropout", q, k, v, **call)[..., :width])
+        columns.append(attend("dropped", q, k, v, **call)[..., :width])
     return np.concatenate(columns, axis=-1)
 
 
@@ -71,14 +71,14 @@ def test_within_the_accuracy_rule(attend, draw) -> None:
 
 def test_lse_ignores_dropout(attend, draw) -> None:
     q, k, v = draw(2, 2, Q_LEN, 32), draw(2, 2, KV_LEN, 32), draw(2, 2, KV_LEN, 32)
-    _, with_dropout = attend("dropout", q, k, v, rate=0.5, seed=1, lse=True)
+    _, with_dropout = attend("dropped", q, k, v, rate=0.5, seed=1, lse=True)
     _, without = attend("full", q, k, v, lse=True)
     np.testing.assert_allclose(with_dropout, without, rtol=1e-6)
 
 
 def test_no_dropout_needs_no_seed(attend, draw) -> None:
     q, k, v = draw(1, 2, Q_LEN, 32), draw(1, 2, KV_LEN, 32), draw(1, 2, KV_LEN, 32)
-    np.testing.assert_allclose(attend("dropout", q, k, v, rate=0.0), attend("full", q, k, v), atol=1e-3)
+    np.testing.assert_allclose(attend("dropped", q, k, v, rate=0.0), attend("full", q, k, v), atol=1e-3)
 
 
 def test_seed_as_an_array_is_the_same_seed(attend, draw) -> None:
@@ -94,7 +94,7 @@ def test_seed_as_an_array_is_the_same_seed(attend, draw) -> None:
 def test_bad_rates_and_a_missing_seed_are_refused(attend, draw, call) -> None:
     q = draw(1, 2, Q_LEN, 32)
     with pytest.raises(attncc.AttnccError, match=r"seed|rate"):
-        attend("dropout", q, q, q, **call)
+        attend("dropped", q, q, q, **call)
 
 
 def test_packed_batches_draw_by_sequence(attend, draw) -> None:

@@ -72,7 +72,7 @@ def test_out_may_be_a_strided_view(attend, device, qkv) -> None:
 
 
 def test_last_stride_must_be_one(attend, device, qkv) -> None:
-    q, k, v = map(device.put, qkv)
+    _, k, v = map(device.put, qkv)
     wide = device.full((2, 4, 45, 64), 0.5, np.float16)
     with pytest.raises(attncc.AttnccError, match="q"):
         attend.kernel("causal")(wide[..., ::2], k, v)

@@ -39,7 +39,7 @@ def test_the_calls_scale_beats_the_variants(attend, draw) -> None:
     np.testing.assert_array_equal(attend("half_scale", q, k, v, scale=0.3), attend("full", q, k, v, scale=0.3))
 
 
-@pytest.mark.parametrize("name", ["sigmoid", "unnormalised"])
+@pytest.mark.parametrize("name", ["sigmoids", "unnormalised"])
 def test_normalizers_without_row_sums(attend, draw, name) -> None:
     q, k, v = draw(1, 4, 50, 32), draw(1, 2, 90, 32), draw(1, 2, 90, 32)
     attend.judge(name, q, k, v)
