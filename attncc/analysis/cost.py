@@ -1,0 +1,161 @@
+"""What attention costs: FLOPs, and bytes between HBM and on-chip memory for each loop order.
+
+The counts follow Dao et al., "FlashAttention" (NeurIPS 2022), section 3.2: every block that a loop order moves between
+HBM and on-chip memory counts once for each time it moves, caches between them aside. K and V move for each query head.
+The variant's own inputs are not counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..evaluate import Environment, evaluate
+from ..ir import Variant
+from ..problem import Problem
+from ..problem.arrays import at_positions
+from ..statements import keep_condition
+from .grid import TileGrid
+from .rules import TileKind
+
+# -------------------------------------------------------------------- bytes
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """Bytes read from and written to HBM, by the names of the kernels' arrays."""
+
+    reads: Mapping[str, int] = field(default_factory=dict)
+    writes: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.reads.values()) + sum(self.writes.values())
+
+    def __add__(self, other: Traffic) -> Traffic:
+        return Traffic(_added(self.reads, other.reads), _added(self.writes, other.writes))
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *(n for n in other if n not in one))}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A problem and the sizes of its elements: `element_bytes` of q, k, v and out, `state_bytes` of lse, the softmax
+    state and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid` and `none`."""
+
+    problem: Problem
+    element_bytes: int = 2
+    state_bytes: int = 4
+    softmax: bool = True
+
+    def row_bytes(self, name: str) -> int:
+        """Bytes of one row of an array; 0 for those that only softmax has."""
+        problem = self.problem
+        if name in ("q", "k"):
+            return problem.head_dim * self.element_bytes
+        if name in ("v", "out"):
+            return problem.value_head_dim * self.element_bytes
+        if name == "partial_out":
+            return problem.value_head_dim * self.state_bytes
+        return self.state_bytes * self.softmax  # lse, partial_lse, row_max, row_sum
+
+    def moved(self, rows: Mapping[str, int]) -> dict[str, int]:
+        """Bytes by array from rows by array, without arrays that don't exist here."""
+        return {name: count * self.row_bytes(name) for name, count in rows.items() if self.row_bytes(name)}
+
+
+RESULTS = ("out", "lse")
+PARTIALS = ("partial_out", "partial_lse")
+STATE = ("partial_out", "row_max", "row_sum")  # what kv_outer keeps in HBM between its steps
+
+
+def standard_traffic(work: Workload) -> Traffic:
+    """Algorithm 0 of the paper: S = QK^T to HBM, P = softmax(S) to HBM, O = PV. Nothing is skipped."""
+    heads = work.problem.num_heads
+    q_rows = kv_rows = pairs = 0
+    for sequence in work.problem.sequences():
+        q_rows += heads * sequence.q_len
+        kv_rows += heads * sequence.kv_len
+        pairs += heads * sequence.q_len * sequence.kv_len
+    matrices = {"score": pairs * work.element_bytes, "prob": pairs * work.element_bytes}
+    reads = {**work.moved({"q": q_rows, "k": kv_rows, "v": kv_rows}), **matrices}
+    return Traffic(reads, {**work.moved({"out": q_rows}), **matrices})
+
+
+def q_outer_traffic(work: Workload, grids: Iterable[TileGrid], splits: int = 1) -> Traffic:
+    """FlashAttention-2's order: a q tile stays on chip while the live K and V tiles pass by. With more than one split,
+    partial results go through HBM to the combine kernel. `grids` holds one grid for each sequence."""
+    heads = work.problem.num_heads
+    traffic = Traffic()
+    for grid in grids:
+        keys = grid.over_heads((grid.kinds != TileKind.EMPTY).sum(axis=(0, 1)) @ grid.kv_sizes, heads)
+        rows = heads * grid.q_len
+        reads, partial = {"q": rows * splits, "k": keys, "v": keys}, dict.fromkeys(PARTIALS, rows * splits)
+        results = dict.fromkeys(RESULTS, rows)
+        if splits > 1:
+            traffic += Traffic(work.moved({**reads, **partial}), work.moved({**partial, **results}))
+        else:
+            traffic += Traffic(work.moved(reads), work.moved(results))
+    return traffic
+
+
+def kv_outer_traffic(work: Workload, grids: Iterable[TileGrid]) -> Traffic:
+    """Algorithm 1 of the paper: a K and V tile stays on chip while q tiles and their O, l, m pass by. O is kept in HBM
+    unnormalised, in the state's type, until a last pass over it writes out and lse."""
+    heads = work.problem.num_heads
+    traffic = Traffic()
+    for grid in grids:
+        live = grid.kinds != TileKind.EMPTY
+        keys = grid.over_heads(live.any(axis=1).sum(axis=0) @ grid.kv_sizes, heads)
+        visits = grid.over_heads(live.sum(axis=(0, 2)) @ grid.q_sizes, heads)
+        rows = heads * grid.q_len
+        state = dict.fromkeys(STATE, visits + rows)
+        traffic += Traffic(
+            work.moved({"q": visits, "k": keys, "v": keys, **state}),
+            work.moved({**state, **dict.fromkeys(RESULTS, rows)}),
+        )
+    return traffic
+
+
+def paper_blocks(onchip_elements: int, head_dim: int) -> tuple[int, int]:
+    """(block_q, block_kv) of Algorithm 1, line 1: B_c = ceil(M / 4d), B_r = min(B_c, d); M counts elements."""
+    columns = -(-onchip_elements // (4 * head_dim))
+    return min(columns, head_dim), columns
+
+
+# -------------------------------------------------------------------- FLOPs
+
+
+def kept_pairs(variant: Variant, grid: TileGrid, environment: Environment, num_heads: int) -> int:
+    """Pairs that the variant keeps in one sequence, over all heads. The mask is evaluated on PARTIAL tiles alone."""
+    condition = keep_condition(variant)
+    if condition is None:
+        return num_heads * grid.q_len * grid.kv_len
+    full = (grid.kinds == TileKind.FULL).sum(axis=0)
+    pairs = grid.over_heads(grid.q_sizes @ full @ grid.kv_sizes, num_heads)
+    for tile in range(grid.q_sizes.size):
+        partial = np.repeat(grid.kinds[:, tile] == TileKind.PARTIAL, grid.kv_sizes, axis=-1)  # [heads, kv_len]
+        columns = np.flatnonzero(partial.any(axis=0))
+        rows = grid.q_rows(tile)
+        kept = evaluate(condition, at_positions(environment, np.arange(rows.start, rows.stop), columns))
+        kept = kept & partial[:, None, columns]
+        counted = np.broadcast_to(kept, (kept.shape[0], rows.stop - rows.start, columns.size))
+        pairs += np.count_nonzero(counted) * (num_heads // kept.shape[0])
+    return pairs
+
+
+def useful_flops(work: Workload, pairs: int) -> int:
+    """2 FLOP for each multiply-add of q.k and of p.v, over the kept pairs: 4 * D each where both head dims are D."""
+    return 2 * (work.problem.head_dim + work.problem.value_head_dim) * pairs
+
+
+def executed_flops(work: Workload, grids: Iterable[TileGrid]) -> int:
+    """What the tensor cores do: whole tiles that aren't EMPTY, head dims padded to 16."""
+    padded = sum(-(-dim // 16) * 16 for dim in (work.problem.head_dim, work.problem.value_head_dim))
+    heads = work.problem.num_heads
+    live = ((grid, grid.count(TileKind.PARTIAL, heads) + grid.count(TileKind.FULL, heads)) for grid in grids)
+    return sum(2 * padded * grid.block_q * grid.block_kv * tiles for grid, tiles in live)

@@ -1,0 +1,97 @@
+"""`run`: one call of a kernel on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from ..analysis.cost import Traffic, Workload
+from ..analysis.grid import TileGrid, tile_grid, uniform_grid, zone_maps
+from ..analysis.rules import TileKind
+from ..evaluate import Environment
+from ..philox import threshold
+from ..problem import BoundCall, Problem, Sequence, Signature, bind_arrays
+from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from ..statements import dropout_rate
+from .orders import kv_outer, q_outer
+from .work import Meter, SequenceWork
+
+Array = NDArray[Any]
+
+_DTYPES: dict[str, np.dtype[Any]] = {
+    "fp16": np.dtype(np.float16),
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "fp32": np.dtype(np.float32),
+    "fp64": np.dtype(np.float64),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """out in the plan's type and the call's layout; lse (fp32, of fp64 kernels fp64), None unless softmax; the bytes
+    that the loop order moved between HBM and on-chip memory; tiles by kind, over all heads."""
+
+    out: Array
+    lse: Array | None
+    traffic: Traffic
+    tiles: Mapping[TileKind, int]
+
+
+def run(plan: KernelPlan, q: Array, k: Array, v: Array, /, *, out: Array | None = None, **call: Any) -> Result:
+    """Computes attention as the plan's kernel does: tiles, loop order, splits, dropout bits, roundings.
+
+    Takes NumPy arrays and the keyword arguments of `reference.forward`; writes into `out` where it is given.
+    `split_kv = auto` runs as one split. AttnccError A6xx for bad arguments.
+    """
+    signature = Signature(plan.variant, plan.dtype, plan.head_dim, plan.value_head_dim)
+    bound = bind_arrays(signature, q, k, v, out=out, **call)
+    problem, meter = bound.problem, Meter()
+    compute = np.dtype(np.float64 if plan.dtype == "fp64" else np.float32)
+    out = np.empty(problem.out_shape, _DTYPES[plan.dtype]) if out is None else out
+    lse = np.full(problem.lse_shape, -np.inf, compute)
+    out[...] = 0  # rows of a packed batch that no sequence owns
+    for sequence in problem.sequences():
+        out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
+        work = _sequence_work(plan, bound, sequence, compute, meter)
+        with np.errstate(invalid="ignore", over="ignore"):
+            result = kv_outer(work) if plan.loop == "kv_outer" else q_outer(work, plan.split_kv or 1)
+        out_rows[...], bound.lse_rows(lse, sequence)[...] = result
+    softmax = plan.variant.normalize == "softmax"
+    return Result(out, lse if softmax else None, meter.traffic(workload(plan, problem)), meter.tiles)
+
+
+def workload(plan: KernelPlan, problem: Problem) -> Workload:
+    """The sizes that the cost model needs of a plan and a problem."""
+    element_bytes = DTYPE_BYTES[plan.dtype]
+    return Workload(problem, element_bytes, max(element_bytes, 4), plan.variant.normalize == "softmax")
+
+
+def plan_grid(plan: KernelPlan, environment: Environment) -> TileGrid:
+    """The tiles of a sequence as the plan's kernel sees them; the environment holds the rules' zone maps."""
+    if not plan.variant.keeps or plan.skip == "never":
+        q_len, kv_len = (int(environment.symbols[name]) for name in ("q_len", "kv_len"))
+        kind = TileKind.PARTIAL if plan.variant.keeps else TileKind.FULL
+        return uniform_grid(kind, q_len, kv_len, plan.block_q, plan.block_kv)
+    return tile_grid(plan.rules, environment, plan.block_q, plan.block_kv, single_tiles=plan.uses_tile_kind)
+
+
+def _sequence_work(
+    plan: KernelPlan, bound: BoundCall, sequence: Sequence, compute: np.dtype[Any], meter: Meter
+) -> SequenceWork:
+    environment = bound.environment(sequence, compute)
+    maps = zone_maps(plan.rules, plan.variant, bound.problem, bound.inputs)
+    with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, compute)
+    q_rows, kv_rows = (sequence.q_start, sequence.q_len), (sequence.kv_start, sequence.kv_len)
+    q, k, v = (
+        bound.rows(array, sequence.b, *rows).astype(compute)
+        for array, rows in ((bound.q, q_rows), (bound.k, kv_rows), (bound.v, kv_rows))
+    )
+    kept = threshold(dropout_rate(plan.variant, environment))
+    grid = plan_grid(plan, with_maps)
+    meter.tiles[TileKind.EMPTY] += grid.count(TileKind.EMPTY, bound.problem.num_heads)
+    return SequenceWork(plan, sequence, environment, grid, q, k, v, _DTYPES[plan.dtype], bound.seed, kept, meter)
