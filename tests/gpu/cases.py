@@ -1,0 +1,83 @@
+"""The forward suite's cases: a covering design over everything that a forward kernel's result may depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attncc.problem import Problem
+from attncc.resources import folder
+from tests.gpu.cover import cover
+
+SPECS = tuple(sorted(path.stem for path in folder("specs").glob("*.attn") if path.stem != "masks"))
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "spec": SPECS,
+    "lengths": (
+        (1, 1), (1, 1000), (97, 97), (113, 203), (200, 100), (239, 1), (799, 3), (1023, 1024), (1024, 1023), (4096, 4096),
+    ),
+    "head_dims": (
+        (16, 16), (40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256),
+    ),
+    "splits": (1, 2, 3, 7, 16),
+    "group": (1, 3, 4, 8),
+    "dtype": ("fp16", "bf16", "fp32"),
+    "memory": ("contiguous", "strided", "broadcast"),
+    "loop": ("q_outer", "kv_outer"),
+    "layout": ("bhsd", "bshd"),
+    "packed": (False, True),
+}  # fmt: skip
+
+
+def allowed(row: dict[str, Any]) -> bool:
+    """Algorithm 1 carries its state through HBM and has no splits."""
+    return not (row.get("loop") == "kv_outer" and row.get("splits", 1) != 1)
+
+
+@dataclass(frozen=True)
+class Case:
+    spec: str
+    lengths: tuple[int, int]
+    head_dims: tuple[int, int]
+    splits: int
+    group: int
+    dtype: str
+    memory: str
+    loop: str
+    layout: str
+    packed: bool
+
+    def __str__(self) -> str:
+        q_len, kv_len = self.lengths
+        key, value = self.head_dims
+        where = f"{self.layout}-{self.memory}{'-packed' * self.packed}"
+        return (
+            f"{self.spec}-{self.dtype}-d{key}x{value}-g{self.group}-{q_len}x{kv_len}-{self.loop}-s{self.splits}-{where}"
+        )
+
+    def source(self, target: str) -> str:
+        """The spec with schedules of ours in place of its own. Where there is one row, the decode pass serves it."""
+        text = (folder("specs") / f"{self.spec}.attn").read_text().partition("\nschedule ")[0]
+        return (
+            f"{text}\nschedule tested for {self.spec} on {target} {{ loop = {self.loop} split_kv = {self.splits} }}\n"
+            f"schedule short for {self.spec} decode on {target} {{ split_kv = {self.splits} }}\n"
+        )
+
+    @property
+    def problem(self) -> Problem:
+        """Two sequences of two key heads; one of one where they are long. Packed: three that differ, one of them empty."""
+        q_len, kv_len = self.lengths
+        kv_heads = 1 if q_len > 4000 else 2
+        heads = kv_heads, kv_heads * self.group
+        if not self.packed:
+            return Problem(kv_heads, heads[1], heads[0], q_len, kv_len, *self.head_dims, self.layout)
+        q_starts = tuple(np.cumsum([0, q_len, 0, -(-q_len // 3)]).tolist())
+        kv_starts = tuple(np.cumsum([0, kv_len, kv_len // 4, -(-kv_len // 2)]).tolist())
+        return Problem(
+            3, heads[1], heads[0], q_starts[-1], kv_starts[-1], *self.head_dims, self.layout, True, q_starts, kv_starts
+        )
+
+
+CASES = tuple(Case(**row) for row in cover(FACTORS, allowed))
