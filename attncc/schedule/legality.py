@@ -1,15 +1,199 @@
-"""What a kernel takes of a multiprocessor, and whether its target grants it."""
+"""What a kernel takes of a multiprocessor, and whether its target grants it. Register counts are estimates."""
 
 from __future__ import annotations
 
-from .plan import DTYPE_BYTES, KernelPlan
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
+
+from ..diagnostics import AttnccError, Diagnostic, did_you_mean
+from ..source import Span
+from .choices import FRAGMENT_ROWS, Build
+from .plan import DTYPE_BYTES, PASSES, KernelPlan
+from .target import TARGETS
+
+Where = Callable[..., Span | None]
+
+HEAD_DIMS = (16, 256)
+HEAD_DIM_STEP = 8
+FRAGMENT_KEYS = 16  # of one k-step of P V
+DROPOUT_KEYS = 32  # that share a counter of the random generator
+# Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
+OTHER_REGISTERS = 48
 
 
 def shared_memory(plan: KernelPlan) -> dict[str, int]:
     """Bytes of dynamic shared memory by part. Tiles are swizzled, not padded."""
-    element = DTYPE_BYTES[plan.dtype]
+    return {name: prod(factors.values()) for name, factors in _shared_parts(plan).items()}
+
+
+def accumulators(plan: KernelPlan) -> dict[str, int]:
+    """Registers of each thread for the fp32 accumulators: score is block_q x block_kv, out block_q x head dim."""
+    rows = plan.block_q // plan.warps
+    return {"score": rows * plan.block_kv // 32, "out": rows * plan.padded_value_head_dim // 32}
+
+
+def check_build(build: Build, span: Span | None = None) -> None:
+    """AttnccError A403, A410 or A411 where no schedule could help."""
+    found = [*_bad_names(build, span), *_bad_head_dims(build, span)]
+    if found:
+        raise AttnccError(found)
+
+
+def check(plan: KernelPlan, where: Where) -> None:
+    """AttnccError A405 to A409 with all that forbids the plan; `where(knobs…)` is the place to point at.
+
+    A plan in fp64 runs on the CPU executor alone: there is no shared memory to fit.
+    """
+    found = [*_combinations(plan, where), *_shapes(plan, where), *_skipping(plan, where)]
+    if plan.dtype != "fp64" and not found:
+        found = [*_memory(plan, where), *_registers(plan, where)]
+    if found:
+        raise AttnccError(found)
+
+
+# -------------------------------------------------------------------- builds
+
+
+def _bad_names(build: Build, span: Span | None) -> Iterator[Diagnostic]:
+    if build.target not in TARGETS:
+        yield _unknown("A403", "target", build.target, TARGETS, span)
+    if build.dtype not in DTYPE_BYTES:
+        yield _unknown("A410", "dtype", build.dtype, DTYPE_BYTES, span)
+    if build.pass_name not in PASSES:
+        yield Diagnostic(
+            "A411",
+            f"there is no kernel for the {build.pass_name} pass",
+            span,
+            notes=(f"this version has {' and '.join(PASSES)}",),
+            help="remove the schedule",
+        )
+
+
+def _unknown(code: str, what: str, name: str, known: Iterable[str], span: Span | None) -> Diagnostic:
+    names = tuple(known)
+    help_text = did_you_mean(name, names) or f"choose another {what}"
+    return Diagnostic(
+        code, f"there is no {what} `{name}`", span, notes=(f"there are {', '.join(names)}",), help=help_text
+    )
+
+
+def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
+    least, most = HEAD_DIMS
+    for value in dict.fromkeys((build.head_dim, build.value_head_dim)):
+        if not least <= value <= most or value % HEAD_DIM_STEP:
+            yield Diagnostic(
+                "A410",
+                f"a head dim can't be {value}",
+                span,
+                help=f"head dims are multiples of {HEAD_DIM_STEP} from {least} to {most}; pad q, k or v with zeros",
+            )
+
+
+# -------------------------------------------------------------------- plans
+
+
+def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    if plan.loop != "kv_outer":
+        return
+    if plan.split_kv != 1:
+        yield Diagnostic(
+            "A409",
+            f"`loop = kv_outer` can't split the keys over {plan.split_kv} blocks",
+            where("split_kv", "loop"),
+            notes=("its outer loop over the keys carries O and the row sums from tile to tile",),
+            help="write `split_kv = 1`, or `loop = q_outer`",
+        )
+    if plan.pass_name != "forward":
+        yield Diagnostic(
+            "A409",
+            f"`loop = kv_outer` is an order of the forward pass, not of the {plan.pass_name} pass",
+            where("loop"),
+            help="remove `loop`, or write the schedule for the forward pass",
+        )
+
+
+def _shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    if plan.block_q % (FRAGMENT_ROWS * plan.warps):
+        yield Diagnostic(
+            "A405",
+            f"{plan.block_q} rows don't divide among {plan.warps} warps",
+            where("block_q", "warps"),
+            notes=(f"block_q / warps = {plan.block_q} / {plan.warps} = {plan.block_q / plan.warps:g}",),
+            help=f"each warp works on a multiple of {FRAGMENT_ROWS} rows: block_q a multiple of "
+            f"{FRAGMENT_ROWS} x warps = {FRAGMENT_ROWS * plan.warps}",
+        )
+    dropout = plan.variant.dropout is not None
+    step = DROPOUT_KEYS if dropout else FRAGMENT_KEYS
+    if plan.block_kv % step:
+        yield Diagnostic(
+            "A405",
+            f"block_kv can't be {plan.block_kv}",
+            where("block_kv"),
+            notes=(f"with dropout, {DROPOUT_KEYS} keys share one random word",) if dropout else (),
+            help=f"choose a multiple of {step}",
+        )
+
+
+def _skipping(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    if plan.skip == "always" and not plan.rules.decides:
+        keeps = plan.variant.keeps
+        lines = [(keeps[index].span, reason) for index, reason in plan.rules.undecided]
+        yield Diagnostic(
+            "A408",
+            "`skip = always`, but no tile can be proven empty or full",
+            where("skip"),
+            notes=tuple(f"{span}: {reason}" if span else reason for span, reason in lines),
+            help="write `skip = auto`: tiles are skipped where that is proven, and the mask decides the rest",
+        )
+
+
+def _memory(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    limit = TARGETS[plan.target].shared_bytes
+    needed = sum(shared_memory(plan).values())
+    if needed > limit:
+        yield Diagnostic(
+            "A406",
+            f"the tiles take {needed} bytes of shared memory; {plan.target} lends a block {limit}",
+            where("block_q", "block_kv", "stages"),
+            notes=tuple(_shown_product(name, factors) for name, factors in _shared_parts(plan).items()),
+            help="choose a smaller block_q or block_kv, or fewer stages",
+        )
+
+
+def _registers(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    target = TARGETS[plan.target]
+    limit = min(target.max_registers_per_thread, target.registers_per_block // plan.threads)
+    parts = accumulators(plan)
+    needed = sum(parts.values()) + OTHER_REGISTERS
+    if needed > limit:
+        rows = plan.block_q // plan.warps
+        yield Diagnostic(
+            "A407",
+            f"the tiles take about {needed} registers a thread; {plan.target} lends it {limit}",
+            where("block_q", "block_kv", "warps"),
+            notes=(
+                f"score: {rows} rows a warp x block_kv {plan.block_kv} / 32 lanes = {parts['score']}",
+                f"out: {rows} rows a warp x head dim {plan.padded_value_head_dim} / 32 lanes = {parts['out']}",
+                f"the rest, an estimate: {OTHER_REGISTERS}",
+                f"limit: the least of {target.max_registers_per_thread} and "
+                f"{target.registers_per_block} / {plan.threads} threads",
+            ),
+            help="choose a smaller block_kv, or fewer rows a warp (block_q / warps)",
+        )
+
+
+def _shared_parts(plan: KernelPlan) -> dict[str, dict[str, int]]:
+    """The factors of each part's size, by name."""
+    element = {"bytes": DTYPE_BYTES[plan.dtype]}
+    tile = {"stages": plan.stages, "block_kv": plan.block_kv}
     return {
-        "q": plan.block_q * plan.padded_head_dim * element,
-        "k": plan.stages * plan.block_kv * plan.padded_head_dim * element,
-        "v": plan.stages * plan.block_kv * plan.padded_value_head_dim * element,
+        "q": {"block_q": plan.block_q, "head dim": plan.padded_head_dim, **element},
+        "k": {**tile, "head dim": plan.padded_head_dim, **element},
+        "v": {**tile, "head dim": plan.padded_value_head_dim, **element},
     }
+
+
+def _shown_product(name: str, factors: dict[str, int]) -> str:
+    """`q: block_q 128 x head dim 64 x bytes 2 = 16384`."""
+    shown = " x ".join(f"{factor} {value}" for factor, value in factors.items())
+    return f"{name}: {shown} = {prod(factors.values())}"

@@ -1,0 +1,97 @@
+"""What runs where a schedule is silent: the default tiles of the target, made to agree with what is set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .defaults import Tiles, default_tiles
+from .knobs import Value
+from .plan import DTYPE_BYTES
+from .target import TARGETS
+
+FRAGMENT_ROWS = 16  # of one mma.sync
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """What a kernel is asked for, apart from its variant and its schedule."""
+
+    pass_name: str
+    target: str
+    dtype: str
+    head_dim: int
+    value_head_dim: int
+
+    @property
+    def element_bytes(self) -> int:
+        """Of the kernels' tiles; fp64, which the CPU executor alone runs, is walked in tiles of fp32."""
+        return min(DTYPE_BYTES[self.dtype], 4)
+
+    @property
+    def padded_head_dims(self) -> tuple[int, int]:
+        def padded(head_dim: int) -> int:
+            return -(-head_dim // FRAGMENT_ROWS) * FRAGMENT_ROWS
+
+        return padded(self.head_dim), padded(self.value_head_dim)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A value for each knob; `split_kv` None is decided at each launch."""
+
+    loop: str
+    block_q: int
+    block_kv: int
+    warps: int
+    stages: int
+    split_kv: int | None
+    skip: str
+
+
+def choose(settings: Mapping[str, Value], build: Build) -> Choice:
+    """Settings win. Warps follow a block_q that is set, and stages the shared memory that is left."""
+    loop = str(settings.get("loop", "q_outer"))
+    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target)
+    block_q, warps = _rows(settings, default)
+    tiles = Tiles(block_q, _int(settings, "block_kv", default.block_kv), warps, default.stages)
+    return Choice(
+        loop,
+        tiles.block_q,
+        tiles.block_kv,
+        tiles.warps,
+        _int(settings, "stages", _fitting(tiles, build).stages),
+        _splits(settings.get("split_kv"), loop, build.pass_name),
+        str(settings.get("skip", "auto")),
+    )
+
+
+def _int(settings: Mapping[str, Value], name: str, default: int) -> int:
+    return int(settings.get(name, default))
+
+
+def _rows(settings: Mapping[str, Value], default: Tiles) -> tuple[int, int]:
+    """block_q and warps. Where only one is set, the other follows, so that each warp has whole fragments."""
+    block_q, warps = _int(settings, "block_q", default.block_q), _int(settings, "warps", default.warps)
+    if "warps" not in settings:
+        fitting = [count for count in range(1, default.warps + 1) if block_q % (FRAGMENT_ROWS * count) == 0]
+        warps = max(fitting, default=warps)
+    elif "block_q" not in settings:
+        step = FRAGMENT_ROWS * warps
+        block_q = max(block_q // step, 1) * step
+    return block_q, warps
+
+
+def _fitting(tiles: Tiles, build: Build) -> Tiles:
+    limit = TARGETS[build.target].shared_bytes
+    while tiles.stages > 1 and tiles.shared_bytes(*build.padded_head_dims, build.element_bytes) > limit:
+        tiles = replace(tiles, stages=tiles.stages - 1)
+    return tiles
+
+
+def _splits(value: Value | None, loop: str, pass_name: str) -> int | None:
+    """kv_outer never splits by itself, and only the decode pass splits unasked."""
+    if isinstance(value, int):
+        return value
+    splits = loop == "q_outer" and (value == "auto" or pass_name == "decode")
+    return None if splits else 1
