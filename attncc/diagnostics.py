@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from .source import Span
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # tabs too: shown as one blank, so that carets stand below what they mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +148,8 @@ def _excerpt(diagnostic: Diagnostic) -> list[str]:
     margin = " " * width + " |"
     lines = [" " * width + f"--> {span}", margin]
     for number in sorted({mark[0].line for mark in marks}):
-        lines.append(f"{number:>{width}} | {span.source.line(number)}".rstrip())
+        text = _CONTROL.sub(" ", span.source.line(number))
+        lines.append(f"{number:>{width}} | {text}".rstrip())
         on_line = [mark for mark in marks if mark[0].line == number]
         lines += [f"{margin} {_underline(*mark)}" for mark in sorted(on_line, key=lambda mark: mark[0].start)]
     for label in diagnostic.labels:

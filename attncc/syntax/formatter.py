@@ -8,6 +8,7 @@ in the head of an item into its body. Inputs, settings and trailing comments are
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -96,8 +97,9 @@ class _Layout:
 
     # ---------------------------------------------------------------- comments and blank lines
 
-    def between(self, start: int, end: int) -> list[Comment]:
-        return [comment for comment in self.comments if start <= comment.span.start < end]
+    def between(self, start: int, end: int) -> tuple[Comment, ...]:
+        first, last = (bisect_left(self.comments, at, key=lambda comment: comment.span.start) for at in (start, end))
+        return self.comments[first:last]
 
     def own_lines(self, found: Sequence[Comment], start: int, indent: int) -> list[_Line]:
         """Comments on lines of their own; what is laid out before them ends at `start`."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
 from ..source import Span
 from .grammar import keywords, literals, terminals
-from .tokens import END, STRAY, span
+from .tokens import END, STRAY, first_on_line, span
 from .trouble import BRACKETS, ITEMS, STATEMENTS, Mistake, Trouble, either, expected_and_found, found
 
 Rule = Callable[[Trouble], Mistake | None]
@@ -81,7 +81,8 @@ def _stray(trouble: Trouble) -> Mistake | None:
 def _character(char: str) -> str:
     code = f"U+{ord(char):04X}"
     if not char.isprintable() or char.isspace():
-        return unicodedata.name(char, f"the character {code}").lower()
+        name = unicodedata.name(char, "").lower()
+        return f"{name} ({code})" if name else f"the character {code}"
     return f"`{char}`" if char.isascii() else f"`{char}` ({code})"
 
 
@@ -130,12 +131,15 @@ def _equals(trouble: Trouble) -> Mistake | None:
 # -------------------------------------------------------------------- names and numbers
 
 
+_NO_NAMES = ("AND", "OR", "IF", "ELSE", "FOR", "IN", "SCORE")  # where an expression is due, nobody means a name by them
+
+
 def _keyword_as_name(trouble: Trouble) -> Mistake | None:
     if "NAME" not in trouble.expected or trouble.token not in keywords() or trouble.new_line:
         return None
     if trouble.expected & {"LET", "VARIANT"}:
         return None
-    if "TILDE" in trouble.expected and trouble.token.type in ("AND", "OR", "IF", "ELSE", "FOR", "IN"):
+    if "TILDE" in trouble.expected and trouble.token.type in _NO_NAMES:
         return None
     what = f"`{trouble.token}` is a keyword and cannot be a name"
     diagnostic = Diagnostic("A004", what, trouble.at, help="choose another name")
@@ -201,21 +205,20 @@ def _keep_without_if(trouble: Trouble) -> Mistake | None:
     return Mistake(diagnostic, (("IF",), ("IF", trouble.token.type)))
 
 
-_SCHEDULE = "a schedule says what it is for, and on what: `schedule name for variant on sm_90a { … }`"
 _MASK = "a mask has parameters, if none then `()`: `mask name() = …`"
 
-# (terminal that is expected, terminal that came) -> help, and what is read instead
+# (terminal that is expected, terminal that came) -> what is read instead, and help where the form alone says too little
 _LACKS = {
-    ("COLON", "EQUAL"): ("a const has a type: `const name: int = 1`", ("COLON", "NAME", "EQUAL")),
-    ("COLON", "LSQB"): ("an input has a type: `input name: f32[head]`", ("COLON", "NAME", "LSQB")),
-    ("EQUAL", "COLON"): ("a `let` has the type of its value: `let name = value`", ()),
-    ("LPAR", "EQUAL"): (_MASK, ("LPAR", "RPAR", "EQUAL")),
-    ("LPAR", "LBRACE"): (_MASK, ("LPAR", "RPAR", "LBRACE")),
-    ("RANGE", "INT"): ("write `for i in range(8)`", ("RANGE", "LPAR", "INT", "RPAR")),
-    ("RANGE", "NAME"): ("write `for i in range(size)`", ("RANGE", "LPAR", "NAME", "RPAR")),
-    ("FOR", "LBRACE"): (_SCHEDULE, ("FOR", "NAME", "ON", "NAME", "LBRACE")),
-    ("FOR", "ON"): (_SCHEDULE, ("FOR", "NAME", "ON")),
-    ("ON", "LBRACE"): (_SCHEDULE, ("ON", "NAME", "LBRACE")),
+    ("COLON", "EQUAL"): (("COLON", "NAME", "EQUAL"), ""),
+    ("COLON", "LSQB"): (("COLON", "NAME", "LSQB"), ""),
+    ("EQUAL", "COLON"): ((), "a `let` has the type of its value: `let name = value`"),
+    ("LPAR", "EQUAL"): (("LPAR", "RPAR", "EQUAL"), _MASK),
+    ("LPAR", "LBRACE"): (("LPAR", "RPAR", "LBRACE"), _MASK),
+    ("RANGE", "INT"): (("RANGE", "LPAR", "INT", "RPAR"), "write `for i in range(8)`"),
+    ("RANGE", "NAME"): (("RANGE", "LPAR", "NAME", "RPAR"), "write `for i in range(size)`"),
+    ("FOR", "LBRACE"): (("FOR", "NAME", "ON", "NAME", "LBRACE"), ""),
+    ("FOR", "ON"): (("FOR", "NAME", "ON"), ""),
+    ("ON", "LBRACE"): (("ON", "NAME", "LBRACE"), ""),
 }
 
 
@@ -223,9 +226,10 @@ def _lacks(trouble: Trouble) -> Mistake | None:
     if "STAR" in trouble.expected:
         return None
     for expected in trouble.expected:
-        advice, reading = _LACKS.get((expected, trouble.token.type), ("", ()))
-        if advice:
-            return Mistake(Diagnostic("A007", expected_and_found(trouble), trouble.at, help=advice), (reading,))
+        reading, advice = _LACKS.get((expected, trouble.token.type), (None, ""))
+        if reading is not None:
+            what = expected_and_found(trouble)
+            return Mistake(Diagnostic("A007", what, trouble.at, help=advice or _form(trouble)), (reading,))
     return None
 
 
@@ -238,7 +242,8 @@ def _unfinished(trouble: Trouble) -> Mistake | None:
     last = trouble.tokens[trouble.index - 1]
     at = span(trouble.source, last)
     label = Label(trouble.at, f"{found(trouble.token)} comes instead")
-    diagnostic = Diagnostic("A007", f"expected {what} after `{last}`", at, labels=(label,))
+    what = f"expected {what} after `{last}`"
+    diagnostic = Diagnostic("A007", what, at, labels=(label,), help=_form(trouble))
     return Mistake(diagnostic, (("NAME", trouble.token.type),))
 
 
@@ -321,9 +326,8 @@ _RULES: tuple[Rule, ...] = (
 
 
 def _anything_else(trouble: Trouble) -> Mistake:
-    diagnostic = Diagnostic(
-        "A001", expected_and_found(trouble), trouble.at, help=_GENERAL_HELP.get(trouble.token.type, "")
-    )
+    advice = _GENERAL_HELP.get(trouble.token.type) or _form(trouble)
+    diagnostic = Diagnostic("A001", expected_and_found(trouble), trouble.at, help=advice)
     kind, only = trouble.token.type, tuple(trouble.expected)
     inserted = ((*only, kind), only) if len(only) == 1 else ()
     return Mistake(diagnostic, (*inserted, (), ("NAME",), ("NAME", kind)))
@@ -333,6 +337,35 @@ _GENERAL_HELP = {
     "UNDERSCORE": "`_` stands for an axis of any length, in the brackets of an `input`",
     "STRING": "text in quotes stands after `import`",
 }
+
+_FORMS = {
+    "IMPORT": '`import masks` or `import "mine.attn"`',
+    "MASK": "`mask name(parameters) = condition` or `mask name(parameters) { let … keep if … }`",
+    "VARIANT": "`variant name { … }`",
+    "SCHEDULE": "`schedule name for variant on sm_90a { … }`",
+    "CONST": "`const name: int = value`",
+    "INPUT": "`input name: f32[head, pos]`, or `input name: f32` for a scalar",
+    "LET": "`let name = value`",
+    "KEEP": "`keep if condition`",
+    "SCORE": "`score = value`",
+    "SCALE": "`scale value`",
+    "SINK": "`sink input_name`",
+    "NORMALIZE": "`normalize softmax`",
+    "DROPOUT": "`dropout rate`",
+}
+
+
+def _form(trouble: Trouble) -> str:
+    """What the statement or item looks like in which the token stands."""
+    for index in range(trouble.index - 1, -1, -1):
+        kind = trouble.tokens[index].type
+        if kind == "SCHEDULE" and trouble.opened:
+            return "a setting is written `knob = 128`, `knob = word` or `knob = {64, 128}`"
+        # Within an expression these two words are values.
+        value = kind in ("SCORE", "SCALE") and not first_on_line(trouble.source, trouble.tokens[index])
+        if kind in _FORMS and not value:
+            return f"the form is {_FORMS[kind]}"
+    return "write `attn 1`, then imports, then masks, variants and schedules"
 
 
 def _begins_statement(trouble: Trouble) -> bool:

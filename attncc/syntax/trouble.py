@@ -16,6 +16,8 @@ STATEMENTS = ("CONST", "INPUT", "LET", "KEEP", "SCORE", "SCALE", "SINK", "NORMAL
 ITEMS = ("MASK", "VARIANT", "SCHEDULE")
 BRACKETS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 
+_SHOWN = 60  # characters of a token in a message
+
 
 @dataclass(frozen=True)
 class Trouble:
@@ -59,8 +61,8 @@ def expected_and_found(trouble: Trouble) -> str:
 
 def found(token: Token) -> str:
     if token.type == "NAME":
-        return f"the name `{token}`"
-    return "the end of the file" if token.type == END else f"`{token}`"
+        return f"the name `{token[:_SHOWN]}`"
+    return "the end of the file" if token.type == END else f"`{token[:_SHOWN]}`"
 
 
 def either(words: list[str]) -> str:
