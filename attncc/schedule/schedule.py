@@ -83,7 +83,7 @@ def make_plan(
 ) -> KernelPlan:
     """The plan of one kernel: what the schedule sets (the first of its candidates), good defaults for the rest.
 
-    AttnccError A405 to A412, with the arithmetic, where there can be no such kernel.
+    AttnccError A403, A405 to A411, with the arithmetic, where there can be no such kernel.
     """
     schedule = schedule or Schedule("default", variant.name, pass_name, target)
     build = Build(pass_name, target, dtype, head_dim, value_head_dim)
