@@ -1,5 +1,7 @@
-"""Every spec on the GPU against the fp64 oracle, over a covering design: each pair of values of every two factors in
-`cases.FACTORS` (spec, lengths, head dims, splits, group, dtype, memory, loop order, layout, packing) meets in some case.
+"""Every spec on the GPU against the fp64 oracle, over a covering design.
+
+Each pair of values of every two factors in `cases.FACTORS` (spec, lengths, head dims, splits, group, dtype, memory,
+loop order, layout, packing) meets in some case.
 """
 
 from __future__ import annotations
@@ -39,25 +41,34 @@ def kernels() -> dict[Case, Any]:
         return dict(zip(CASES, pool.map(compiled, CASES), strict=True))
 
 
-def rows(problem: Problem, heads: int, length: int, dim: int, dtype: Any, memory: str) -> Any:
-    """Normal q, k or v in the problem's layout. Strided: cut out of an array with more heads and wider rows."""
-    generator = torch.Generator("cuda").manual_seed(heads + length + dim)
-    batch = problem.batch if not problem.packed else 1
-    if memory == "broadcast":
-        shape, full = (1, 1, length, dim), (batch, heads, length, dim)
-        array = torch.randn(shape, generator=generator, device="cuda").to(dtype).expand(full)
-    elif memory == "strided":
-        wide = torch.randn((batch, length, heads + 1, dim + 8), generator=generator, device="cuda").to(dtype)
-        array = wide[:, :, :heads, :dim].transpose(1, 2)
-    else:
-        array = torch.randn((batch, heads, length, dim), generator=generator, device="cuda").to(dtype)
-    array = array if problem.layout == "bhsd" else array.transpose(1, 2)
-    if memory == "contiguous":
-        array = array.contiguous()
-    return array[0] if problem.packed else array
+def qkv(case: Case) -> list[Any]:
+    """Normal q, k and v in the case's layout, laid out in memory as it says."""
+    problem, generator = case.problem, torch.Generator("cuda").manual_seed(1)
+    batch = 1 if problem.packed else problem.batch
+
+    def laid_out(heads: int, length: int, dim: int, memory: str) -> Any:
+        shape = {
+            "contiguous": (batch, heads, length, dim),
+            "strided": (batch, length, heads + 1, dim + 8),  # cut out of an array with more heads and wider rows
+            "broadcast": (1, 1, length, dim),
+        }[memory]
+        array = torch.randn(shape, generator=generator, device="cuda").to(DTYPES[case.dtype])
+        if memory == "strided":
+            array = array[:, :, :heads, :dim].transpose(1, 2)
+        array = heads_first(problem, array.expand(batch, heads, length, dim))
+        array = array.contiguous() if memory == "contiguous" else array
+        return array[0] if problem.packed else array
+
+    of_q = "contiguous" if case.memory == "broadcast" else case.memory
+    return [
+        laid_out(problem.num_heads, problem.q_len, problem.head_dim, of_q),
+        laid_out(problem.num_kv_heads, problem.kv_len, problem.head_dim, case.memory),
+        laid_out(problem.num_kv_heads, problem.kv_len, problem.value_head_dim, case.memory),
+    ]
 
 
 def heads_first(problem: Problem, array: Any) -> Any:
+    """From the problem's layout to bhsd, or from bhsd to it."""
     return array if problem.layout == "bhsd" else array.transpose(-3, -2)
 
 
@@ -72,11 +83,8 @@ def judge(out: Any, plain: Any, exact: Any, dtype: str) -> Accuracy:
 def test_forward(case: Case, kernels: dict[Case, Callable[..., Any]]) -> None:
     from tests.gpu.torch_oracle import Arguments, baseline, oracle
 
-    problem, dtype, kernel = case.problem, DTYPES[case.dtype], kernels[case]
+    problem, dtype, arrays = case.problem, DTYPES[case.dtype], qkv(case)
     variant = attncc.parse(case.source(Cuda(torch).target)).variant
-    q = rows(problem, problem.num_heads, problem.q_len, problem.head_dim, dtype, case.memory.replace("broadcast", ""))
-    k = rows(problem, problem.num_kv_heads, problem.kv_len, problem.head_dim, dtype, case.memory)
-    v = rows(problem, problem.num_kv_heads, problem.kv_len, problem.value_head_dim, dtype, case.memory)
     drawn = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len))
     inputs = {name: torch.from_numpy(array).cuda() for name, array in drawn.items()}
     call: dict[str, Any] = {"layout": problem.layout, "return_lse": variant.normalize == "softmax"}
@@ -87,9 +95,9 @@ def test_forward(case: Case, kernels: dict[Case, Callable[..., Any]]) -> None:
         call["cu_seqlens_kv"] = torch.tensor(problem.kv_starts, dtype=torch.int32, device="cuda")
 
     out = torch.full(problem.out_shape, math.nan, dtype=dtype, device="cuda")
-    result = kernel(q, k, v, out=out, **call, **inputs)
+    result = kernels[case](*arrays, out=out, **call, **inputs)
 
-    arguments = Arguments(variant, problem, *(heads_first(problem, item) for item in (q, k, v)), inputs, seed=SEED)
+    arguments = Arguments(variant, problem, *(heads_first(problem, item) for item in arrays), inputs, seed=SEED)
     exact, exact_lse = oracle(arguments)
     accuracy = judge(heads_first(problem, out), baseline(arguments, dtype), exact, case.dtype)
     assert accuracy.holds, accuracy
