@@ -40,7 +40,7 @@ def render(plan: KernelPlan) -> KernelSource:
     """The kernel of a plan. The text depends on the plan, the templates and the paths of the spec alone."""
     entry = f"{plan.variant.name}_{plan.pass_name}"
     name = f"{entry}_{plan.dtype}_{_head_dims(plan.head_dim, plan.value_head_dim)}_{plan.target}"
-    text = _fill(plan.template, name, plan=plan, entry=entry, code=user_code(plan))
+    text = _fill(plan.template, name, plan=plan, entry=entry, code=user_code(plan), header=header.of_plan(plan))
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
 
 

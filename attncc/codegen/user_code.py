@@ -9,7 +9,7 @@ from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, sh
 from ..schedule.parameters import parameters
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
-from . import header, structs, tile_code
+from . import structs, tile_code
 from .expressions import Lowering
 from .floats import connect
 from .functions import Body, Fields, Interner
@@ -21,7 +21,6 @@ from .nodes import Level, Node
 class UserCode:
     """CUDA text: whole structs and functions, each with its comment; empty where the plan has no use for one."""
 
-    header: str  # the comment at the top of the file
     includes: str  # `#include` lines of the leaf files that the functions need
     params_struct: str
     context: str  # struct Context, make_context
@@ -34,8 +33,8 @@ class UserCode:
     sink: str  # sink_logit
 
     @property
-    def user(self) -> str:
-        """The structs and functions of the variant, in order; not the header, the includes and Params."""
+    def functions(self) -> str:
+        """The structs and functions of the variant, in order; not the includes and Params."""
         parts = (self.context, self.row, self.keep, self.score, self.kv_bounds, self.tile_kind, self.dropout, self.sink)
         return "\n\n".join(part for part in parts if part)
 
@@ -67,7 +66,6 @@ class _Printer:
         context = structs.context(fields, self.scale())
         includes = sorted(self.interner.includes | ({"tile_kind.cuh"} if kind else set()))
         return UserCode(
-            header.of_plan(plan),
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
             context, row, keep, score, bounds, kind, dropout, sink,
