@@ -101,8 +101,9 @@ def as_declared(statement: ast.Const, kind: Type, value: Number, report: Report,
         return None
     where = f"`-D {name}={value}` gives {a_type(given)}" if define else f"its value is {a_type(given)}"
     text = quoted(statement.value.span, "x")
+    whole = f"write `{int(value)}`" if float(value).is_integer() else f"write `floor({text})`"
     advice = {
-        (Type.FLOAT, Type.INT): f"write `floor({text})`, or declare the const as a float",
+        (Type.FLOAT, Type.INT): f"{whole}, or declare the const as a float",
         (Type.INT, Type.BOOL): f"write `{text} != 0`, or declare the const as an int",
     }.get((given, kind), f"declare the const as {a_type(given)}")
     report.error(

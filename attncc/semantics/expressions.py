@@ -10,7 +10,7 @@ from .. import ir
 from ..ir import Expr, Type
 from ..source import Span
 from ..syntax import ast
-from . import builtins, constants, tensors, types
+from . import builtins, constants, tensors, types, unknown
 from .names import Mask, Meaning, Scope, Tensor, declares
 from .report import Report
 
@@ -25,8 +25,9 @@ class Workspace:
 
     lets: dict[str, ir.Let] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)  # of each let, those of the lets that it reads included
-    of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where that is read
+    of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where it stands
     steps: int = 0
+    too_large: bool = False  # the statement being lowered has met a limit
 
     def add_let(self, name: str, value: Expr, span: Span) -> ir.Local:
         """A let under this name or, where a mask is used again, under the next free `name__2`, `name__3`, ..."""
@@ -36,17 +37,17 @@ class Workspace:
             free = f"{name}__{count}"
         self.lets[free] = ir.Let(free, value, span=span)
         self.levels[free] = _measure(value, self.levels)[1]
-        if source := self.score_in(value):
-            self.of_score[free] = source
+        if found := self.score_in(value):
+            self.of_score[free] = found[1]
         return ir.Local(value.type, free, span=span)
 
-    def score_in(self, expr: Expr) -> Span | None:
-        """Where the score is read that this expression depends on, directly or through lets."""
+    def score_in(self, expr: Expr) -> tuple[Span, Span] | None:
+        """Where an expression reads the score, itself or by a let, and where the score itself stands."""
         for node in ir.walk(expr):
-            if isinstance(node, ir.Symbol) and node.name == "score":
-                return node.span
-            if isinstance(node, ir.Local) and node.name in self.of_score:
-                return self.of_score[node.name]
+            if isinstance(node, ir.Symbol) and node.name == "score" and node.span:
+                return node.span, node.span
+            if isinstance(node, ir.Local) and node.name in self.of_score and node.span:
+                return node.span, self.of_score[node.name]
         return None
 
 
@@ -63,9 +64,8 @@ class Lowering:
     def value(self, node: ast.Expr) -> Expr | None:
         """The typed expression; None after an error, and for what depends on one."""
         self.workspace.steps += 1
-        if self.depth > MAX_DEPTH or self.workspace.steps == MAX_STEPS:
-            _report_size(node.span, self.report)
-        if self.depth > MAX_DEPTH or self.workspace.steps >= MAX_STEPS:
+        if self.depth > MAX_DEPTH or self.workspace.steps > MAX_STEPS:
+            self.workspace.too_large = True
             return None
         return _RULES[type(node)](replace(self, depth=self.depth + 1), node)
 
@@ -82,23 +82,24 @@ class Lowering:
 
     def whole(self, node: ast.Expr) -> Expr | None:
         """The value of a whole statement: also checks how large and deep it has become."""
+        self.workspace.too_large = False
         expr = self.value(node)
-        if expr is not None:
-            size, depth = _measure(expr, self.workspace.levels)
-            if size > MAX_NODES or depth > MAX_DEPTH:
-                _report_size(node.span, self.report)
-                return None
-        return expr
+        size, depth = _measure(expr, self.workspace.levels) if expr is not None else (0, 0)
+        if not self.workspace.too_large and size <= MAX_NODES and depth <= MAX_DEPTH:
+            return expr
+        self.report.error(
+            "A220",
+            "this expression is too large",
+            node.span,
+            notes=[f"with masks and loops written out, the limits are {MAX_NODES} parts and {MAX_DEPTH} levels"],
+            help="use shorter loops, or bring the values as an input",
+        )
+        return None
 
     # ---------------------------------------------------------------- atoms
 
-    def _number(self, node: ast.Number) -> Expr | None:
-        kind = ir.const(node.value).type
-        if not constants.in_range(node.value):
-            what = "64 bits" if kind is Type.INT else "a float (f32)"
-            self.report.error("A209", f"this number doesn't fit {what}", node.span, help=constants.RANGES[kind])
-            return None
-        return ir.Const(kind, node.value, span=node.span)
+    def _number(self, node: ast.Number) -> Expr:
+        return ir.Const(ir.const(node.value).type, node.value, span=node.span)
 
     def _boolean(self, node: ast.Boolean) -> Expr:
         return ir.Const(Type.BOOL, node.value, span=node.span)
@@ -108,7 +109,7 @@ class Lowering:
         if binding is not None:
             return self._bound(node, binding.meaning)
         if node.name not in builtins.VALUES:
-            self.scope.unknown_value(node)
+            unknown.value(node, self.scope)
             return None
         if node.name == "score" and self.masks:
             self.report.error("A301", "a mask can't read `score`", node.span, help=constants.MASK_BEFORE_SCORE)
@@ -118,7 +119,7 @@ class Lowering:
     def _bound(self, node: ast.Name, meaning: Meaning) -> Expr | None:
         if isinstance(meaning, Tensor):
             if meaning.input.axes:
-                tensors.report_bare(node, meaning, self.report)
+                unknown.bare_tensor(node, meaning, self.scope)
                 return None
             return ir.Load(meaning.input.type, meaning.input.name, (), span=node.span)
         return replace(meaning, span=node.span) if isinstance(meaning, ir.Const | ir.Local) else meaning
@@ -146,17 +147,16 @@ class Lowering:
     def _index(self, node: ast.Index) -> Expr | None:
         binding = self.scope.find(node.tensor)
         indices = self.values(*node.indices)
-        if binding is None:
-            tensors.report_not_a_tensor(node, self.scope, self.report)
+        if binding is None and node.tensor.name not in builtins.VALUES:
+            unknown.value(node.tensor, self.scope, "tensor")
             return None
-        if isinstance(binding.meaning, ir.Expr) or (
-            isinstance(binding.meaning, Tensor) and not binding.meaning.input.axes
-        ):
-            tensors.report_not_indexable(node, binding, self.report)
+        meaning = binding.meaning if binding is not None else ir.symbol(node.tensor.name)
+        if isinstance(meaning, ir.Expr) or (meaning is not None and not meaning.input.axes):
+            unknown.indexed_value(node, binding, self.scope)
             return None
-        if binding.meaning is None or indices is None:
+        if meaning is None or indices is None:
             return None
-        return tensors.load(node, binding.meaning, indices, self.workspace.lets, self.report)
+        return tensors.load(node, meaning, indices, self.workspace.lets, self.report)
 
     # ---------------------------------------------------------------- functions, masks, loops
 
@@ -168,7 +168,7 @@ class Lowering:
         function = builtins.FUNCTIONS.get(name)
         args = self.values(*node.arguments)
         if function is None:
-            self.scope.unknown_function(node.function)
+            unknown.function(node.function, self.scope)
             return None
         if not _right_number(node, function.signature, function.least, function.most, self.report):
             return None
@@ -290,15 +290,3 @@ def _measure(expr: Expr, levels: Mapping[str, int]) -> tuple[int, int]:
         below = max((depths[child] for child in node.children), default=0)
         depths[node] = 1 + (levels[node.name] if isinstance(node, ir.Local) else below)
     return sizes[expr], depths[expr]
-
-
-def _report_size(span: Span, report: Report) -> None:
-    report.error(
-        "A220",
-        "this expression is too large",
-        span,
-        notes=[
-            f"masks and loops written out, the limit is {MAX_NODES} nodes, and {MAX_DEPTH} levels with those of lets"
-        ],
-        help="use shorter loops, or bring the values as an input",
-    )

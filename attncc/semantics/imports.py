@@ -64,13 +64,13 @@ class Imports:
         library = {item.stem: item for item in sorted(resources.folder("specs").glob("*.attn"))}
         if name.name in library:
             return library[name.name]
-        advice = did_you_mean(name.name, library) or f'for a file of yours, write `import "{name.name}.attn"`'
+        close = did_you_mean(name.name, library)
         self.report.error(
             "A107",
             f"the library has no file `{name.name}`",
             name.span,
-            notes=[f"it has: {', '.join(library)}"],
-            help=advice,
+            notes=[] if close else [f"it has: {', '.join(library)}"],
+            help=close or f'for a file of yours, write `import "{name.name}.attn"`',
         )
         return None
 

@@ -10,7 +10,7 @@ from ..diagnostics import Label
 from ..ir import Expr
 from ..source import Span
 from ..syntax import ast
-from . import builtins, constants, names, statements, tensors, types
+from . import builtins, constants, names, statements, tensors, types, unknown
 from .constants import Defines, Number
 from .expressions import Lowering, Workspace
 from .names import Mask, Scope, Tensor
@@ -31,7 +31,9 @@ def lower(node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report
     for statement in node.statements:
         body.lower(statement)
     variant = body.variant()
-    statements.check(variant, node, body.scope, report)
+    statements.check_normalizer(node, variant.normalize, report)
+    if not report.has_errors:
+        statements.warn(variant, node, body.scope, report)
     return variant
 
 
@@ -79,7 +81,7 @@ class _Body:
         kind = names.one_of(statement.type, builtins.CONST_TYPES, "the type of a const", self.report, _TYPES_ELSEWHERE)
         name = statement.name.name
         value = constants.constant(
-            statement.value, self.lowering.value(statement.value), "the value of a const", self.report
+            statement.value, self.lowering.whole(statement.value), "the value of a const", self.report
         )
         if kind is not None and value is not None:
             value = constants.as_declared(statement, kind, value, self.report)
@@ -103,9 +105,9 @@ class _Body:
         if isinstance(node, ast.Name) and node.name in builtins.TAGS:
             return ir.Axis(tag=node.name)
         if isinstance(node, ast.Name) and self.scope.find(node) is None:
-            tensors.report_unknown_axis(node, self.scope, self.report)
+            unknown.axis(node, self.scope)
             return None
-        length = constants.length(node, self.lowering.value(node), self.report)
+        length = constants.length(node, self.lowering.whole(node), self.report)
         return None if length is None else ir.Axis(length=length)
 
     def let(self, statement: ast.Let) -> None:
@@ -115,7 +117,7 @@ class _Body:
 
     def keep(self, statement: ast.Keep) -> ir.Keep | None:
         condition = self.lowering.condition(statement.condition, "`keep if`")
-        if condition is None or not statements.check_keep(statement, self.workspace.score_in(condition), self.report):
+        if condition is None or not statements.check_keep(self.workspace.score_in(condition), self.report):
             return None
         return ir.Keep(condition, span=statement.span)
 
@@ -138,7 +140,7 @@ class _Body:
         binding = self.scope.find(statement.input)
         tensor = binding.meaning if binding is not None else None
         if binding is None:
-            self.scope.unknown_value(statement.input, "input")
+            unknown.value(statement.input, self.scope, "input")
         elif isinstance(tensor, Tensor):
             statements.check_sink(statement, tensor, self.report)
         elif tensor is not None:
@@ -156,7 +158,7 @@ class _Body:
         self._once(statement, "normalize", names.one_of(statement.kind, choices, "a normalizer", self.report))
 
     def dropout(self, statement: ast.Dropout) -> None:
-        rate = self.lowering.value(statement.rate)
+        rate = self.lowering.whole(statement.rate)
         self._once(
             statement, "dropout", None if rate is None else statements.dropout_rate(statement, rate, self.report)
         )

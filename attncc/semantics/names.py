@@ -41,6 +41,12 @@ class Tensor:
     input: ir.Input
     node: ast.Input
 
+    @property
+    def usual_indices(self) -> str:
+        """Indices that fit, for messages: `b, kv_idx`."""
+        axes = enumerate(self.input.axes)
+        return ", ".join(builtins.TAGS[axis.tag].indexed_by[0] if axis.tag else f"i{place}" for place, axis in axes)
+
 
 # An expression, a tensor, or None: after a wrong declaration, and for a parameter of a mask that is checked by itself.
 Meaning = ir.Expr | Tensor | None
@@ -69,14 +75,15 @@ class Scope:
         self._bindings: dict[str, Binding] = {}
 
     def declare(self, name: ast.Name, kind: str, meaning: Meaning) -> None:
-        """Binds a name. One that is taken or reserved is reported and keeps the meaning that it had."""
-        reason = reserved(name.name, kind)
-        if reason:
+        """Binds a name. After an error with a name its uses are let pass, or keep the meaning that they had."""
+        if reason := reserved(name.name, kind):
             self.report.error(
                 "A104", f"`{name.name}` can't be the name of {a(kind)}: {reason}", name.span, help="choose another name"
             )
-        elif not self._taken(name, kind):
-            self._bindings[name.name] = Binding(kind, meaning, name.span)
+            meaning = None
+        elif self._taken(name, kind):
+            meaning = None
+        self._bindings.setdefault(name.name, Binding(kind, meaning, name.span))
 
     def find(self, name: ast.Name) -> Binding | None:
         """The binding of a name that a body has declared; built-in values and masks aren't among them."""
@@ -111,73 +118,9 @@ class Scope:
         )
         return True
 
-    # ---------------------------------------------------------------- what to say about a name that isn't there
-
-    def unknown_value(self, name: ast.Name, noun: str = "value") -> None:
-        """Reports a name that stands where a value (or a tensor) should, and that no declaration above explains."""
-        if name.name in self.masks:
-            mask = self.masks[name.name]
-            self.report.error(
-                "A106", f"`{name.name}` is a mask, not a {noun}", name.span, help=f"call it: write `{mask.signature}`"
-            )
-        elif name.name in builtins.FUNCTIONS:
-            function = builtins.FUNCTIONS[name.name]
-            self.report.error(
-                "A106",
-                f"`{name.name}` is a function, not a {noun}",
-                name.span,
-                help=f"call it: write `{function.signature}`",
-            )
-        elif name.name in self.later:
-            self._too_early(name)
-        else:
-            known = (*self._bindings, *builtins.VALUES)
-            advice = did_you_mean(name.name, known) or builtins.FOREIGN_VALUES.get(name.name, "")
-            self.report.error(
-                "A101", f"there is no {noun} named `{name.name}` here", name.span, help=advice or _DECLARE_IT
-            )
-
-    def unknown_function(self, name: ast.Name) -> None:
-        """Reports a name that is called, and is neither a mask in view nor a built-in function."""
-        if name.name in self._bindings or name.name in builtins.VALUES:
-            called = self._bindings[name.name].kind if name.name in self._bindings else "built-in value"
-            advice = (
-                f"write `{name.name}[...]` to index a tensor"
-                if called in ("input", "parameter")
-                else f"write `{name.name}`"
-            )
-            self.report.error("A106", f"`{name.name}` is {a(called)} and can't be called", name.span, help=advice)
-            return
-        known = (*self.masks, *builtins.FUNCTIONS)
-        advice = builtins.FOREIGN_FUNCTIONS.get(name.name, "") or did_you_mean(name.name, known)
-        masks = ", ".join(sorted(self.masks)) or "none"
-        self.report.error(
-            "A102",
-            f"there is no function or mask named `{name.name}` here",
-            name.span,
-            notes=[f"masks in view: {masks}", f"functions: {', '.join(builtins.FUNCTIONS)}"],
-            help=advice,
-        )
-
-    def _too_early(self, name: ast.Name) -> None:
-        self.report.error(
-            "A105",
-            f"`{name.name}` is used above its declaration",
-            name.span,
-            labels=[Label(self.later[name.name], "declared here")],
-            help="move the declaration up",
-        )
-
-
-_DECLARE_IT = (
-    "nothing is captured from outside: declare it as a `const` (known when built) or an `input` (given at each call)"
-)
-
 
 def reserved(name: str, kind: str) -> str:
     """Why a name can't be given to this kind of thing, or an empty string."""
-    if name.startswith("_") or "__" in name:
-        return "names that begin with `_` or hold `__` are the compiler's own"
     if kind == "variant" and keyword.iskeyword(name):
         return "it is a keyword of Python, and variants are imported there by their name"
     if kind == "input" and keyword.iskeyword(name):
@@ -213,10 +156,10 @@ def one_of(
     """The choice that a word names; A113, with the closest choice, if it is none of them."""
     if word.name in choices:
         return choices[word.name]
-    close = advice.get(word.name) or did_you_mean(word.name, choices) or f"write one of {', '.join(choices)}"
-    report.error(
-        "A113", f"`{word.name}` is not {what}", word.span, notes=[f"there are: {', '.join(choices)}"], help=close
-    )
+    close = advice.get(word.name) or did_you_mean(word.name, choices)
+    every = ", ".join(choices)
+    notes = [f"there are: {every}"] if close else []
+    report.error("A113", f"`{word.name}` is not {what}", word.span, notes=notes, help=close or f"write one of {every}")
     return None
 
 

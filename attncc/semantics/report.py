@@ -44,6 +44,15 @@ class Report:
         """The same report, for the body of a mask that is called at `call`."""
         return replace(self, calls=(Label(call, f"`{mask}` is used here"), *self.calls))
 
+    @property
+    def has_errors(self) -> bool:
+        return any(item.severity == "error" for item in self.found.items)
+
+    @property
+    def lacks_masks(self) -> bool:
+        """Whether an import went wrong, so that masks may be missing through no fault of who calls them."""
+        return any(item.code.startswith("A0") or item.code in ("A107", "A108") for item in self.found.items)
+
     def in_order(self) -> Diagnostics:
         """All diagnostics: files in the order in which they came up, each from top to bottom."""
         files: dict[str, int] = {}

@@ -19,18 +19,14 @@ _SCALE_READS = ("head_dim", "q_len", "kv_len")
 # -------------------------------------------------------------------- keep
 
 
-def check_keep(statement: ast.Keep, read_at: Span | None, report: Report) -> bool:
-    """Whether a `keep` leaves the score alone; A301 if it reads it (at `read_at`, perhaps in a let above)."""
-    if read_at is None:
+def check_keep(score: tuple[Span, Span] | None, report: Report) -> bool:
+    """Whether a `keep` leaves the score alone; A301 if it reads it, at the first place, which stands for the second."""
+    if score is None:
         return True
-    inside = statement.span.start <= read_at.start < statement.span.end
-    report.error(
-        "A301",
-        "`keep if` can't read `score`",
-        read_at if inside else statement.condition.span,
-        labels=() if inside else [Label(read_at, "reads `score`")],
-        help=constants.MASK_BEFORE_SCORE,
-    )
+    read_at, source = score
+    labels = [Label(source, "this reads `score`")] if source != read_at else []
+    help = constants.MASK_BEFORE_SCORE
+    report.error("A301", "`keep if` can't read `score`", read_at, labels=labels, help=help)
     return False
 
 
@@ -93,7 +89,7 @@ def _check_rate(statement: ast.Dropout, rate: float, report: Report) -> bool:
     if not 0 <= rate < 1:
         report.error(
             "A215",
-            f"a dropout rate of {rate:g}",
+            f"a dropout rate can't be {rate:g}",
             statement.rate.span,
             help="it is the share that is dropped: 0 <= rate < 1",
         )
@@ -115,16 +111,16 @@ def _check_rate(statement: ast.Dropout, rate: float, report: Report) -> bool:
 # -------------------------------------------------------------------- the whole variant
 
 
-def check(variant: ir.Variant, node: ast.Variant, scope: Scope, report: Report) -> None:
-    """What holds between statements, and warnings about those that have no effect."""
-    _check_normalizer(node, variant.normalize, report)
+def warn(variant: ir.Variant, node: ast.Variant, scope: Scope, report: Report) -> None:
+    """Warnings about what has no effect."""
     for keep in variant.keeps:
         _warn_of_constant(keep, variant, report)
     _warn_of_unused(scope, report)
     _warn_of_no_gradient(variant, node, report)
 
 
-def _check_normalizer(node: ast.Variant, normalize: str, report: Report) -> None:
+def check_normalizer(node: ast.Variant, normalize: str, report: Report) -> None:
+    """A sink takes part in a row sum, so there must be one; A218."""
     sinks = [item for item in node.statements if isinstance(item, ast.Sink)]
     lines = [item for item in node.statements if isinstance(item, ast.Normalize)]
     if sinks and lines and normalize != "softmax":

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 
 from .. import ir
-from ..diagnostics import Label, did_you_mean
+from ..diagnostics import Label
 from ..ir import Expr, Type
 from ..syntax import ast
 from . import builtins, names
-from .names import Binding, Scope, Tensor
+from .names import Tensor
 from .report import Report, quoted
 from .types import a_type
 
@@ -21,15 +22,6 @@ _DTYPES_ELSEWHERE = {
     }.items() for name in names},
     **dict.fromkeys(("f64", "fp64", "float64", "double"), "there are no doubles; write `f32`"),
 }  # fmt: skip
-
-_AXES_ELSEWHERE = {
-    **dict.fromkeys(("b", "B", "batch_size", "sequence"), "write the tag `batch`"),
-    **dict.fromkeys(("h", "H", "heads", "num_heads", "q_head"), "write the tag `head`"),
-    **dict.fromkeys(("kv_h", "kv_heads", "num_kv_heads"), "write the tag `kv_head`"),
-    **dict.fromkeys(("q_idx", "q_len", "queries"), "write the tag `q`"),
-    **dict.fromkeys(("kv_idx", "kv_len", "k", "keys"), "write the tag `kv`, or `pos` to index it by `q_pos` too"),
-    **dict.fromkeys(("q_pos", "position", "seq", "seq_len", "N", "L", "S"), "write the tag `pos`"),
-}
 
 # -------------------------------------------------------------------- declarations
 
@@ -57,22 +49,6 @@ def declaration(node: ast.Input, axes: tuple[ir.Axis | None, ...], report: Repor
 
 
 _NAMED_PROPERTIES = {name: name for name in builtins.PROPERTIES}
-
-
-def report_unknown_axis(node: ast.Name, scope: Scope, report: Report) -> None:
-    """A word in an axis's place that is neither a tag nor a const declared above."""
-    if node.name in scope.later:
-        scope.unknown_value(node)
-        return
-    consts = [name for name, binding in scope.declared().items() if binding.kind == "const"]
-    advice = _AXES_ELSEWHERE.get(node.name) or did_you_mean(node.name, (*builtins.TAGS, *consts))
-    report.error(
-        "A101",
-        f"`{node.name}` is neither an axis tag nor a const",
-        node.span,
-        notes=[f"tags: {', '.join(builtins.TAGS)}"],
-        help=advice or "write a tag, a const, a number, or `_` for any length",
-    )
 
 
 def _check_properties(node: ast.Input, item: ir.Input, report: Report) -> None:
@@ -112,14 +88,13 @@ def load(
             f"`{item.name}` takes {len(item.axes)} {plural}, and {len(indices)} came",
             node.span,
             labels=[Label(tensor.node.span, "declared here")],
-            help=f"index it as `{item.name}[{_usual(item.axes)}]`",
+            help=f"index it as `{item.name}[{tensor.usual_indices}]`",
         )
         return None
-    good = [
-        _is_int(node.indices[place], index, report) and _fits_axis(node, place, tensor, counted(index, lets), report)
-        for place, index in enumerate(indices)
-    ]
-    return ir.Load(item.type, item.name, tuple(indices), span=node.span) if all(good) else None
+    good = [_is_int(written, index, report) for written, index in zip(node.indices, indices, strict=True)]
+    if not all(good) or not _fits_axes(node, tensor, [counted(index, lets) for index in indices], report):
+        return None
+    return ir.Load(item.type, item.name, tuple(indices), span=node.span)
 
 
 def _is_int(node: ast.Expr, index: Expr, report: Report) -> bool:
@@ -130,36 +105,55 @@ def _is_int(node: ast.Expr, index: Expr, report: Report) -> bool:
     return False
 
 
-def _fits_axis(node: ast.Index, place: int, tensor: Tensor, name: str | None, report: Report) -> bool:
-    """Whether the built-in index `name` (None: some other int) may stand at this place."""
-    tag = tensor.input.axes[place].tag
-    if tag is None or name is None or name in builtins.TAGS[tag].indexed_by:
+def _fits_axes(node: ast.Index, tensor: Tensor, counts: list[str | None], report: Report) -> bool:
+    """Whether each index (a built-in one by name, None for any other int) counts what its axis counts; A203 if not."""
+    axes = tensor.input.axes
+    wrong = [place for place, name in enumerate(counts) if not _fits(axes[place], name)]
+    if not wrong:
         return True
-    _report_axis(node, place, tensor, name, report)
+    first, name = wrong[0], counts[wrong[0]] or ""
+    written = node.indices[first].span
+    report.error(
+        "A203",
+        f"`{tensor.input.name}` is indexed by {builtins.VALUES[name].counts} where its axis is `{axes[first].tag}`",
+        written,
+        "" if written.text == name else f"this is `{name}`",
+        labels=[Label(tensor.node.axes[place].span, _axis_label(axes[place])) for place in wrong],
+        help=_fitting(node, axes, counts, wrong),
+    )
     return False
 
 
-def _report_axis(node: ast.Index, place: int, tensor: Tensor, name: str, report: Report) -> None:
-    """A203: an index that counts something else than the axis does."""
-    item = tensor.input
-    tag = builtins.TAGS[item.axes[place].tag or ""]
-    fitting = [quoted(index.span, "...") for index in node.indices]
-    fitting[place] = tag.indexed_by[0]
-    advice = f"write `{item.name}[{', '.join(fitting)}]`"
-    if tag.name == "pos":
-        advice = "the positions of keys: write `kv_idx`, or `q_pos` for the query's"
-    elif tag.name == "kv" and name in ("q_pos", "q_idx"):
-        advice = "to look up queries and keys in one tensor, declare the axis as `pos` and write `q_pos`"
-    elif tag.name == "head" and name == "kv_h":
-        advice = "write `h`, or declare the axis as `kv_head`"
-    report.error(
-        "A203",
-        f"`{item.name}` is indexed by {builtins.VALUES[name].counts} where its axis is `{tag.name}`",
-        node.indices[place].span,
-        f"`{name}`" if node.indices[place].span.text != name else "",
-        labels=[Label(tensor.node.axes[place].span, f"counts {tag.doc}")],
-        help=advice,
-    )
+def _fits(axis: ir.Axis, name: str | None) -> bool:
+    return axis.tag is None or name is None or name in builtins.TAGS[axis.tag].indexed_by
+
+
+def _axis_label(axis: ir.Axis) -> str:
+    return f"counts {builtins.TAGS[axis.tag or ''].doc}"
+
+
+def _fitting(node: ast.Index, axes: tuple[ir.Axis, ...], counts: list[str | None], wrong: list[int]) -> str:
+    """What to write instead: the same indices in another order, if that fits; else the usual ones where they don't."""
+    given = [quoted(index.span, "...") for index in node.indices]
+    for order in permutations(range(len(axes))):
+        if all(_fits(axis, counts[place]) for axis, place in zip(axes, order, strict=True)):
+            return f"write `{node.tensor.name}[{', '.join(given[place] for place in order)}]`"
+    special = _ADVICE.get((axes[wrong[0]].tag or "", counts[wrong[0]] or ""))
+    if special:
+        return special
+    for place in wrong:
+        given[place] = builtins.TAGS[axes[place].tag or ""].indexed_by[0]
+    return f"write `{node.tensor.name}[{', '.join(given)}]`"
+
+
+# (axis, index) -> what is probably meant.
+_ADVICE = {
+    ("kv", "q_pos"): "to look up queries and keys in one tensor, declare the axis as `pos` and write `q_pos`",
+    ("kv", "q_idx"): "to look up queries and keys in one tensor, declare the axis as `pos` and write `q_pos`",
+    ("q", "q_pos"): "write `q_idx`, or declare the axis as `pos`",
+    ("head", "kv_h"): "write `h`, or declare the axis as `kv_head`",
+    ("kv_head", "h"): "write `kv_h`, or declare the axis as `head`",
+}
 
 
 def counted(index: Expr, lets: Mapping[str, ir.Let]) -> str | None:
@@ -167,54 +161,3 @@ def counted(index: Expr, lets: Mapping[str, ir.Let]) -> str | None:
     while isinstance(index, ir.Local):
         index = lets[index.name].value
     return index.name if isinstance(index, ir.Symbol) and builtins.VALUES[index.name].counts else None
-
-
-def _usual(axes: tuple[ir.Axis, ...]) -> str:
-    return ", ".join(builtins.TAGS[axis.tag].indexed_by[0] if axis.tag else f"i{i}" for i, axis in enumerate(axes))
-
-
-# -------------------------------------------------------------------- tensors in the wrong place
-
-
-def report_bare(node: ast.Name, tensor: Tensor, report: Report) -> None:
-    """A tensor's name without indices."""
-    report.error(
-        "A106",
-        f"`{node.name}` is a tensor, not a value",
-        node.span,
-        labels=[Label(tensor.node.span, "declared here")],
-        help=f"index it: `{node.name}[{_usual(tensor.input.axes)}]`",
-    )
-
-
-def report_not_indexable(node: ast.Index, binding: Binding, report: Report) -> None:
-    """An index on a name that stands for a single value."""
-    name, kind = node.tensor.name, binding.kind
-    advice = (
-        f"give `{name}` an input that has axes"
-        if kind == "parameter"
-        else f"write `{name}`, or declare an input with axes"
-    )
-    report.error(
-        "A106",
-        f"`{name}` is one value and can't be indexed",
-        node.tensor.span,
-        f"{names.a(kind)} without axes",
-        labels=[Label(binding.span, "declared here")],
-        help=advice,
-    )
-
-
-def report_not_a_tensor(node: ast.Index, scope: Scope, report: Report) -> None:
-    """An index on a name that no declaration above explains."""
-    name = node.tensor
-    if name.name in builtins.VALUES:
-        report.error(
-            "A106",
-            f"`{name.name}` is one value and can't be indexed",
-            name.span,
-            "a built-in value",
-            help=f"write `{name.name}`",
-        )
-    else:
-        scope.unknown_value(name, "tensor")

@@ -258,8 +258,9 @@ def _bits(node: ast.Binary, left: Expr, right: Expr, report: Report) -> Expr | N
         help = (
             "floats have no bits; `floor(x)` gives an int" if Type.FLOAT in (left.type, right.type) else _BITS_OF_BOOL
         )
-    kinds = f"{a_type(left.type)} and {a_type(right.type)}"
-    report.error("A202", f"`{node.op}` works on the bits of ints", node.span, f"these are {kinds}", help=help)
+    same = left.type is right.type
+    kinds = f"both are {left.type.value}s" if same else f"these are {a_type(left.type)} and {a_type(right.type)}"
+    report.error("A202", f"`{node.op}` works on the bits of ints", node.span, kinds, help=help)
     return None
 
 
@@ -304,7 +305,7 @@ def _by_zero(node: ast.Binary, report: Report) -> None:
             "A210",
             f"`{node.op}` by 0",
             node.right.span,
-            help="a divisor that isn't 0 is meant; with 0, the result is always 0",
+            help="the result is always 0; divide by another number",
         )
     else:
         report.warning(

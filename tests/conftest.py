@@ -1,0 +1,36 @@
+"""Goldens: expected texts that lie beside the tests, compared byte for byte."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Golden = Callable[[Path, str], None]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """`golden(path, text)` fails unless the file holds exactly this text; with --update-golden it writes it."""
+    update = request.config.getoption("--update-golden")
+
+    def compare_or_rewrite(path: Path, text: str) -> None:
+        if update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+            return
+        assert path.is_file(), f"{path} is missing: run pytest --update-golden and read what it writes"
+        expected = path.read_bytes()
+        if expected != text.encode():
+            lines = difflib.unified_diff(
+                expected.decode().splitlines(), text.splitlines(), "expected", "now", lineterm=""
+            )
+            pytest.fail(f"{path} differs:\n" + "\n".join(lines))
+
+    return compare_or_rewrite
