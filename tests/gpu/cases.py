@@ -13,12 +13,13 @@ from tests.gpu.cover import cover
 
 SPECS = tuple(sorted(path.stem for path in folder("specs").glob("*.attn") if path.stem != "masks"))
 
+LENGTHS = (
+    (1, 1), (1, 1000), (97, 97), (113, 203), (200, 100), (239, 1), (799, 3), (1023, 1024), (1024, 1023), (4096, 4096),
+)  # fmt: skip
+SMALL_LENGTHS = ((1, 1), (1, 300), (97, 97), (113, 203), (130, 40))
+
 FACTORS: dict[str, tuple[Any, ...]] = {
     "spec": SPECS,
-    "lengths": (
-        (1, 1), (1, 1000), (97, 97), (113, 203), (200, 100), (239, 1), (799, 3), (1023, 1024), (1024, 1023),
-        (4096, 4096),
-    ),
     "head_dims": (
         (16, 16), (40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256),
     ),
@@ -85,4 +86,6 @@ class Case:
         )
 
 
-CASES = tuple(Case(**row) for row in cover(FACTORS, allowed))
+def cases(lengths: tuple[tuple[int, int], ...]) -> tuple[Case, ...]:
+    """A covering design over these lengths and all other factors."""
+    return tuple(Case(**row) for row in cover({"lengths": lengths, **FACTORS}, allowed))

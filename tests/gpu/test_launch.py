@@ -1,0 +1,239 @@
+"""Streams, graphs, synchronisation, host time, first launch: what only a GPU can show of a call."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attncc
+from attncc.resources import folder
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+HOST_MICROSECONDS = 20
+FIRST_LAUNCH_SECONDS = 0.2
+
+
+def kernel(spec: str, head_dim: int = 64) -> Any:
+    return attncc.compile(folder("specs") / f"{spec}.attn", dtype="bf16", head_dim=head_dim)
+
+
+def normal(*shape: int) -> Any:
+    return torch.randn(shape, device="cuda").bfloat16()
+
+
+@pytest.fixture
+def alibi() -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The kernel with the most to do on the host: tensors, a scalar, a table made before the launch, a seed."""
+    inputs = {
+        "slope": torch.rand(8, device="cuda"),
+        "doc": torch.arange(256, dtype=torch.int32, device="cuda").div(100, rounding_mode="floor").expand(2, 256),
+        "cap": 30.0,
+        "seed": 5,
+    }
+    return kernel("alibi_documents"), inputs
+
+
+def test_runs_on_the_current_stream() -> None:
+    """Work queued before the call on a side stream is seen, work behind it sees the result, without other order."""
+    causal, q = kernel("causal"), normal(2, 8, 512, 64)
+    expected = causal(q, q, q)
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        late = torch.empty_like(q)
+        torch.cuda._sleep(50_000_000)
+        late.copy_(q)
+        out = causal(late, late, late) + 0
+    side.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_a_given_stream_is_used() -> None:
+    causal, q = kernel("causal"), normal(2, 8, 512, 64)
+    expected, out = causal(q, q, q), torch.zeros_like(q)
+    torch.cuda.synchronize()
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(50_000_000)
+    causal(q, q, q, out=out, stream=side)
+    assert not side.query()
+    torch.cuda.current_stream().synchronize()
+    assert not out.any()  # the call waits behind the side stream's work
+    side.synchronize()
+    assert torch.equal(out, expected)
+
+
+@pytest.mark.parametrize("spec", ["causal", "alibi_documents", "decode"])
+def test_a_call_never_waits_for_the_gpu(spec, alibi) -> None:
+    """Behind two seconds of other work, a call still returns at once; cu_seqlens stay on the device."""
+    inputs = alibi[1] if spec == "alibi_documents" else {}
+    length = 1 if spec == "decode" else 256
+    q, k = normal(2, 8, length, 64), normal(2, 8, 256, 64)
+    call = kernel(spec)
+    call(q, k, k, **inputs)
+    torch.cuda.synchronize()
+    torch.cuda._sleep(2_000_000_000)
+    start = time.perf_counter()
+    call(q, k, k, **inputs)
+    seconds = time.perf_counter() - start
+    assert not torch.cuda.current_stream().query()
+    assert seconds < 0.1
+    torch.cuda.synchronize()
+
+
+def test_packed_calls_never_wait(alibi) -> None:
+    causal, q = kernel("causal"), normal(8, 300, 64)
+    cu = torch.tensor([0, 100, 300], dtype=torch.int32, device="cuda")
+    causal(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        causal(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def captured(call: Callable[[], Any]) -> tuple[Any, Any]:
+    """A graph of one call, warmed up on a side stream as torch asks, and the call's result in it."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+    return graph, result
+
+
+@pytest.mark.parametrize("spec", ["causal", "flash_attention_1", "decode"])
+def test_graph_replays_with_new_contents(spec) -> None:
+    """Every loop order, and the combine of splits, with its workspace inside the graph's memory."""
+    call, length = kernel(spec), 1 if spec == "decode" else 300
+    q, k, v = normal(2, 8, length, 64), normal(2, 2, 3000, 64), normal(2, 2, 3000, 64)
+    graph, out = captured(lambda: call(q, k, v))
+    for array in (q, k, v):
+        array.copy_(torch.randn_like(array))
+    graph.replay()
+    expected = call(q, k, v)
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_graph_takes_scalars_and_seeds_by_pointer(alibi) -> None:
+    call, inputs = alibi
+    q = normal(2, 8, 256, 64)
+    cap, seed = torch.tensor(30.0, device="cuda"), torch.tensor(5, device="cuda")
+    tensors = {"slope": inputs["slope"], "doc": inputs["doc"]}
+    graph, out = captured(lambda: call(q, q, q, cap=cap, seed=seed, **tensors))
+    cap.fill_(2.0)
+    seed.fill_(77)
+    graph.replay()
+    expected = call(q, q, q, cap=2.0, seed=77, **tensors)
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_packed_graph_takes_new_lengths() -> None:
+    causal, q = kernel("causal"), normal(8, 300, 64)
+    cu = torch.tensor([0, 100, 300], dtype=torch.int32, device="cuda")
+    graph, out = captured(lambda: causal(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu))
+    cu.copy_(torch.tensor([0, 250, 300]))
+    graph.replay()
+    expected = causal(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_wild_cu_seqlens_stay_inside_the_arrays() -> None:
+    """The host can't check cu_seqlens on the device; the kernel clamps them, so nothing out of bounds is read."""
+    causal, q = kernel("causal"), normal(8, 300, 64)
+    for wild in ([0, 10**6, 2 * 10**9], [-5, 100, -3], [300, 200, 0]):
+        cu = torch.tensor(wild, dtype=torch.int32, device="cuda")
+        causal(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+        torch.cuda.synchronize()
+
+
+def host_microseconds(call: Callable[[], Any], calls: int = 8, rounds: int = 200) -> float:
+    samples = []
+    for _ in range(rounds):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        samples.append((time.perf_counter() - start) / calls)
+    return statistics.median(samples) * 1e6
+
+
+def test_host_time_of_a_call(alibi) -> None:
+    causal, q = kernel("causal"), normal(2, 8, 128, 64)
+    assert host_microseconds(lambda: causal(q, q, q)) < HOST_MICROSECONDS
+
+
+def test_import_and_first_launch(tmp_path: Path) -> None:
+    """A generated package, beyond CUDA's own start: under 200 ms to the first result."""
+    spec = folder("specs") / "causal.attn"
+    target = f"sm_{''.join(map(str, torch.cuda.get_device_capability()))}"
+    command = [sys.executable, "-m", "attncc", "build", str(spec), "-o", str(tmp_path / "generated"), "--arch", target]
+    subprocess.run(command, check=True, capture_output=True, cwd=folder("specs").parent)
+    code = (
+        "import sys, time, torch\n"
+        "q = torch.randn(1, 8, 128, 64, device='cuda').bfloat16()\n"
+        "torch.cuda.synchronize()\n"
+        f"sys.path[:0] = [{str(tmp_path)!r}, {str(folder('specs').parent)!r}]\n"
+        "start = time.perf_counter()\n"
+        "from generated import causal\n"
+        "causal(q, q, q)\n"
+        "torch.cuda.synchronize()\n"
+        "print(time.perf_counter() - start)\n"
+    )
+    seconds = [
+        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(seconds) < FIRST_LAUNCH_SECONDS
+
+
+def test_cupy_arrays_on_cupys_stream() -> None:
+    cupy = pytest.importorskip("cupy")
+    full = attncc.compile(folder("specs") / "full.attn", dtype="fp16", head_dim=64)
+    q = cupy.random.standard_normal((1, 4, 200, 64), dtype=cupy.float32).astype(cupy.float16)
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        out = full(q, q, q)
+        stream.synchronize()
+    assert isinstance(out, cupy.ndarray)
+    same = full(*[torch.from_dlpack(q)] * 3)
+    assert torch.equal(torch.from_dlpack(out), same)
+
+
+def test_nothing_is_allocated_when_out_is_given() -> None:
+    causal, q = kernel("causal"), normal(2, 8, 512, 64)
+    out = torch.empty_like(q)
+    causal(q, q, q, out=out)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    causal(q, q, q, out=out)
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
+
+
+def test_a_missing_target_names_the_build_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that was built for other GPUs alone."""
+    major = torch.cuda.get_device_capability()[0]
+    other = "sm_80" if major != 8 else "sm_90"
+    command = ["build", str(folder("specs") / "full.attn"), "-o", str(tmp_path / "elsewhere"), "--arch", other]
+    subprocess.run([sys.executable, "-m", "attncc", *command], check=True, capture_output=True)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from elsewhere import full  # type: ignore[import-not-found]
+
+    q = normal(1, 2, 64, 64)
+    with pytest.raises(attncc.AttnccError, match="attncc build"):
+        full(q, q, q)
