@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem.facts import ArrayFacts
+from ..problem.refusal import refused
 
 Array = Any  # an array of the caller's framework
 NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -62,8 +63,8 @@ class DeviceFramework(Framework, Protocol):
     def on_stream(self, handle: int, ordinal: int) -> AbstractContextManager[Any]:
         """Makes a stream the framework's current one."""
 
-    def release(self, workspace: Sequence[Array], captured: bool) -> None:
-        """Called before the temporary arrays of a launch are let go. `captured`: recorded into a CUDA graph."""
+    def release(self, temporary: Sequence[Array], ordinal: int) -> None:
+        """Called before the temporary arrays of a call are let go, all its work queued on the current stream."""
 
 
 class NumpyArrays:
@@ -107,24 +108,23 @@ _by_home: dict[str, Framework] = {}
 _by_type: dict[type, Framework] = {}
 
 
-def framework_of(array: Array) -> Framework:
-    """The framework of an array, told by its type. AttnccError A650 if attncc doesn't read such arrays."""
+def framework_of(array: Array, name: str) -> Framework:
+    """The framework of an array, told by its type. AttnccError A622 if the argument of this name is no such array."""
     found = _by_type.get(type(array))
     if found is None:
-        found = _by_type[type(array)] = _find(array)
+        found = _by_type[type(array)] = _find(array, name)
     return found
 
 
-def _find(array: Array) -> Framework:
+def _find(array: Array, name: str) -> Framework:
     home = _home(array)
     if home is None:
-        raise AttnccError(
-            Diagnostic(
-                "A650",
-                f"{type(array).__module__}.{type(array).__qualname__} is not an array that attncc reads",
-                notes=("expected a NumPy, CuPy or torch array, or one with __dlpack__",),
-                help="convert it with numpy.asarray or torch.as_tensor",
-            )
+        raise refused(
+            "A622",
+            f"`{name}` is not an array",
+            expected="a NumPy, CuPy or torch array, or one with __dlpack__",
+            came=f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins."),
+            help="convert it with numpy.asarray or torch.as_tensor",
         )
     if home not in _by_home:
         _by_home[home] = _HOMES[home]()

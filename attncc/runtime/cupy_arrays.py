@@ -55,10 +55,10 @@ class CupyArrays:
             stream = self._cupy.cuda.ExternalStream(handle, ordinal)
         return stream
 
-    def release(self, workspace: Sequence[Array], captured: bool) -> None:
+    def release(self, temporary: Sequence[Array], ordinal: int) -> None:
         """CuPy's pool would hand the memory of a recorded graph to others, so that is kept until the process ends."""
-        if captured:
-            self._captured.extend(workspace)
+        if self._cupy.cuda.get_current_stream(ordinal).is_capturing():
+            self._captured.extend(temporary)
 
     def _on_device(self, ordinal: int) -> AbstractContextManager[Any]:
         if self._cupy.cuda.runtime.getDevice() == ordinal:

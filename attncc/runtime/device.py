@@ -18,6 +18,6 @@ def runs_on(target: Target, capability: int) -> bool:
 
 
 def best_target(names: Iterable[str], capability: int) -> str | None:
-    """The target among `names` that suits the GPU best: an exact one first, then the nearest below. None if none runs."""
+    """The target among `names` that suits the GPU best: an exact one, else the nearest below; None if none runs."""
     running = [TARGETS[name] for name in names if name in TARGETS and runs_on(TARGETS[name], capability)]
     return max(running, key=lambda target: (target.exact, target.capability)).name if running else None

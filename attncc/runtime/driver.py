@@ -18,7 +18,7 @@ OLDEST_DRIVERS = {12: "525", 13: "580"}
 
 _MULTIPROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76  # CUdevice_attribute
 _MAX_DYNAMIC_SHARED_BYTES = 8  # CUfunction_attribute
-_MAX_GRID = 2**31 - 1
+MAX_GRID = 2**31 - 1  # blocks of a launch
 
 _Pointer = ctypes.c_void_p
 _Arguments = ctypes.c_char_p * 1  # kernelParams: one argument, the address of `Params`
@@ -43,6 +43,7 @@ class Function:
     context: int
     threads: int
     shared_bytes: int
+    resident_blocks: int  # that one multiprocessor holds at once
 
 
 @cache
@@ -105,8 +106,15 @@ class Driver:
             self._call("cuModuleGetFunction", ctypes.byref(function), module, entry.encode())
             if shared_bytes:
                 self._call("cuFuncSetAttribute", function, _MAX_DYNAMIC_SHARED_BYTES, shared_bytes)
+            resident = self._resident_blocks(function, threads, shared_bytes)
         assert function.value is not None
-        return Function(function.value, device.context, threads, shared_bytes)
+        return Function(function.value, device.context, threads, shared_bytes, resident)
+
+    def _resident_blocks(self, function: ctypes.c_void_p, threads: int, shared_bytes: int) -> int:
+        count = ctypes.c_int()
+        dynamic = ctypes.c_size_t(shared_bytes)
+        self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), function, threads, dynamic)
+        return count.value
 
     def launch(self, function: Function, grid: int, stream: int, params: bytes) -> None:
         """Starts `grid` blocks on a stream and returns at once. `params` holds the bytes of the kernel's `Params`."""
@@ -124,12 +132,6 @@ class Driver:
         )
         if result:
             raise AttnccError(self._failure("cuLaunchKernel", result, f"grid of {grid} blocks"))
-
-    def is_capturing(self, stream: int) -> bool:
-        """Whether work on the stream is being recorded into a CUDA graph."""
-        status = ctypes.c_int()
-        self._call("cuStreamIsCapturing", _Pointer(stream), ctypes.byref(status))
-        return status.value != 0
 
     def _open(self, ordinal: int) -> Device:
         handle, context, name = ctypes.c_int(), _Pointer(), ctypes.create_string_buffer(256)

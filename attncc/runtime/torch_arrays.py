@@ -62,7 +62,7 @@ class TorchArrays:
         )
         return current
 
-    def release(self, workspace: Sequence[Array], captured: bool) -> None:
+    def release(self, temporary: Sequence[Array], ordinal: int) -> None:
         """torch records allocations into the graph's own pool: nothing needs to be kept."""
 
     def to_numpy(self, array: Array) -> NDArray[Any]:

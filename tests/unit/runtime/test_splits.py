@@ -15,7 +15,7 @@ CAPACITY = 264
         (264, 1000, 1),  # the GPU is full
         (5000, 64, 1),
         (8, 1, 1),  # one tile can't be split
-        (8, 8, 1),  # 8 tiles: cheaper than a combine
+        (8, 6, 1),  # 6 tiles: cheaper than a combine
         (8, 1024, 33),  # batch 1, 8 key heads, 131072 keys: one wave
         (1, 1024, 128),  # no more than the combine takes
         (132, 512, 2),

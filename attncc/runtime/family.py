@@ -1,0 +1,55 @@
+"""The kernels of one configuration, loaded on one GPU."""
+
+from __future__ import annotations
+
+from ..diagnostics import AttnccError, Diagnostic
+from ..schedule.plan import KernelPlan
+from .device import best_target
+from .driver import Device, Driver, Function
+from .store import Configuration, KernelStore, kernel_names
+
+
+class Family:
+    """Loads all kernels that launches may need at once, so that nothing is loaded while a CUDA graph is recorded.
+
+    AttnccError A505 if nothing was built for this GPU, A504 if the driver is too old for what was, A510 if the driver
+    refuses it.
+    """
+
+    def __init__(self, store: KernelStore, configuration: Configuration, driver: Driver, device: Device) -> None:
+        available = store.targets(configuration)
+        target = best_target(available, device.capability)
+        if target is None:
+            raise AttnccError(_no_target(store.variant.name, available, device))
+        self.driver = driver
+        self.device = device
+        self.plans = store.plans(configuration, target)
+        self._functions: dict[str, Function] = {}
+        for name in {name for plan in self.plans for name in kernel_names(plan)}:
+            code = store.machine_code(name)
+            driver.check_version(code.nvrtc)
+            self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
+
+    def plan(self, rows: int) -> KernelPlan:
+        """The plan for this many rows of q for each head and sequence: decode where they fit one of its tiles."""
+        fitting = [plan for plan in self.plans if plan.pass_name == "decode" and rows <= plan.block_q]
+        return fitting[0] if fitting else self.plans[0]
+
+    def function(self, name: str) -> Function:
+        return self._functions[name]
+
+
+def _no_target(variant: str, available: tuple[str, ...], device: Device) -> Diagnostic:
+    built = ", ".join(available) or "no target"
+    return Diagnostic(
+        "A505",
+        f"{variant} was built for {built}, none of which runs on {device.name} (compute capability "
+        f"{device.capability // 10}.{device.capability % 10})",
+        help=f"build it for this GPU as well: attncc build FILE --arch {','.join([*available, _wanted(device)])}",
+    )
+
+
+def _wanted(device: Device) -> str:
+    from ..schedule.target import TARGETS
+
+    return best_target(TARGETS, device.capability) or f"sm_{device.capability}"

@@ -1,0 +1,61 @@
+"""Calls with NumPy arrays and CPU tensors: the executor walks the same plan that the GPU's kernel was made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import executor
+from ..problem.arrays import array_facts
+from ..problem.refusal import refused
+from .arrays import HostFramework, framework_of
+from .configurations import configuration_of
+from .operands import Arguments
+from .store import KernelStore
+
+
+def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -> Any:
+    """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
+    q, k, v = (_seen(name, value) for name, value in (("q", call.q), ("k", call.k), ("v", call.v)))
+    facts = array_facts("q", q), array_facts("v", v)
+    plan, *_ = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
+    result = executor.run(
+        plan,
+        q,
+        k,
+        v,
+        out=_seen("out", call.out),
+        scale=call.scale,
+        layout=call.layout,
+        cu_seqlens_q=_seen("cu_seqlens_q", call.cu_seqlens_q),
+        cu_seqlens_kv=_seen("cu_seqlens_kv", call.cu_seqlens_kv),
+        seed=_number_or_array("seed", call.seed),
+        return_lse=call.return_lse,
+        **{name: _number_or_array(name, value) for name, value in call.inputs.items()},
+    )
+    out = framework.from_numpy(result.out) if call.out is None else call.out
+    return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
+
+
+def _seen(name: str, value: Any) -> Any:
+    """An array as NumPy sees it. AttnccError A605 if it is on a GPU; what is no array is for `bind` to refuse."""
+    if value is None or isinstance(value, int | float | np.generic):
+        return value
+    own = framework_of(value, name)
+    if own.ordinal(value) >= 0:
+        raise refused(
+            "A605",
+            f"`{name}` is on another device than `q`",
+            expected="cpu",
+            came=own.facts(value).device,
+            help="all arrays of a call live on one device",
+        )
+    own.facts(value)  # refuses what can't be read here
+    return own.to_numpy(value)  # type: ignore[attr-defined]
+
+
+def _number_or_array(name: str, value: Any) -> Any:
+    """A 0-d array is the number in it, as in calls on a GPU."""
+    seen = _seen(name, value)
+    return seen.item() if isinstance(seen, np.ndarray) and not seen.shape else seen

@@ -1,0 +1,105 @@
+"""`Kernel`: one variant, ready to be called."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from ..ir import Variant
+from ..problem.refusal import refused
+from .arrays import Array, DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
+from .foreign import handed_back, opened
+from .launch import Launcher
+from .operands import Arguments
+from .store import Configuration, KernelStore
+
+
+class Kernel:
+    """A callable for one variant. `attncc.compile` and built packages make them.
+
+    q is [batch, heads, q_len, head_dim], k and v [batch, kv_heads, kv_len, head_dim] in layout "bhsd"; "bshd" has heads
+    and length exchanged. Packed batches (cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1]) leave the batch axis out.
+    """
+
+    def __init__(self, store: KernelStore) -> None:
+        self._store = store
+        self._launcher = Launcher(store)
+
+    @property
+    def variant(self) -> Variant:
+        return self._store.variant
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        """What it was built for: (dtype, head_dim, value_head_dim)."""
+        return self._store.configurations
+
+    def __repr__(self) -> str:
+        return f"<attncc kernel {self.variant.name}: {', '.join(item.name for item in self.configurations)}>"
+
+    def __call__(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        *,
+        scale: float | None = None,
+        layout: str = "bhsd",
+        cu_seqlens_q: Array | None = None,
+        cu_seqlens_kv: Array | None = None,
+        seed: Any = None,
+        out: Array | None = None,
+        return_lse: bool = False,
+        stream: Any = None,
+        **inputs: Any,
+    ) -> Any:
+        """Attention of q, k and v: out, or (out, lse) with return_lse.
+
+        Arrays are NumPy's, CuPy's or torch's, or come by DLPack; results are of q's kind. On a GPU the work is queued
+        on `stream` (default: the current stream of the arrays' framework) and the call returns at once; NumPy arrays
+        and CPU tensors run on the CPU executor. lse is the natural logarithm, fp32 [batch, heads, q_len]. `seed` (an
+        int or a 0-d int64 array) is needed with dropout. Raises AttnccError (A5xx, A6xx) before any launch.
+        """
+        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
+        return self._through_dlpack(call, stream) if is_foreign(q) else self._run(call, stream)
+
+    def load(self, device: int = 0) -> None:
+        """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""
+        self._launcher.load(device)
+
+    def _run(self, call: Arguments, stream: Any) -> Any:
+        framework = framework_of(call.q, "q")
+        ordinal = framework.ordinal(call.q)
+        if ordinal < 0:
+            from .host import run_on_host
+
+            return run_on_host(self._store, cast(HostFramework, framework), call)
+        device = cast(DeviceFramework, framework)
+        if stream is None:
+            return self._launcher.run(device, ordinal, call)
+        with device.on_stream(stream_handle(stream), ordinal):
+            return self._launcher.run(device, ordinal, call)
+
+    def _through_dlpack(self, call: Arguments, stream: Any) -> Any:
+        """A call with arrays of another framework: seen as CuPy or NumPy arrays, the results handed back."""
+        if call.out is not None:
+            raise refused(
+                "A655",
+                "`out` can't be used with arrays that come by DLPack",
+                expected="out=None",
+                came=f"{type(call.out).__module__}.{type(call.out).__qualname__}",
+                help="take the result that the call returns",
+            )
+        inputs = {name: opened(value) for name, value in call.inputs.items()}
+        seen = call._replace(
+            q=opened(call.q),
+            k=opened(call.k),
+            v=opened(call.v),
+            inputs=inputs,
+            cu_seqlens_q=opened(call.cu_seqlens_q),
+            cu_seqlens_kv=opened(call.cu_seqlens_kv),
+            seed=opened(call.seed),
+        )
+        result = self._run(seen, stream)
+        if call.return_lse:
+            return handed_back(result[0], call.q), handed_back(result[1], call.q)
+        return handed_back(result, call.q)

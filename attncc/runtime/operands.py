@@ -1,0 +1,155 @@
+"""One call's arguments as launches take them: pointers and numbers, and a key that stands for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..diagnostics import AttnccError
+from ..problem import ArrayFacts, Call
+from ..problem.refusal import refused
+from .arrays import Array, DeviceFramework, framework_of
+from .steps import Value
+
+# The operands of every call, in order; the variant's inputs follow in theirs.
+Q, K, V, OUT, LSE, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(10)
+
+_NUMBERS = frozenset({int, float, bool})
+_ALIGNMENT_MASK = 15  # bases are to be multiples of 16 bytes
+_ARRAY = object()  # stands for an array where only numbers matter
+
+
+class Arguments(NamedTuple):
+    """One call as the user made it, `stream` apart."""
+
+    q: Array
+    k: Array
+    v: Array
+    inputs: Mapping[str, Any]
+    scale: Any
+    layout: Any
+    cu_seqlens_q: Array | None
+    cu_seqlens_kv: Array | None
+    seed: Any
+    out: Array | None
+    return_lse: bool
+
+
+@dataclass(slots=True)
+class Operands:
+    """What changes from call to call, and the key of what seldom does."""
+
+    values: list[Value]  # pointers and numbers, by operand; 0 for what is absent
+    key: tuple[Any, ...]  # equal keys: equal facts of all arrays, and numbers in the same places
+    numbers: list[Any]  # of cu_seqlens, seed, scale and the inputs: those that came as numbers
+
+    @property
+    def misaligned(self) -> tuple[str, ...]:
+        """Which of q, k, v, out don't start at a multiple of 16 bytes."""
+        names: tuple[str, ...] = self.key[-1]
+        return names
+
+
+def gather(framework: DeviceFramework, names: tuple[str, ...], call: Arguments) -> Operands:
+    """The operands of a call whose q is of this framework and on a GPU; `names` are the variant's inputs.
+
+    AttnccError A622 or A654 for what isn't an array of the framework.
+    """
+    q, k, v, _, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = call
+    _check_frameworks(framework, call)
+    pointer, key = framework.pointer, framework.key
+    values: list[Any] = [pointer(q), pointer(k), pointer(v), 0 if out is None else pointer(out), 0]
+    forms: list[Any] = [key(q), key(k), key(v), None if out is None else key(out)]
+    numbers: list[Any] = []
+    # A missing name is a None here and a further name changes the count, so both miss every key of a good call.
+    extras = (cu_seqlens_q, cu_seqlens_kv, seed, scale, *map(call.inputs.get, names))
+    for position, given in enumerate(extras):
+        value, kind = given, type(given)
+        if value is not None and kind not in _NUMBERS:
+            value, kind = _opened(framework, _name(position, names), given)
+        values.append(0 if value is None else value)
+        forms.append(kind)
+        numbers.append(value if value is None or kind in _NUMBERS else _ARRAY)
+    return Operands(values, (*forms, layout, return_lse, len(call.inputs), _misaligned(values)), numbers)
+
+
+def _name(position: int, names: tuple[str, ...]) -> str:
+    return ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale", *names)[position]
+
+
+def _misaligned(values: list[Any]) -> tuple[str, ...]:
+    """Names of the operands that don't start at a multiple of 16 bytes."""
+    q, k, v, out, *_ = values
+    if not (q | k | v | out) & _ALIGNMENT_MASK:
+        return ()
+    return tuple(name for name, base in zip(("q", "k", "v", "out"), values, strict=False) if base & _ALIGNMENT_MASK)
+
+
+def _check_frameworks(framework: DeviceFramework, call: Arguments) -> None:
+    kind = type(call.q)
+    for name, array in (("k", call.k), ("v", call.v), ("out", call.out)):
+        if array is not None and type(array) is not kind and framework_of(array, name) is not framework:
+            raise _mixed(name, array)
+
+
+def _opened(framework: DeviceFramework, name: str, value: Any) -> tuple[Any, Any]:
+    """The pointer and key of an array; a 0-d array that the CPU can read is a number, with its type."""
+    own = framework_of(value, name)
+    if own.ordinal(value) >= 0:
+        if own is not framework:
+            raise _mixed(name, value)
+        return framework.pointer(value), own.key(value)
+    if value.shape:
+        return 0, own.key(value)  # `bind` refuses it: no good call has this key
+    number = value.item()
+    return number, type(number)
+
+
+def is_number(value: Any) -> bool:
+    """Whether an entry of `Operands.numbers` is a number: the others are absent or arrays."""
+    return type(value) in _NUMBERS
+
+
+def call_of(framework: DeviceFramework, call: Arguments) -> Call:
+    """The facts of a call that `gather` took, for `bind`. AttnccError A622 for a number in place of an array."""
+    return Call(
+        framework.facts(call.q),
+        framework.facts(call.k),
+        framework.facts(call.v),
+        tuple((name, _facts(name, value)) for name, value in call.inputs.items()),
+        call.layout,
+        _array_facts("cu_seqlens_q", call.cu_seqlens_q),
+        _array_facts("cu_seqlens_kv", call.cu_seqlens_kv),
+        None if call.seed is None else _facts("seed", call.seed),
+        _array_facts("out", call.out),
+        call.return_lse,
+    )
+
+
+def _facts(name: str, value: Any) -> ArrayFacts | type:
+    if value is None or type(value) in _NUMBERS:
+        return type(value)
+    own = framework_of(value, name)
+    if own.ordinal(value) < 0 and not value.shape:
+        return type(value.item())
+    return own.facts(value)
+
+
+def _array_facts(name: str, value: Any) -> ArrayFacts | None:
+    if value is None:
+        return None
+    facts = _facts(name, value)
+    if isinstance(facts, type):
+        raise refused("A622", f"`{name}` is not an array", expected="an array on q's device", came=facts.__name__)
+    return facts
+
+
+def _mixed(name: str, array: Array) -> AttnccError:
+    return refused(
+        "A654",
+        f"`{name}` is an array of another framework than `q`",
+        expected="arrays on a GPU all of one framework, whose stream orders them",
+        came=f"{type(array).__module__}.{type(array).__qualname__}",
+        help="exchange it without a copy: cupy.from_dlpack, torch.from_dlpack",
+    )

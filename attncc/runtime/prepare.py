@@ -1,0 +1,216 @@
+"""From a checked call to its launches: plan, grid, splits, workspace, and all fields that shapes decide.
+
+What `prepare` makes serves every later call with the same shapes, strides and dtypes, which then brings only pointers
+and numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..diagnostics import AttnccError, Diagnostic
+from ..problem import ArrayFacts, Call, Problem
+from ..schedule.parameters import combine_parameters, field_name, parameters, used_zone_maps
+from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from .driver import MAX_GRID
+from .family import Family
+from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, SEED, K, Q, V
+from .splits import choose_splits
+from .steps import Step, StepBuilder
+from .store import combine_name, kernel_name, zone_map_name
+from .strides import Strides, contiguous
+from .workspace import Workspace
+from .zone_maps import input_fields, zone_map_step
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """All that a call needs besides its pointers and numbers. No steps: there are no rows to compute."""
+
+    family: Family
+    steps: tuple[Step, ...]
+    out_shape: tuple[int, ...]
+    out_dtype: str
+    lse_shape: tuple[int, ...]
+    workspace_bytes: int
+    packs: tuple[int, ...]  # of the operands Q, K, V: those to copy first, for their alignment
+    stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
+
+
+@dataclass(frozen=True, slots=True)
+class CallForm:
+    """What decides a call's launches besides the facts that `bind` checks."""
+
+    call: Call
+    misaligned: tuple[str, ...]  # of q, k, v, out: those whose base isn't a multiple of 16 bytes
+    scale_given: bool
+
+
+def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
+    """The launches of a call that `bind` has checked. AttnccError A653 if its grid is larger than a GPU takes."""
+    plan = family.plan(_rows(problem))
+    call, packs, stages_out = _repacked(form, problem, DTYPE_BYTES[plan.dtype])
+    workspace = Workspace()
+    steps: tuple[Step, ...] = ()
+    if problem.total_q * problem.num_heads:
+        steps = _Preparation(family, plan, call, form.scale_given, problem, workspace).steps()
+    shapes = (problem.out_shape, call.q.dtype, problem.lse_shape)
+    return Prepared(family, steps, *shapes, workspace.size, packs, stages_out)
+
+
+def _rows(problem: Problem) -> int:
+    """Rows of q for one sequence; of packed batches the mean, since their lengths are on the device."""
+    return -(-problem.q_len // max(problem.batch, 1)) if problem.packed else problem.q_len
+
+
+def _repacked(form: CallForm, problem: Problem, element_bytes: int) -> tuple[Call, tuple[int, ...], bool]:
+    """The call after the copies that 16-byte accesses need, the operands to copy, and whether `out` is copied to."""
+
+    def unfit(name: str, facts: ArrayFacts) -> bool:
+        return name in form.misaligned or not Strides.of(facts, problem).aligned(element_bytes)
+
+    call = form.call
+    operands = {Q: ("q", call.q), K: ("k", call.k), V: ("v", call.v)}
+    packs = tuple(operand for operand, (name, facts) in operands.items() if unfit(name, facts))
+    q, k, v = (
+        facts._replace(strides=contiguous(facts.shape)) if operand in packs else facts
+        for operand, (_, facts) in operands.items()
+    )
+    stages_out = call.out is not None and unfit("out", call.out)
+    out = call.out
+    if out is None or stages_out:
+        out = ArrayFacts(problem.out_shape, contiguous(problem.out_shape), call.q.dtype)
+    return call._replace(q=q, k=k, v=v, out=out), packs, stages_out
+
+
+class _Preparation:
+    """Builds the launches of one call, in order: zone maps, the plan's kernel, the combine."""
+
+    def __init__(  # noqa: PLR0917
+        self, family: Family, plan: KernelPlan, call: Call, scale_given: bool, problem: Problem, workspace: Workspace
+    ) -> None:
+        self._family, self._plan, self._call, self._problem = family, plan, call, problem
+        self._scale_given, self._workspace = scale_given, workspace
+        self._function = family.function(kernel_name(plan))
+        self._heads = problem.num_heads * (1 if problem.packed else problem.batch)
+        self._q_blocks = problem.q_blocks(plan.block_q)
+        self._splits = self._choose_splits()
+        self._main = StepBuilder(parameters(plan))
+        self._partials: dict[str, int] = {}  # offsets in the workspace
+
+    def steps(self) -> tuple[Step, ...]:
+        self._set_operands()
+        self._set_sizes()
+        self._set_results()
+        zone_maps = tuple(self._zone_maps())
+        main = self._main.build(self._function, self._grid())
+        combine = (self._combine(),) if self._splits > 1 else ()
+        return (*zone_maps, main, *combine)
+
+    def _choose_splits(self) -> int:
+        plan, problem = self._plan, self._problem
+        if plan.loop == "kv_outer":
+            return 1
+        if plan.split_kv is not None:
+            return plan.split_kv
+        sequences = max(problem.batch, 1) if problem.packed else 1
+        tiles = -(-problem.kv_len // (sequences * plan.block_kv))
+        capacity = self._family.device.multiprocessors * self._function.resident_blocks
+        return choose_splits(self._heads * self._q_blocks, tiles, capacity)
+
+    def _grid(self) -> int:
+        """The one dimension of the launch: (batch, head, split, q block), or (batch, head) where keys are outermost."""
+        if self._plan.loop == "kv_outer":
+            grid = self._problem.batch * self._problem.num_heads
+        else:
+            grid = self._heads * self._splits * self._q_blocks
+        return checked_grid(grid)
+
+    def _set_operands(self) -> None:
+        main, variant = self._main, self._plan.variant
+        for name, operand in (("q", Q), ("k", K), ("v", V), ("cu_seqlens_q", CU_SEQLENS_Q)):
+            main.operand(name, operand)
+        main.operand("cu_seqlens_kv", CU_SEQLENS_KV)
+        if variant.dropout is not None and self._call.seed is not None:
+            main.operand("seed_pointer" if isinstance(self._call.seed, ArrayFacts) else "seed", SEED)
+        if self._scale_given:
+            main.operand("scale", SCALE)
+        else:  # NaN asks the kernel for the variant's own scale
+            main.set({"scale": math.nan if variant.scale is not None else self._plan.head_dim**-0.5})
+        given = dict(self._call.inputs)
+        for number, declared in enumerate(variant.inputs):
+            facts, field = given[declared.name], field_name(declared.name)
+            by_value = not isinstance(facts, ArrayFacts)
+            main.operand(f"{field}_value" if by_value else field, INPUTS + number)
+            if isinstance(facts, ArrayFacts) and declared.axes:
+                main.set(input_fields(declared.name, declared, facts, self._problem))
+
+    def _set_sizes(self) -> None:
+        problem, call = self._problem, self._call
+        sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
+        self._main.set({**sizes, "q_blocks": self._q_blocks, "splits": self._splits})
+        assert call.out is not None
+        for name, facts in (("q", call.q), ("k", call.k), ("v", call.v), ("out", call.out)):
+            self._main.set(Strides.of(facts, problem).fields(name))
+
+    def _set_results(self) -> None:
+        """Where the kernel writes: out and lse; with splits the partial results; kv_outer keeps its state there too."""
+        problem, plan, main = self._problem, self._plan, self._main
+        rows = self._heads * problem.q_len
+        kv_outer = plan.loop == "kv_outer"
+        if kv_outer or self._splits == 1:
+            main.operand("out", OUT)
+            main.operand("lse", LSE)
+        if kv_outer or self._splits > 1:
+            self._floats("partial_out", self._splits * rows * plan.value_head_dim)
+        if kv_outer:
+            self._floats("row_max", rows)
+            self._floats("row_sum", rows)
+        elif self._splits > 1 and plan.variant.normalize == "softmax":
+            self._floats("partial_lse", self._splits * rows)
+
+    def _floats(self, name: str, count: int) -> None:
+        self._partials[name] = self._workspace.take(4 * count)
+        self._main.workspace(name, self._partials[name])
+
+    def _zone_maps(self) -> Iterator[Step]:
+        given, names = dict(self._call.inputs), [item.name for item in self._plan.variant.inputs]
+        for zone_map in used_zone_maps(self._plan):
+            declared, facts = self._plan.variant.input(zone_map.input), given[zone_map.input]
+            assert isinstance(facts, ArrayFacts)
+            function = self._family.function(zone_map_name(declared.dtype, self._plan.target))
+            operand = INPUTS + names.index(zone_map.input)
+            step = zone_map_step(
+                zone_map, declared, facts, operand, self._problem, function, self._workspace, self._main
+            )
+            yield from () if step is None else (step,)
+
+    def _combine(self) -> Step:
+        """The kernel that merges partial results; packed rows are one dense sequence to it."""
+        problem = self._problem
+        step = StepBuilder(combine_parameters(self._plan.dtype))
+        step.operand("out", OUT)
+        step.operand("lse", LSE)
+        for name, offset in self._partials.items():
+            step.workspace(name, offset)
+        assert self._call.out is not None
+        step.set(Strides.of(self._call.out, problem).fields("out"))
+        batch = 1 if problem.packed else problem.batch
+        step.set({"batch": batch, "num_heads": problem.num_heads, "q_len": problem.q_len, "splits": self._splits})
+        function = self._family.function(combine_name(self._plan))
+        return step.build(function, checked_grid(self._heads * problem.q_len))
+
+
+def checked_grid(blocks: int) -> int:
+    """A launch's number of blocks. AttnccError A653 if it is larger than a GPU takes."""
+    if blocks > MAX_GRID:
+        raise AttnccError(
+            Diagnostic(
+                "A653",
+                f"the call needs {blocks} blocks, a launch has at most {MAX_GRID}",
+                help="split the batch into several calls",
+            )
+        )
+    return blocks

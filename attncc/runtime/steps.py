@@ -1,0 +1,75 @@
+"""The launches of one call: `Params` is packed from what never changes, the call's operands, and the workspace."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..schedule.parameters import Parameter, struct_format
+from .driver import Driver, Function
+
+MAX_FLOAT = 3.4028234663852886e38  # of f32
+
+Value = int | float  # of a field: a pointer, a stride, a size, a number
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows."""
+
+    function: Function
+    grid: int
+    packer: struct.Struct
+    fields: tuple[Value, ...]  # what is the same in every call with these shapes
+    operands: tuple[tuple[int, int], ...]  # (field, operand)
+    workspace: tuple[tuple[int, int], ...]  # (field, offset in bytes)
+
+    def launch(self, driver: Driver, stream: int, operands: list[Value], workspace: int) -> None:
+        """`workspace` is the address of the call's temporary memory."""
+        fields = list(self.fields)
+        for field, operand in self.operands:
+            fields[field] = operands[operand]
+        for field, offset in self.workspace:
+            fields[field] = workspace + offset
+        driver.launch(self.function, self.grid, stream, self._pack(fields))
+
+    def _pack(self, fields: list[Value]) -> bytes:
+        try:
+            return self.packer.pack(*fields)
+        except OverflowError:  # a number that f32 can't hold becomes an infinity, as in a C cast
+            return self.packer.pack(*map(_saturated, fields))
+
+
+def _saturated(value: Value) -> Value:
+    if abs(value) > MAX_FLOAT:
+        return math.inf if value > 0 else -math.inf
+    return value
+
+
+class StepBuilder:
+    """Collects the fields of a step by name; those never set stay 0, which is null for a pointer."""
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        self._parameters = tuple(parameters)
+        self._index = {item.name: number for number, item in enumerate(self._parameters)}
+        self._fields: list[Value] = [0] * len(self._parameters)
+        self._operands: list[tuple[int, int]] = []
+        self._workspace: list[tuple[int, int]] = []
+
+    def set(self, values: Mapping[str, Value]) -> None:
+        for name, value in values.items():
+            self._fields[self._index[name]] = value
+
+    def operand(self, name: str, number: int) -> None:
+        """The field takes the operand with this number at each call."""
+        self._operands.append((self._index[name], number))
+
+    def workspace(self, name: str, offset: int) -> None:
+        """The field points into the workspace."""
+        self._workspace.append((self._index[name], offset))
+
+    def build(self, function: Function, grid: int) -> Step:
+        packer = struct.Struct(struct_format(self._parameters))
+        return Step(function, grid, packer, tuple(self._fields), tuple(self._operands), tuple(self._workspace))

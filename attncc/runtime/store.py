@@ -1,0 +1,82 @@
+"""Where a `Kernel` finds its plans and machine code: a built package on disk, or the compiler in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ..ir import Variant
+from ..schedule.parameters import used_zone_maps
+from ..schedule.plan import KernelPlan
+
+
+class Configuration(NamedTuple):
+    """What a kernel is compiled for besides its variant and target."""
+
+    dtype: str  # fp16 | bf16 | fp32 | fp64 (on the CPU alone)
+    head_dim: int  # of q and k
+    value_head_dim: int
+
+    @property
+    def name(self) -> str:
+        """`bf16_d64`, or `bf16_d192x128` where values have another head dim: part of file names."""
+        values = "" if self.head_dim == self.value_head_dim else f"x{self.value_head_dim}"
+        return f"{self.dtype}_d{self.head_dim}{values}"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """One compiled kernel, and what its launch needs to know."""
+
+    image: bytes = field(repr=False)
+    nvrtc: str  # the version that compiled it
+    entry: str
+    threads: int
+    shared_bytes: int  # dynamic
+
+
+class KernelStore(Protocol):
+    """Plans and machine code of one variant. Names of kernels are those of `kernel_name` and its neighbours."""
+
+    @property
+    def variant(self) -> Variant: ...
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]: ...
+
+    def targets(self, configuration: Configuration) -> tuple[str, ...]:
+        """The targets that machine code exists for, or can be made for."""
+
+    def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        """The plan of the forward pass, and after it that of decode where there is one.
+
+        `target` None: the plans that the CPU executor walks.
+        """
+
+    def machine_code(self, name: str) -> MachineCode:
+        """AttnccError A505 if a built package lacks it."""
+
+
+def kernel_name(plan: KernelPlan) -> str:
+    """`causal_forward_bf16_d64_sm_80`: the kernel of a plan."""
+    configuration = Configuration(plan.dtype, plan.head_dim, plan.value_head_dim)
+    return f"{plan.variant.name}_{plan.pass_name}_{configuration.name}_{plan.target}"
+
+
+def combine_name(plan: KernelPlan) -> str:
+    """`combine_bf16_d64_sm_80`: the kernel that merges a plan's splits; it knows the value head dim alone."""
+    return f"combine_{plan.dtype}_d{plan.value_head_dim}_{plan.target}"
+
+
+def zone_map_name(input_dtype: str, target: str) -> str:
+    """`zone_map_i32_sm_80`: the pre-pass over inputs of one dtype."""
+    return f"zone_map_{input_dtype}_{target}"
+
+
+def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
+    """Every kernel that launches of a plan may need, the plan's own first."""
+    names = [kernel_name(plan)]
+    if plan.may_split:
+        names.append(combine_name(plan))
+    names += [zone_map_name(plan.variant.input(item.input).dtype, plan.target) for item in used_zone_maps(plan)]
+    return tuple(dict.fromkeys(names))
