@@ -90,6 +90,11 @@ def _fill(template: str, name: str, **values: Any) -> str:
                 help="this is a defect of attncc: please report it with the .attn file",
             )
         ) from error
+    return assemble(text, name)
+
+
+def assemble(text: str, name: str) -> str:
+    """A whole file from its text: leaf files in place of their `#include`s, `#line` marks resolved to `name`.cu."""
     return restored(_squeezed(_inlined(text)), f"{name}.cu")
 
 
