@@ -9,6 +9,8 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable
 
+from lark import Token
+
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
 from ..source import Span
 from .grammar import keywords, literals, terminals
@@ -167,7 +169,8 @@ def _never_closed(trouble: Trouble) -> Mistake | None:
         return None
     opening, kind = trouble.opened[-1], trouble.token.type
     in_body = opening.type == "LBRACE"
-    ends = kind in (END, *ITEMS, "IMPORT") or (not in_body and _begins_statement(trouble))
+    new_item = kind in (*ITEMS, "IMPORT") and (trouble.new_line or "RBRACE" in trouble.expected)
+    ends = kind == END or new_item or (not in_body and _begins_statement(trouble))
     wrong_closing = not in_body and kind in BRACKETS.values() and kind != BRACKETS[opening.type]
     if not ends and not wrong_closing:
         return None
@@ -260,13 +263,24 @@ def _no_value(trouble: Trouble) -> Mistake | None:
 def _no_else(trouble: Trouble) -> Mistake | None:
     if "ELSE" not in trouble.expected or not (trouble.new_line or trouble.token.type in BRACKETS.values()):
         return None
-    diagnostic = Diagnostic(
-        "A007",
-        f"expected `else` before {found(trouble.token)}",
-        trouble.at,
-        help="an `if` inside an expression has two sides: `a if condition else b`",
-    )
+    word = _if_without_else(trouble)
+    at = span(trouble.source, word)
+    advice = "an `if` inside an expression has two sides: `a if condition else b`"
+    if first_on_line(trouble.source, word):
+        advice = "to say which pairs attend, write `keep if`; inside an expression, write `a if condition else b`"
+    label = Label(trouble.at, f"expected `else` before {found(trouble.token)}")
+    diagnostic = Diagnostic("A007", "this `if` has no `else`", at, labels=(label,), help=advice)
     return Mistake(diagnostic, (("ELSE", "NAME", trouble.token.type),))
+
+
+def _if_without_else(trouble: Trouble) -> Token:
+    """The last `if` that no `else` belongs to; there is one, since the parser waits for its `else`."""
+    owed = 1
+    for token in reversed(trouble.tokens[: trouble.index]):
+        owed += (token.type == "ELSE") - (token.type == "IF")
+        if owed == 0:
+            return token
+    return trouble.token
 
 
 # -------------------------------------------------------------------- words that begin nothing here

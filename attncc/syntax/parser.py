@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from itertools import product
 
 from lark import Token, Tree
 from lark.exceptions import UnexpectedToken
@@ -36,9 +37,9 @@ def parse(source: SourceFile) -> ast.Module:
 class _Automaton:
     """One run of lark's LALR automaton over the tokens of a file, which goes on after errors.
 
-    After an error, first a reading of the token is sought with which it and the two that follow fit; the rule that
-    explains the mistake proposes them. Else everything up to the next statement, item or `}` is skipped, and what was
-    begun there is given up (panic mode).
+    After an error, first a reading of the token is sought with which the two tokens behind it fit, or at least one; the
+    rule that explains the mistake proposes readings. Else everything up to the next statement, item or `}` is skipped,
+    and what was begun there is given up (panic mode).
     """
 
     def __init__(self, source: SourceFile, tokens: list[Token], diagnostics: Diagnostics) -> None:
@@ -83,8 +84,8 @@ class _Automaton:
         mistake = explain(Trouble(self.source, self.tokens, index, self._expected(), self._opened()))
         self.diagnostics.add(mistake.diagnostic)
         following = [item.type for item in self.tokens[index + 1 : index + 3]]
-        for reading in mistake.readings:
-            if self._accepts(self.state.state_stack, *reading, *following):
+        for ahead, reading in product((following, following[:1]), mistake.readings):
+            if self._accepts(self.state.state_stack, *reading, *ahead):
                 for terminal in reading:
                     self.parser.feed_token(Token.new_borrow_pos(terminal, "", token))
                 return index + 1
@@ -130,7 +131,7 @@ class _Automaton:
 
     def _accepts(self, states: list[int], *terminals: str) -> bool:
         """Whether the terminals, one after the other, fit behind these states."""
-        if terminals[0] not in self.silent.states[states[-1]]:
+        if terminals and terminals[0] not in self.silent.states[states[-1]]:
             return False
         trial = ParserState(self.silent, self.state.lexer, list(states), [])
         try:

@@ -21,8 +21,8 @@ _MAX_INT = 2**63 - 1
 _MAX_FLOAT = (2 - 2**-23) * 2.0**127
 _OPENING, _CLOSING = ("LPAR", "LSQB", "LBRACE"), ("RPAR", "RSQB", "RBRACE")
 
-# A string whose closing quote is missing, letters that names are not made of, or a run of one other character.
-_STRAY = re.compile(r'"[^"\n]*|\w+|(.)\1*', re.DOTALL)
+# A string without its closing quote or in single ones, letters that names don't have, or a run of another character.
+_STRAY = re.compile(r""""[^"\n]*|'[^'\n]*'?|\w+|(.)\1*""", re.DOTALL)
 
 
 def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
