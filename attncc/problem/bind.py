@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..diagnostics import did_you_mean
 from ..ir import MAX_LENGTH
 from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Call, Signature
 from .inputs import check_device, check_inputs
@@ -12,6 +11,7 @@ from .problem import Problem
 from .refusal import refused, shape_text
 
 _PACKED_HELP = "packed batches have rank 3 and come with cu_seqlens_q and cu_seqlens_kv; all others have rank 4"
+_LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -40,13 +40,7 @@ def _operands(call: Call) -> Iterator[tuple[str, ArrayFacts]]:
 def _check_layout(call: Call) -> None:
     if call.layout not in LAYOUTS:
         expected = " or ".join(map(repr, LAYOUTS))
-        raise refused(
-            "A618",
-            "`layout` is unknown",
-            expected=expected,
-            came=repr(call.layout),
-            help=did_you_mean(str(call.layout), LAYOUTS) or "bhsd is [batch, heads, length, head dim], bshd the other",
-        )
+        raise refused("A618", "`layout` is unknown", expected=expected, came=repr(call.layout), help=_LAYOUT_HELP)
 
 
 def _check_packing(call: Call) -> None:
@@ -128,7 +122,7 @@ def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) ->
             "the heads of `q` don't share the heads of `k` evenly",
             expected="as many query heads as key heads, or a multiple",
             came=f"{problem.num_heads} query heads, {kv_heads} key heads, in layout {call.layout}",
-            help="check `layout`: bhsd is [batch, heads, length, head dim], bshd [batch, length, heads, head dim]",
+            help=f"check `layout`: {_LAYOUT_HELP}",
         )
     for name, length in (("q", problem.q_len), ("k", problem.kv_len)):
         if length > MAX_LENGTH:

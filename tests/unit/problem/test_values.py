@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attncc.diagnostics import AttnccError
+from attncc.ir import Const, Load, Score, Type, Variant, apply, symbol
+from attncc.problem import Signature, check_values
+from attncc.problem.arrays import bind_arrays
+from tests.plans import CAUSAL, DOCUMENTS, FULL, declared, load, qkv
+
+RATED = Signature(
+    Variant("rated", (), (declared("rate", "f32"), declared("count", "i32")), dropout=Load(Type.FLOAT, "rate", ()))
+)
+FIXED = Signature(Variant("fixed", dropout=Const(Type.FLOAT, 0.1)))
+
+
+def refused(code: str, signature: Signature, scalars: dict[str, float], **given: object) -> str:
+    with pytest.raises(AttnccError, match=code) as error:
+        check_values(signature, scalars, **{"seed": 1, "scale": None, **given})
+    return str(error.value)
+
+
+def test_good_values() -> None:
+    check_values(RATED, {"rate": 0.5, "count": -(2**31)}, seed=2**64 - 1, scale=-0.5)
+    check_values(RATED, {"rate": 0, "count": 3}, seed=None, scale=0)
+    check_values(RATED, {"count": 3}, seed=-(2**63), scale=np.float32(2))  # the rate is in an array
+    check_values(Signature(FULL), {}, seed=None, scale=None)
+
+
+def test_bad_values() -> None:
+    assert "`seed` is missing" in refused("A612", FIXED, {}, seed=None)
+    assert "`seed` is missing" in refused("A612", RATED, {"count": 1}, seed=None)
+    assert "64 bits" in refused("A612", FIXED, {}, seed=2**64)
+    assert "0.001" in refused("A613", RATED, {"rate": 0.001, "count": 1})
+    assert "`count`" in refused("A610", RATED, {"rate": 0.5, "count": 2**31})
+    for scale in (float("nan"), float("inf"), True, "1"):
+        assert "`scale`" in refused("A619", FIXED, {}, scale=scale)
+
+
+STARTS = {
+    "falling": ([0, 30, 20], [0, 10, 70], "cu_seqlens_q"),
+    "negative": ([0, 10, 20], [-1, 10, 70], "cu_seqlens_kv"),
+    "beyond the rows": ([0, 10, 46], [0, 10, 70], "cu_seqlens_q"),
+}
+
+
+@pytest.mark.parametrize(("q_starts", "kv_starts", "name"), STARTS.values(), ids=STARTS)
+def test_starts_must_lie_in_the_rows(q_starts, kv_starts, name) -> None:
+    q, k, v = (x[0] for x in qkv(batch=1))
+    starts = {"cu_seqlens_q": np.array(q_starts, np.int32), "cu_seqlens_kv": np.array(kv_starts, np.int32)}
+    with pytest.raises(AttnccError, match="A616") as error:
+        bind_arrays(Signature(CAUSAL), q, k, v, **starts)
+    assert f"`{name}`" in str(error.value)
+
+
+def test_inputs_that_sequences_share_reach_as_far_as_the_longest() -> None:
+    q, k, v = (x[0] for x in qkv(batch=1))
+    starts = {"cu_seqlens_q": np.array([0, 20, 45], np.int32), "cu_seqlens_kv": np.array([0, 10, 70], np.int32)}
+    added = apply("add", symbol("score"), load("bias", symbol("q_idx"), symbol("kv_idx")))
+    shared = Signature(Variant("shared", (), (declared("bias", "f32", "q", "kv"),), (Score(added),)))
+    assert bind_arrays(shared, q, k, v, bias=np.zeros((25, 60), np.float32), **starts).problem.batch == 2
+    for shape, axis in (((24, 60), "q"), ((25, 59), "kv")):
+        with pytest.raises(AttnccError, match="A609") as error:
+            bind_arrays(shared, q, k, v, bias=np.zeros(shape, np.float32), **starts)
+        assert f"axis `{axis}`" in str(error.value)
+
+
+def test_positions_at_q_idx_need_equal_lengths_in_each_sequence() -> None:
+    read = apply("to_float", load("doc", symbol("b"), symbol("q_idx"), kind=Type.INT))
+    by_q_idx = Signature(Variant("by_q_idx", (), DOCUMENTS.inputs, (Score(apply("add", symbol("score"), read)),)))
+    q, k, v = (x[0] for x in qkv(batch=1))
+    same, other = np.array([0, 20, 45], np.int32), np.array([0, 10, 35], np.int32)
+    bind_arrays(by_q_idx, q, k, v, cu_seqlens_q=same, cu_seqlens_kv=same, doc=np.zeros(70, np.int32))
+    with pytest.raises(AttnccError, match="A611"):
+        bind_arrays(by_q_idx, q, k, v, cu_seqlens_q=same, cu_seqlens_kv=other, doc=np.zeros(70, np.int32))

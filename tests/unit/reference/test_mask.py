@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attncc.diagnostics import AttnccError
+from attncc.ir import Keep, Variant, apply, const, symbol
+from attncc.reference import mask
+from tests.plans import ALIBI, CAUSAL, DOCUMENTS, FULL, HEADWISE, arguments, declared, load
+
+
+def test_mask_of_causal_does_not_depend_on_batch_or_head() -> None:
+    kept = mask(CAUSAL, 3, 5)
+    np.testing.assert_array_equal(kept, np.tri(3, 5, 2, dtype=bool)[None, None])
+    assert mask(CAUSAL, 3, 5, batch=4, num_heads=2).shape == (1, 1, 3, 5)
+
+
+def test_full_attention_keeps_all() -> None:
+    assert mask(FULL, 2, 3).all()
+    assert mask(FULL, 0, 3).shape == (1, 1, 0, 3)
+
+
+def test_batch_is_read_from_an_input() -> None:
+    doc = arguments(DOCUMENTS, 3, 1, 90)["doc"]
+    kept = mask(DOCUMENTS, 90, 90, doc=doc)
+    expected = (doc[:, :, None] == doc[:, None, :]) & np.tri(90, dtype=bool)
+    np.testing.assert_array_equal(kept, expected[:, None])
+
+
+def test_heads_are_given() -> None:
+    kept = mask(HEADWISE, 50, 100, num_heads=3)
+    expected = [np.arange(100) <= np.arange(50)[:, None] + 50 + 24 * h for h in range(3)]
+    np.testing.assert_array_equal(kept, np.array(expected)[None])
+
+
+BY_KEY_HEAD = Variant("by_key_head", statements=(Keep(apply("eq", symbol("kv_h"), const(1))),))
+
+
+def test_a_needed_size_must_be_known() -> None:
+    with pytest.raises(AttnccError, match="A620") as error:
+        mask(HEADWISE, 4, 4)
+    assert "num_heads" in str(error.value)
+    with pytest.raises(AttnccError, match=r"num_kv_heads=…"):
+        mask(BY_KEY_HEAD, 4, 4, num_heads=6)
+    kept = mask(BY_KEY_HEAD, 4, 4, num_heads=6, num_kv_heads=2)
+    np.testing.assert_array_equal(kept[0, :, 0, 0], [False, False, False, True, True, True])
+
+
+SCALED = Variant(
+    "scaled",
+    inputs=(declared("limit", "f32", "kv_head"), declared("unused", "f32")),
+    statements=(Keep(apply("gt", symbol("scale"), load("limit", symbol("kv_h")))),),
+)
+
+
+def test_scale_and_head_dim_in_a_mask() -> None:
+    limit = np.array([0.2, 0.3], np.float32)
+    kept = mask(SCALED, 1, 1, num_heads=4, head_dim=16, limit=limit)
+    np.testing.assert_array_equal(kept.ravel(), [True, True, False, False])
+
+
+def test_inputs_that_no_keep_line_reads_may_be_left_out() -> None:
+    np.testing.assert_array_equal(mask(ALIBI, 4, 4), mask(CAUSAL, 4, 4))
+    assert mask(ALIBI, 4, 4, slope=np.ones(7, np.float32)).shape == (1, 1, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("code", "given"),
+    [
+        ("A607", {}),
+        ("A608", {"doc": np.zeros((1, 9), np.int32), "dok": 1}),
+        ("A609", {"doc": np.zeros((1, 8), np.int32)}),
+        ("A604", {"doc": np.zeros((1, 9), np.float32)}),
+        ("A601", {"doc": np.zeros(9, np.int32)}),
+        ("A609", {"doc": np.zeros((1, 9), np.int32), "batch": 2}),
+    ],
+)
+def test_bad_inputs_are_refused(code, given) -> None:
+    with pytest.raises(AttnccError, match=code) as error:
+        mask(DOCUMENTS, 9, 9, **given)
+    assert "doc" in str(error.value)
+
+
+@pytest.mark.parametrize(("sizes", "code"), [({"num_heads": 3, "num_kv_heads": 2}, "A602")])
+def test_bad_sizes_are_refused(sizes, code) -> None:
+    with pytest.raises(AttnccError, match=code):
+        mask(BY_KEY_HEAD, 4, 4, **sizes)
+    with pytest.raises(AttnccError, match="A615"):
+        mask(CAUSAL, -1, 4)
