@@ -1,0 +1,79 @@
+"""Affine forms, and what is known of positions, lengths and tiles without knowing any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import gcd
+
+from ..ir import MAX_LENGTH, Expr, Symbol
+from .ranges import Range
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """`const` plus the sum of coefficient x atom, in integers without bounds. No coefficient is 0."""
+
+    terms: dict[Expr, int]
+    const: int = 0
+
+    def plus(self, other: Affine, factor: int = 1) -> Affine:
+        """`self + factor * other`."""
+        terms = dict(self.terms)
+        for atom, coefficient in other.terms.items():
+            total = terms.get(atom, 0) + factor * coefficient
+            if total:
+                terms[atom] = total
+            else:
+                terms.pop(atom, None)
+        return Affine(terms, self.const + factor * other.const)
+
+    def times(self, factor: int) -> Affine:
+        return Affine({atom: factor * c for atom, c in self.terms.items()} if factor else {}, factor * self.const)
+
+    def shifted(self, by: int) -> Affine:
+        return Affine(self.terms, self.const + by)
+
+    @property
+    def divisor(self) -> int:
+        """The greatest common divisor of the coefficients; 0 without terms."""
+        return gcd(*self.terms.values())
+
+    @property
+    def key(self) -> frozenset[tuple[Expr, int]]:
+        """Equal for two forms that differ by a constant, and for no others."""
+        return frozenset(self.terms.items())
+
+
+def _vertices(block: int) -> Iterator[tuple[int, int, int, int]]:
+    """The corners of what (index, first, last, length) can be.
+
+    They are all that 0 <= first <= index <= last < length <= MAX_LENGTH and last - first < block leave, so a linear
+    form over the four has its extremes there.
+    """
+    for width, offset in ((0, 0), (block - 1, 0), (block - 1, block - 1)):
+        rest = MAX_LENGTH - width - 1
+        for first, length in ((0, width + 1), (0, MAX_LENGTH), (rest, MAX_LENGTH)):
+            yield first + offset, first, first + width, length
+
+
+class Facts:
+    """Bounds of linear forms over one axis' index, first, last and length, exact over all tiles of `block` rows."""
+
+    def __init__(self, axis: str, block: int) -> None:
+        self._vertices = tuple(_vertices(min(block, MAX_LENGTH)))
+        self._length = f"{axis}_len"
+        names = (f"{axis}_idx", f"{axis}_first", f"{axis}_last", self._length)
+        self._places = {name: place for place, name in enumerate(names)}
+
+    def __contains__(self, atom: Expr) -> bool:
+        return isinstance(atom, Symbol) and atom.name in self._places
+
+    def range(self, terms: dict[str, int]) -> Range:
+        """The range of the sum of coefficient x symbol. Where only the length counts, it may be 0: no tile then."""
+        if terms.keys() <= {self._length}:
+            end = terms.get(self._length, 0) * MAX_LENGTH
+            return Range(min(end, 0), max(end, 0))
+        factors = [(self._places[name], c) for name, c in terms.items()]
+        values = [sum(c * vertex[place] for place, c in factors) for vertex in self._vertices]
+        return Range(min(values), max(values))

@@ -1,0 +1,221 @@
+"""Builds int and bool expressions in normal form: every constructor gives an equal, simpler, shared expression.
+
+Two uses. Canonical `keep` lines: what they say of one pair, over q_idx and kv_idx. Tile rules: what the analysis says
+of a tile, over q_first, q_last, kv_first and kv_last. A bool in normal form is in negation normal form: and, or and
+select over comparisons of ints, and over what can't be looked into (comparisons of floats, lookups) or its `not`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+from ..ir import Apply, Const, Expr, Type, Variant, apply, const
+from .affine import Affine
+from .integers import Integers
+
+TRUE = const(True)
+FALSE = const(False)
+
+
+class Relation(Enum):
+    """What a comparison of ints says of an affine form."""
+
+    BELOW = "<= 0"
+    ZERO = "== 0"
+    NONZERO = "!= 0"
+
+
+_WRITTEN = {"ZERO": "eq", "NONZERO": "ne"}
+_OPPOSITE = {"le": "gt", "lt": "ge", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
+
+
+class Algebra(Integers):
+    """Adds comparisons and logic. The form of a comparison may exceed 64 bits; what it is printed as never does."""
+
+    def __init__(self, variant: Variant, block_q: int, block_kv: int) -> None:
+        super().__init__(variant, block_q, block_kv)
+        self.relations: dict[Expr, tuple[Relation, Affine]] = {}
+        self._negations: dict[Expr, Expr] = {}
+        self.leaf(TRUE)
+        self.leaf(FALSE)
+
+    # ------------------------------------------------------------ comparisons
+
+    def compare(self, op: str, a: Expr, b: Expr) -> Expr:
+        """A comparison of two ints."""
+        relation, form = self.relate(op, a, b)
+        found = self.related(relation, form)
+        if found is None:
+            found = self.leaf(apply(op, a, b))
+            self.relations[found] = relation, form
+        return found
+
+    def relate(self, op: str, a: Expr, b: Expr) -> tuple[Relation, Affine]:
+        """The relation and form that say `a op b`."""
+        if op in ("gt", "ge"):
+            a, b = b, a
+        form = self.form(a).plus(self.form(b), -1)
+        if op in ("eq", "ne"):
+            return (Relation.ZERO if op == "eq" else Relation.NONZERO), form
+        return Relation.BELOW, form.shifted(1 if op in ("lt", "gt") else 0)
+
+    def related(self, relation: Relation, form: Affine) -> Expr | None:
+        """The comparison that says this; None where neither way to write it is sure to fit 64 bits."""
+        low, high = self.form_range(form)
+        if relation is Relation.BELOW:
+            if high <= 0 or low > 0:
+                return TRUE if high <= 0 else FALSE
+        elif low > 0 or high < 0 or form.const % max(form.divisor, 1):
+            return FALSE if relation is Relation.ZERO else TRUE
+        elif low == high:
+            return TRUE if relation is Relation.ZERO else FALSE
+        return self._written(relation, _lowest_terms(form))
+
+    def _written(self, relation: Relation, form: Affine) -> Expr | None:
+        """With what varies along the kv side on the left, so that the right is the same for a row of tiles."""
+        for side in self._left_sides(form):
+            sign = -1 if sum(1 if c > 0 else -1 for c in side.terms.values()) < 0 else 1
+            left, right = side.times(sign), form.plus(side, -1).times(-sign)
+            if self.fits(left) and self.fits(right):
+                op = ("le" if sign > 0 else "ge") if relation is Relation.BELOW else relation.name
+                found = self.leaf(apply(_WRITTEN.get(op, op), self.sum(left), self.sum(right)))
+                self.relations[found] = relation, form
+                return found
+        return None
+
+    def _left_sides(self, form: Affine) -> list[Affine]:
+        varying = [{atom: c for atom, c in form.terms.items() if self.varies(atom)[axis]} for axis in (1, 0)]
+        positive = {atom: c for atom, c in form.terms.items() if c > 0}
+        return [Affine(terms) for terms in (*varying, positive) if terms] or [Affine(form.terms)]
+
+    # ------------------------------------------------------------ logic
+
+    def both(self, *args: Expr) -> Expr:
+        """All of the bools."""
+        return self._logic("and", args)
+
+    def either(self, *args: Expr) -> Expr:
+        """At least one of the bools."""
+        return self._logic("or", args)
+
+    def _logic(self, op: str, args: tuple[Expr, ...]) -> Expr:
+        neutral, absorbing = (TRUE, FALSE) if op == "and" else (FALSE, TRUE)
+        flat = dict.fromkeys(
+            inner
+            for arg in args
+            for inner in (arg.args if isinstance(arg, Apply) and arg.op == op else (arg,))
+            if inner is not neutral
+        )
+        parts = None if absorbing in flat else self._merged(op, list(flat))
+        if parts is None:
+            return absorbing
+        if len(parts) < 2:
+            return parts[0] if parts else neutral
+        return self.leaf(apply(op, *parts))
+
+    def _merged(self, op: str, parts: list[Expr]) -> list[Expr] | None:
+        """Without comparisons that others of the same form imply; None if two contradict (or: leave nothing out)."""
+        deciding: dict[frozenset[tuple[Expr, int]], int] = {}
+        forms = {part: form for part in parts for relation, form in self._relation(part) if relation is Relation.BELOW}
+        for form in forms.values():
+            known = deciding.get(form.key, form.const)
+            deciding[form.key] = max(known, form.const) if op == "and" else min(known, form.const)
+        for form in forms.values():
+            opposite = deciding.get(form.times(-1).key)
+            if opposite is not None and (form.const + opposite > 0 if op == "and" else form.const + opposite <= 1):
+                return None
+        kept = [part for part in parts if part not in forms or deciding[forms[part].key] == forms[part].const]
+        others = {part for part in kept if part not in forms and not _has_parts(part)}
+        return None if any(self.negation(part) in others for part in others) else kept
+
+    def _relation(self, expr: Expr) -> list[tuple[Relation, Affine]]:
+        return [self.relations[expr]] if expr in self.relations else []
+
+    def negation(self, expr: Expr) -> Expr:
+        """`not expr`, with the `not` pushed down to what can't be looked into."""
+        found = self._negations.get(expr)
+        if found is None:
+            found = self._negations[expr] = self._negated(expr)
+            self._negations.setdefault(found, expr)
+        return found
+
+    def _negated(self, expr: Expr) -> Expr:
+        if isinstance(expr, Const):
+            return FALSE if expr.value else TRUE
+        if expr in self.relations:
+            return self._opposite(expr)
+        if isinstance(expr, Apply):
+            if expr.op in ("and", "or"):
+                negated = [self.negation(arg) for arg in expr.args]
+                return self.either(*negated) if expr.op == "and" else self.both(*negated)
+            if expr.op == "select":
+                condition, a, b = expr.args
+                return self.choice(condition, self.negation(a), self.negation(b))
+            if expr.op == "not":
+                return expr.args[0]
+        return self.leaf(apply("not", expr))
+
+    def _opposite(self, comparison: Expr) -> Expr:
+        relation, form = self.relations[comparison]
+        opposite = {Relation.ZERO: Relation.NONZERO, Relation.NONZERO: Relation.ZERO}.get(relation, relation)
+        if relation is Relation.BELOW:
+            form = form.times(-1).shifted(1)
+        found = self.related(opposite, form)
+        if found is None:
+            assert isinstance(comparison, Apply)
+            found = self.leaf(apply(_OPPOSITE[comparison.op], *comparison.args))
+            self.relations[found] = opposite, form
+        return found
+
+    def choice(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        """`a if condition else b`, of bools."""
+        if isinstance(condition, Const):
+            return a if condition.value else b
+        if a is b:
+            return a
+        if isinstance(a, Const):
+            return self.either(condition, b) if a.value else self.both(self.negation(condition), b)
+        if isinstance(b, Const):
+            return self.either(self.negation(condition), a) if b.value else self.both(condition, a)
+        return self.leaf(apply("select", condition, a, b))
+
+    # ------------------------------------------------------------ any operator
+
+    def make(self, op: str, *args: Expr) -> Expr:
+        """`op` over arguments in normal form."""
+        if op in ("and", "or"):
+            return self._logic(op, args)
+        kind = args[-1].type
+        if kind is Type.FLOAT:
+            return self.leaf(apply(op, *args))
+        table = _BOOL_OPERATORS if kind is Type.BOOL else _INT_OPERATORS
+        return table[op](self, *args) if op in table else self.compare(op, *args)
+
+
+def _lowest_terms(form: Affine) -> Affine:
+    """f <= 0, or f == 0 where the divisor divides the constant, with coefficients that have no common divisor."""
+    divisor = form.divisor
+    if divisor < 2:
+        return form
+    return Affine({atom: c // divisor for atom, c in form.terms.items()}, -(-form.const // divisor))
+
+
+def _has_parts(expr: Expr) -> bool:
+    return isinstance(expr, Apply) and expr.op in ("and", "or", "select")
+
+
+_BOOL_OPERATORS: dict[str, Callable[..., Expr]] = {
+    "not": Algebra.negation,
+    "eq": lambda algebra, a, b: algebra.choice(a, b, algebra.negation(b)),
+    "ne": lambda algebra, a, b: algebra.choice(a, algebra.negation(b), b),
+    "select": Algebra.choice,
+}
+
+_INT_OPERATORS: dict[str, Callable[..., Expr]] = {
+    "add": Algebra.add, "sub": Algebra.sub, "mul": Algebra.mul, "neg": Algebra.neg, "abs": Algebra.abs,
+    "min": Algebra.min, "max": Algebra.max, "floordiv": Algebra.floordiv, "mod": Algebra.mod,
+    "bitand": Algebra.bitand, "bitor": Algebra.bitor, "bitxor": Algebra.bitxor, "bitnot": Algebra.bitnot,
+    "shl": Algebra.shl, "shr": Algebra.shr, "select": Algebra.select,
+    "to_float": lambda algebra, a: algebra.leaf(apply("to_float", a)),
+}  # fmt: skip

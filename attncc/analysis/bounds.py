@@ -1,0 +1,238 @@
+"""Loop bounds in closed form: for the rows of one q block, the keys outside which nothing is kept, and a range inside
+which everything is (Halide's outer and inner intervals of a predicate, solved for kv_idx).
+
+Each canonical bool has two ranges of kv_idx. `live`: no pair of the block outside it satisfies the bool. `full`: every
+pair of the block inside it does. Leaves are solved for kv_idx; `and` intersects both; `or` takes the hull of the live
+ranges, and of the full ranges the union where they touch, else the longer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir import Apply, Const, Expr
+from .affine import Affine
+from .algebra import TRUE, Relation
+from .box import Box
+
+
+@dataclass(frozen=True)
+class KvRange:
+    """begin <= kv_idx < end, as expressions over the q block; None is no limit. begin >= end is an empty range.
+
+    `exact`: no tile rule of the same bool tells more. Live: a tile that the rule finds EMPTY is outside. Full: a tile
+    that the rule finds FULL is inside.
+    """
+
+    begin: Expr | None = None
+    end: Expr | None = None
+    exact: bool = True
+
+
+@dataclass(frozen=True)
+class LoopBounds:
+    live: KvRange
+    full: KvRange
+
+
+class Solver:
+    """Solves canonical bools for kv_idx, over the q rows of a box."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._algebra = box.algebra
+        self._known: dict[Expr, LoopBounds] = {}
+
+    def of(self, expr: Expr) -> LoopBounds:
+        found = self._known.get(expr)
+        if found is None:
+            found = self._known[expr] = self._solve(expr)
+        return found
+
+    def _solve(self, expr: Expr) -> LoopBounds:
+        if not self._algebra.varies(expr)[1]:
+            truth = self._box.truth(expr)
+            return LoopBounds(self._guarded(truth.any, KvRange()), self._guarded(truth.all, KvRange()))
+        if isinstance(expr, Apply) and expr.op in ("and", "or", "select"):
+            return {"and": self._and, "or": self._or, "select": self._choice}[expr.op](expr.args)
+        if expr in self._algebra.relations:
+            return self._comparison(*self._algebra.relations[expr])
+        return self._unknown()
+
+    def _unknown(self) -> LoopBounds:
+        return LoopBounds(KvRange(exact=False), KvRange(None, self._algebra.number(0), exact=False))
+
+    # ------------------------------------------------------------ and, or, select
+
+    def _guarded(self, condition: Expr, inside: KvRange) -> KvRange:
+        """The range where a condition on the q block holds, else nothing. It stays open where it is."""
+        algebra, kv_len = self._algebra, self._algebra.symbol("kv_len")
+        if condition is TRUE:
+            return inside
+        if inside.begin is not None and inside.end is None:
+            return KvRange(algebra.select(condition, inside.begin, kv_len), None, inside.exact)
+        return KvRange(inside.begin, algebra.select(condition, inside.end or kv_len, algebra.number(0)), inside.exact)
+
+    def _unless(self, condition: Expr, otherwise: KvRange) -> KvRange:
+        """Everything where a condition on the q block holds, else the range."""
+        algebra = self._algebra
+        begin = otherwise.begin and algebra.select(condition, algebra.number(0), otherwise.begin)
+        end = otherwise.end and algebra.select(condition, algebra.symbol("kv_len"), otherwise.end)
+        return KvRange(begin, end, otherwise.exact)
+
+    def _apart(self, args: tuple[Expr, ...]) -> tuple[list[Expr], list[LoopBounds]]:
+        """Parts that say nothing of kv_idx, and the bounds of the others."""
+        return (
+            [arg for arg in args if not self._algebra.varies(arg)[1]],
+            [self.of(arg) for arg in args if self._algebra.varies(arg)[1]],
+        )
+
+    def _and(self, args: tuple[Expr, ...]) -> LoopBounds:
+        fixed, bounds = self._apart(args)
+        truths = [self._box.truth(arg) for arg in fixed]
+        live = self._intersection([part.live for part in bounds])
+        full = self._intersection([part.full for part in bounds])
+        return LoopBounds(
+            self._guarded(self._algebra.both(*(truth.any for truth in truths)), live),
+            self._guarded(self._algebra.both(*(truth.all for truth in truths)), full),
+        )
+
+    def _or(self, args: tuple[Expr, ...]) -> LoopBounds:
+        fixed, bounds = self._apart(args)
+        truths = [self._box.truth(arg) for arg in fixed]
+        return LoopBounds(
+            self._unless(self._algebra.either(*(truth.any for truth in truths)), self._hull([b.live for b in bounds])),
+            self._unless(self._algebra.either(*(truth.all for truth in truths)), self._union([b.full for b in bounds])),
+        )
+
+    def _choice(self, args: tuple[Expr, ...]) -> LoopBounds:
+        """`a if condition else b`: as (condition and a) or (not condition and b) for what is live, and for what is
+        full as (not condition or a) and (condition or b), which are the same."""
+        algebra = self._algebra
+        condition, a, b = args
+        if algebra.uniform(condition):
+            first, second = self.of(a), self.of(b)
+            return LoopBounds(
+                self._chosen(condition, first.live, second.live), self._chosen(condition, first.full, second.full)
+            )
+        opposite = algebra.negation(condition)
+        live = self.of(algebra.either(algebra.both(condition, a), algebra.both(opposite, b))).live
+        full = self.of(algebra.both(algebra.either(opposite, a), algebra.either(condition, b))).full
+        return LoopBounds(KvRange(live.begin, live.end, False), KvRange(full.begin, full.end, False))
+
+    def _chosen(self, condition: Expr, a: KvRange, b: KvRange) -> KvRange:
+        algebra, zero, kv_len = self._algebra, self._algebra.number(0), self._algebra.symbol("kv_len")
+        begin = algebra.select(condition, a.begin or zero, b.begin or zero) if a.begin or b.begin else None
+        end = algebra.select(condition, a.end or kv_len, b.end or kv_len) if a.end or b.end else None
+        return KvRange(begin, end, a.exact and b.exact)
+
+    def _intersection(self, ranges: list[KvRange]) -> KvRange:
+        begins, ends = _given(ranges)
+        return KvRange(
+            self._algebra.max(*begins) if begins else None,
+            self._algebra.min(*ends) if ends else None,
+            all(item.exact for item in ranges),
+        )
+
+    def _hull(self, ranges: list[KvRange]) -> KvRange:
+        """Exact where the ranges form one: all open at the same end, or each two of them known to touch."""
+        begins, ends = _given(ranges)
+        first, last = len(begins) == len(ranges), len(ends) == len(ranges)
+        return KvRange(
+            self._algebra.min(*begins) if first else None,
+            self._algebra.max(*ends) if last else None,
+            all(item.exact for item in ranges) and (not begins or not ends or self._touch(ranges)),
+        )
+
+    def _touch(self, ranges: list[KvRange]) -> bool:
+        return all(
+            a.begin is None or b.end is None or self._algebra.range(self._algebra.sub(b.end, a.begin)).low >= 0
+            for a in ranges
+            for b in ranges
+            if a is not b
+        )
+
+    def _union(self, ranges: list[KvRange]) -> KvRange:
+        """One range of the union of two at a time: first those that are open at the same end."""
+        some = [item for item in ranges if item.end is not self._algebra.number(0)] or ranges[:1]
+        from_start = [item for item in some if item.begin is None]
+        to_end = [item for item in some if item.begin is not None and item.end is None]
+        between = [item for item in some if item.begin is not None and item.end is not None]
+        total: KvRange | None = None
+        for part in [*(self._hull(group) for group in (from_start, to_end) if group), *between[:_MOST_UNITED]]:
+            total = part if total is None else self._united(total, part)
+        assert total is not None
+        exact = total.exact and all(item.exact for item in ranges) and len(between) <= _MOST_UNITED
+        return KvRange(total.begin, total.end, exact)
+
+    def _united(self, a: KvRange, b: KvRange) -> KvRange:
+        algebra, zero, kv_len = self._algebra, self._algebra.number(0), self._algebra.symbol("kv_len")
+        (a_begin, a_end), (b_begin, b_end) = ((item.begin or zero, item.end or kv_len) for item in (a, b))
+        touching = algebra.both(algebra.compare("le", b_begin, a_end), algebra.compare("le", a_begin, b_end))
+        longer = algebra.compare("ge", algebra.sub(a_end, a_begin), algebra.sub(b_end, b_begin))
+        return KvRange(
+            algebra.select(touching, algebra.min(a_begin, b_begin), algebra.select(longer, a_begin, b_begin)),
+            algebra.select(touching, algebra.max(a_end, b_end), algebra.select(longer, a_end, b_end)),
+            touching is TRUE and a.exact and b.exact,
+        )
+
+    # ------------------------------------------------------------ comparisons
+
+    def _comparison(self, relation: Relation, form: Affine) -> LoopBounds:
+        if relation is Relation.NONZERO:
+            return self._unknown()
+        forms = [form] if relation is Relation.BELOW else [form, form.times(-1)]
+        live, full = ([self._below(side, end) for side in forms] for end in (0, 1))
+        if any(part is None for part in live + full):
+            return self._unknown()
+        return LoopBounds(self._intersection([x for x in live if x]), self._intersection([x for x in full if x]))
+
+    def _below(self, form: Affine, end: int) -> KvRange | None:
+        """Where form <= 0: for some row (end = 0: what it is at least) or for all (end = 1: what it is at most)."""
+        moving = [atom for atom in form.terms if self._algebra.varies(atom)[1]]
+        if len(moving) != 1:
+            return None
+        atom, factor = moving[0], form.terms[moving[0]]
+        rest = self._box.ends(form.plus(Affine({atom: factor}), -1))[end]
+        return self._solved(atom, factor, rest, end)
+
+    def _solved(self, atom: Expr, factor: int, rest: Affine, end: int) -> KvRange | None:
+        """Where factor * atom + rest <= 0: the atom is at most, or with a negative factor at least, a quotient."""
+        algebra = self._algebra
+        if not algebra.fits(rest.times(-1)):
+            return None
+        quotient = algebra.form(algebra.floordiv(algebra.sum(rest.times(-1)), algebra.number(abs(factor))))
+        limit = quotient if factor > 0 else quotient.times(-1)
+        if atom is algebra.symbol("kv_idx"):
+            limit = limit.shifted(1) if factor > 0 else limit
+            if not algebra.fits(limit):
+                return None
+            found = algebra.sum(limit)
+            return KvRange(None, found) if factor > 0 else KvRange(found, None)
+        if isinstance(atom, Apply) and atom.op == "floordiv" and isinstance(atom.args[1], Const):
+            inner, size = algebra.form(atom.args[0]), int(atom.args[1].value)
+            if size > 0:  # x // c <= t is x <= c * t + c - 1, and x // c >= t is x >= c * t
+                if factor > 0:
+                    return self._below_of(inner, limit.times(size).shifted(size - 1), 1, end)
+                return self._below_of(inner, limit.times(size), -1, end)
+        return None
+
+    def _below_of(self, inner: Affine, limit: Affine, sign: int, end: int) -> KvRange | None:
+        """Where sign * inner <= sign * limit, for a limit over the q block."""
+        moving = [atom for atom in inner.terms if self._algebra.varies(atom)[1]]
+        if len(moving) != 1:
+            return None
+        atom, factor = moving[0], sign * inner.terms[moving[0]]
+        rest = self._box.ends(inner.times(sign).plus(Affine({atom: factor}), -1))[end]
+        return self._solved(atom, factor, rest.plus(limit, -sign), end)
+
+
+# More than so many ranges that are open at neither end are not united: each would take a dozen instructions.
+_MOST_UNITED = 4
+
+
+def _given(ranges: list[KvRange]) -> tuple[list[Expr], list[Expr]]:
+    """The begins and ends that are limits."""
+    begins = [item.begin for item in ranges if item.begin is not None]
+    ends = [item.end for item in ranges if item.end is not None]
+    return begins, ends

@@ -1,0 +1,116 @@
+"""Turns `keep` lines into normal form: what a line says of one pair, in the terms that the analysis can bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ..ir import COMPARISONS, Apply, Expr, Let, Load, Local, Symbol, Type, walk
+from .affine import Affine
+from .algebra import FALSE, TRUE, Algebra, Relation
+
+# A comparison is taken apart at most so many times along one path: min(a, min(b, ...)) < c and the like.
+_MOST_SPLITS = 5
+
+_SPLIT = frozenset({"min", "max", "abs", "select"})
+
+
+class Canonical:
+    """Normal forms of expressions of a variant, lets included, kept as they are asked for."""
+
+    def __init__(self, algebra: Algebra, lets: Mapping[str, Let]) -> None:
+        self._algebra = algebra
+        self._lets = lets
+        self._known: dict[Expr, Expr] = {}
+
+    def of(self, expr: Expr) -> Expr:
+        """An expression without lets and q_pos that equals `expr`."""
+        for node in walk(expr):
+            if node not in self._known:
+                self._known[node] = self._node(node)
+        return self._known[expr]
+
+    def _node(self, node: Expr) -> Expr:
+        algebra = self._algebra
+        match node:
+            case Local():
+                return self.of(self._lets[node.name].value)
+            case Symbol(name="q_pos"):
+                q_pos = algebra.add(algebra.symbol("q_idx"), algebra.symbol("kv_len"))
+                return algebra.sub(q_pos, algebra.symbol("q_len"))
+            case Load():
+                return algebra.leaf(Load(node.type, node.input, tuple(self._known[index] for index in node.indices)))
+            case Apply():
+                args = [self._known[arg] for arg in node.args]
+                if node.op in COMPARISONS and args[0].type is Type.INT:
+                    return self._comparison(node.op, args[0], args[1])
+                return algebra.make(node.op, *args)
+        return algebra.leaf(node)
+
+    # ------------------------------------------------------------ comparisons, taken apart
+
+    def _comparison(self, op: str, a: Expr, b: Expr) -> Expr:
+        relation, form = self._algebra.relate(op, a, b)
+        parts = self._split(relation, form, _MOST_SPLITS)
+        return self._algebra.compare(op, a, b) if parts is None else parts
+
+    def _split(self, relation: Relation, form: Affine, splits: int) -> Expr | None:
+        """The comparison without a min, max, abs or select that hides how its two sides move together."""
+        algebra = self._algebra
+        whole = algebra.related(relation, form)
+        if whole is TRUE or whole is FALSE or splits == 0:
+            return whole
+        if relation is Relation.NONZERO:
+            zero = self._split(Relation.ZERO, form, splits)
+            return None if zero is None else algebra.negation(zero)
+        atom = next(self._hiding(form), None)
+        if atom is None:
+            return self._congruence(form) if relation is Relation.ZERO and whole is not None else whole
+        if atom.op == "select":
+            condition, a, b = atom.args
+            first, second = (self._split(relation, _replaced(form, atom, x, algebra), splits - 1) for x in (a, b))
+            return None if first is None or second is None else algebra.choice(condition, first, second)
+        if relation is Relation.ZERO:
+            ends = [self._split(Relation.BELOW, side, splits) for side in (form, form.times(-1))]
+            return None if ends[0] is None or ends[1] is None else algebra.both(ends[0], ends[1])
+        return self._split_extreme(form, atom, splits)
+
+    def _split_extreme(self, form: Affine, atom: Apply, splits: int) -> Expr | None:
+        """max(a, b) <= c is a <= c and b <= c, min(a, b) <= c has `or`, and abs(a) is max(a, -a)."""
+        algebra = self._algebra
+        arms = (atom.args[0], algebra.neg(atom.args[0])) if atom.op == "abs" else atom.args
+        split = [self._split(Relation.BELOW, _replaced(form, atom, arm, algebra), splits - 1) for arm in arms]
+        parts = [part for part in split if part is not None]
+        if len(parts) < len(split):
+            return None
+        either = (atom.op == "min") == (form.terms[atom] > 0)
+        return algebra.either(*parts) if either else algebra.both(*parts)
+
+    def _hiding(self, form: Affine) -> Iterator[Apply]:
+        """Atoms worth taking apart: those of the kv position, and those that vary with other terms of the form."""
+        for atom in form.terms:
+            if isinstance(atom, Apply) and atom.op in _SPLIT:
+                q, kv = self._algebra.varies(atom)
+                others = [self._algebra.varies(other) for other in form.terms if other is not atom]
+                if kv or (q and any(other_q for other_q, _ in others)):
+                    yield atom
+
+    def _congruence(self, form: Affine) -> Expr | None:
+        """x % c == y % c is (x - y) % c == 0, and of abs(x) % c == 0 the sign doesn't matter."""
+        algebra = self._algebra
+        distance = None
+        atoms = [atom for atom in form.terms if isinstance(atom, Apply) and atom.op == "mod"]
+        if form.const == 0 and len(atoms) == len(form.terms):
+            if len(atoms) == 1:
+                (inner,) = atoms[0].args[:1]
+                distance = algebra.form(inner.args[0]) if isinstance(inner, Apply) and inner.op == "abs" else None
+            elif len(atoms) == 2 and sum(form.terms.values()) == 0 and atoms[0].args[1] is atoms[1].args[1]:
+                distance = algebra.form(atoms[0].args[0]).plus(algebra.form(atoms[1].args[0]), -1)
+        if distance is None or not algebra.fits(distance):
+            return algebra.related(Relation.ZERO, form)
+        remainder = algebra.mod(algebra.sum(distance), atoms[0].args[1])
+        return algebra.related(Relation.ZERO, algebra.form(remainder))
+
+
+def _replaced(form: Affine, atom: Expr, by: Expr, algebra: Algebra) -> Affine:
+    coefficient = form.terms[atom]
+    return form.plus(Affine({atom: 1}), -coefficient).plus(algebra.form(by), coefficient)

@@ -1,0 +1,224 @@
+"""Constructors of int expressions: each gives an expression in normal form that equals its operator, wrapping included.
+
+A rule that is only true of integers without bounds is used where ranges prove that nothing leaves 64 bits.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+
+from ..ir import Apply, Const, Expr
+from .affine import Affine
+from .terms import Terms
+
+# Above this many arguments, min and max don't look for arguments that others make needless.
+_MOST_COMPARED = 8
+
+
+class Integers(Terms):
+    """int -> int. Arguments are in normal form."""
+
+    def _sum_or(self, form: Affine, op: str, *args: Expr) -> Expr:
+        """The form as a sum where it can't wrap, else the operator as it is."""
+        return self.sum(form) if self.fits(form) else self.node(op, *args)
+
+    def add(self, a: Expr, b: Expr) -> Expr:
+        return self._sum_or(self._with_remainders(self.form(a).plus(self.form(b))), "add", a, b)
+
+    def sub(self, a: Expr, b: Expr) -> Expr:
+        return self._sum_or(self._with_remainders(self.form(a).plus(self.form(b), -1)), "sub", a, b)
+
+    def neg(self, a: Expr) -> Expr:
+        return self._sum_or(self.form(a).times(-1), "neg", a)
+
+    def bitnot(self, a: Expr) -> Expr:
+        return self.sum(self.form(a).times(-1).shifted(-1))
+
+    def mul(self, a: Expr, b: Expr) -> Expr:
+        if isinstance(a, Const):
+            a, b = b, a
+        if isinstance(b, Const):
+            return self._sum_or(self.form(a).times(int(b.value)), "mul", a, b)
+        return self.node("mul", *sorted((a, b), key=self._order.__getitem__))
+
+    def _with_remainders(self, form: Affine) -> Affine:
+        """`x - c * (x // c)` in a sum is `x % c`."""
+        for atom, coefficient in form.terms.items():
+            if isinstance(atom, Apply) and atom.op == "floordiv" and isinstance(atom.args[1], Const):
+                times, rest = divmod(-coefficient, int(atom.args[1].value))
+                inner = self.form(atom.args[0])
+                if rest == 0 and all(form.terms.get(term) == times * c for term, c in inner.terms.items()):
+                    remainder = self.form(self.mod(atom.args[0], atom.args[1]))
+                    without = form.plus(Affine({atom: coefficient}), -1).plus(inner, -times)
+                    return without.plus(remainder, times)
+        return form
+
+    # ------------------------------------------------------------ division
+
+    def floordiv(self, a: Expr, b: Expr) -> Expr:
+        if not isinstance(b, Const):
+            return self.node("floordiv", a, b)
+        c = int(b.value)
+        if c < 0 and self.fits(self.form(a).times(-1)) and c != -(2**63):
+            return self.floordiv(self.neg(a), self.number(-c))
+        if c <= 1:
+            return self.node("floordiv", a, b) if c < 0 else self.number(0) if c == 0 else a
+        whole, rest = _split(self.form(a), c)
+        rest, c, _ = _reduced(rest, c)
+        low, high = (end // c for end in self.form_range(rest))
+        if low == high:
+            return self._sum_or(whole.shifted(low), "floordiv", a, b)
+        if not self.fits(rest):
+            return self.node("floordiv", a, b)
+        quotient = self._quotient(self.sum(rest), c)
+        return self._sum_or(whole.plus(self.form(quotient)), "floordiv", a, b)
+
+    def _quotient(self, a: Expr, c: int) -> Expr:
+        """(x // m) // c is x // (m * c)."""
+        if isinstance(a, Apply) and a.op == "floordiv" and isinstance(a.args[1], Const):
+            both = int(a.args[1].value) * c
+            if a.args[1].value > 0 and both < 2**63:
+                return self.floordiv(a.args[0], self.number(both))
+        return self.node("floordiv", a, self.number(c))
+
+    def mod(self, a: Expr, b: Expr) -> Expr:
+        if not isinstance(b, Const):
+            return self.node("mod", a, b)
+        c = int(b.value)
+        if c < 0 and self.fits(self.form(a).times(-1)) and c != -(2**63):
+            return self.neg(self.mod(self.neg(a), self.number(-c)))
+        if c <= 1:
+            return self.node("mod", a, b) if c < 0 else self.number(0)
+        _, rest = _split(self._without_remainders(self.form(a), c), c)
+        rest, small, extra = _reduced(rest, c)
+        low, high = (end // small for end in self.form_range(rest))
+        if low == high:
+            return self.sum(rest.shifted(-low * small).times(c // small).shifted(extra))
+        if not self.fits(rest):
+            return self.node("mod", a, b)
+        remainder = self.node("mod", self.sum(rest), self.number(small))
+        return self.sum(self.form(remainder).times(c // small).shifted(extra))
+
+    def _without_remainders(self, form: Affine, c: int) -> Affine:
+        """(x % m) % c is x % c where c divides m."""
+        for atom, coefficient in form.terms.items():
+            size = atom.args[1] if isinstance(atom, Apply) and atom.op == "mod" else None
+            if isinstance(size, Const) and int(size.value) % c == 0:
+                form = form.plus(Affine({atom: coefficient}), -1).plus(self.form(atom.children[0]), coefficient)
+        return form
+
+    # ------------------------------------------------------------ bits
+
+    def shl(self, a: Expr, b: Expr) -> Expr:
+        if not isinstance(b, Const):
+            return self.node("shl", a, b)
+        if not 0 <= b.value < 64:
+            return self.number(0)
+        return self._sum_or(self.form(a).times(1 << int(b.value)), "shl", a, b)
+
+    def shr(self, a: Expr, b: Expr) -> Expr:
+        if not isinstance(b, Const):
+            return self.node("shr", a, b)
+        if not 0 <= b.value < 63:
+            return self.node(
+                "shr", a, self.number(63)
+            )  # all counts from 63 on, and negative ones, leave the sign alone
+        return self.floordiv(a, self.number(1 << int(b.value)))
+
+    def bitand(self, a: Expr, b: Expr) -> Expr:
+        if isinstance(a, Const):
+            a, b = b, a
+        if not isinstance(b, Const):
+            return self.node("bitand", *sorted((a, b), key=self._order.__getitem__))
+        mask = int(b.value)
+        if mask in (0, -1):
+            return a if mask else b
+        shift = (mask & -mask).bit_length() - 1
+        field = mask >> shift
+        if field == -1 and shift < 63:
+            return self.sub(a, self.mod(a, self.number(1 << shift)))
+        if mask > 0 and field & (field + 1) == 0 and field < 2**62:
+            bits = self.mod(self.floordiv(a, self.number(1 << shift)), self.number(field + 1))
+            return self.mul(bits, self.number(1 << shift))
+        return self.node("bitand", a, b)
+
+    def _bitwise(self, op: str, a: Expr, b: Expr) -> Expr:
+        if isinstance(a, Const):
+            a, b = b, a
+        if isinstance(b, Const):
+            return a if b.value == 0 else self.node(op, a, b)
+        return self.node(op, *sorted((a, b), key=self._order.__getitem__))
+
+    def bitor(self, a: Expr, b: Expr) -> Expr:
+        return a if a is b else self._bitwise("bitor", a, b)
+
+    def bitxor(self, a: Expr, b: Expr) -> Expr:
+        return self.number(0) if a is b else self._bitwise("bitxor", a, b)
+
+    # ------------------------------------------------------------ extremes
+
+    def min(self, *args: Expr) -> Expr:
+        return self._extreme("min", args)
+
+    def max(self, *args: Expr) -> Expr:
+        return self._extreme("max", args)
+
+    def _extreme(self, op: str, args: tuple[Expr, ...]) -> Expr:
+        distinct = list(dict.fromkeys(flat for arg in args for flat in _flattened(op, arg)))
+        if len(distinct) <= _MOST_COMPARED:
+            distinct = self._needed(op, distinct)
+        total = distinct[0]
+        for arg in distinct[1:]:
+            total = self.leaf(Apply(total.type, op, (total, arg)))
+        return total
+
+    def _needed(self, op: str, args: list[Expr]) -> list[Expr]:
+        """Leaves out what never is the extreme, since another argument is always at least as extreme."""
+        needed: list[Expr] = []
+        for arg in args:
+            if not any(self._beats(op, other, arg) for other in needed):
+                needed = [other for other in needed if not self._beats(op, arg, other)] + [arg]
+        return needed
+
+    def _beats(self, op: str, a: Expr, b: Expr) -> bool:
+        low, high = self.form_range(self.form(a).plus(self.form(b), -1))
+        return high <= 0 if op == "min" else low >= 0
+
+    def abs(self, a: Expr) -> Expr:
+        low, high = self.range(a)
+        if low >= 0:
+            return a
+        if high <= 0 and low > -(2**63):
+            return self.neg(a)
+        return self.node("abs", a)
+
+    def select(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        """`a if condition else b`, of ints."""
+        if isinstance(condition, Const):
+            return a if condition.value else b
+        if isinstance(b, Apply) and b.op == "select" and b.args[0] is condition:
+            b = b.args[2]
+        return a if a is b else self.node("select", condition, a, b)
+
+
+def _flattened(op: str, expr: Expr) -> list[Expr]:
+    if isinstance(expr, Apply) and expr.op == op:
+        return [flat for arg in expr.args for flat in _flattened(op, arg)]
+    return [expr]
+
+
+def _split(form: Affine, c: int) -> tuple[Affine, Affine]:
+    """(y, z) with form = c * y + z, z without terms that c divides, and its constant in [0, c)."""
+    whole = Affine({atom: k // c for atom, k in form.terms.items() if k % c == 0}, form.const // c)
+    rest = Affine({atom: k for atom, k in form.terms.items() if k % c != 0}, form.const % c)
+    return whole, rest
+
+
+def _reduced(form: Affine, c: int) -> tuple[Affine, int, int]:
+    """(y, c / g, r) with form = g * y + r, 0 <= r < g, g the greatest divisor of c and all coefficients.
+
+    So form // c = y // (c / g), and form % c = g * (y % (c / g)) + r.
+    """
+    factor = gcd(form.divisor, c)
+    reduced = Affine({atom: k // factor for atom, k in form.terms.items()}, form.const // factor)
+    return reduced, c // factor, form.const % factor

@@ -1,0 +1,134 @@
+"""Bounds of lookups: the least and greatest of the entries that a tile can read, or of the zones they lie in.
+
+A lookup whose index meets at most `MOST_ENTRIES` entries over a tile reads just these: exact, out of range (0)
+included. Else, if only the last index varies much, it reads a zone map: the minimum and maximum over blocks of that
+axis. A zone map's block holds neighbours too, and nothing tells where a sequence ends on a packed axis: 0 joins in
+unless the index is in range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+from typing import TYPE_CHECKING
+
+from ..ir import Axis, Expr, Input, Load, Type, size_symbol
+from .algebra import TRUE
+from .rules import ZoneMap
+from .values import Interval, Truth
+
+if TYPE_CHECKING:
+    from .algebra import Algebra
+    from .box import Box
+
+MOST_ENTRIES = 16
+
+_SMALLEST_ZONE, _LARGEST_ZONE = 16, 64
+
+
+@dataclass
+class ZoneTables:
+    """The zone maps that the rules of one variant read, in order of first use."""
+
+    used: dict[str, ZoneMap]
+    block: int
+
+    @classmethod
+    def for_tiles(cls, block_q: int, block_kv: int) -> ZoneTables:
+        """Blocks that tiles begin and end with where possible, and small enough to tell tiles apart."""
+        common = gcd(block_q, block_kv)
+        block = min(max(common & -common, _SMALLEST_ZONE), _LARGEST_ZONE)
+        while max(block_q, block_kv) // block + 2 > MOST_ENTRIES:
+            block *= 2
+        return cls({}, block)
+
+    def read(self, input_name: str) -> ZoneMap:
+        return self.used.setdefault(input_name, ZoneMap(input_name, self.block))
+
+
+def lookup_interval(box: Box, load: Load) -> Interval:
+    """Ends of an int lookup."""
+    algebra = box.algebra
+    found = _entries(box, load)
+    if found is None:
+        return box.anything(load, f"`{load.input}` is read at too many, or at computed, places")
+    least, most, inside = found
+    low, high = algebra.min(*least), algebra.max(*most)
+    zero = algebra.number(0)
+    low = algebra.select(inside, low, algebra.min(low, zero))
+    high = algebra.select(inside, high, algebra.max(high, zero))
+    return Interval(low, high, box.anything(load).width)
+
+
+def lookup_truth(box: Box, load: Load) -> Truth:
+    """Truth of a bool lookup; what is out of range is false."""
+    algebra = box.algebra
+    found = _entries(box, load)
+    if found is None:
+        box.reasons[load] = f"`{load.input}` is read at too many, or at computed, places"
+        return Truth(TRUE, algebra.negation(TRUE))
+    least, most, inside = found
+    return Truth(algebra.either(*most), algebra.both(inside, *least))
+
+
+def _entries(box: Box, load: Load) -> tuple[list[Expr], list[Expr], Expr] | None:
+    """Loads whose minimum bounds the lookup from below, those whose maximum does from above, and if no index is out."""
+    intervals = [box.interval(index) for index in load.indices]
+    if prod(interval.width + 1 for interval in intervals) <= MOST_ENTRIES:
+        places = [_places(box.algebra, interval) for interval in intervals]
+        direct = _loads(box.algebra, load, load.input, places)
+        return direct, direct, TRUE
+    return _zones(box, load, intervals)
+
+
+def _places(algebra: Algebra, interval: Interval) -> list[Expr]:
+    """All ints from low to high, width + 1 of them at most; high again where there are fewer."""
+    between = [
+        algebra.min(algebra.add(interval.low, algebra.number(step)), interval.high) for step in range(1, interval.width)
+    ]
+    ends = [interval.low] if interval.width == 0 else [interval.low, interval.high]
+    return [*ends, *between]
+
+
+def _loads(algebra: Algebra, load: Load, name: str, places: list[list[Expr]]) -> list[Expr]:
+    return list(dict.fromkeys(algebra.leaf(Load(load.type, name, indices)) for indices in product(*places)))
+
+
+def _zones(box: Box, load: Load, intervals: list[Interval]) -> tuple[list[Expr], list[Expr], Expr] | None:
+    algebra, declared = box.algebra, box.variant.input(load.input)
+    block, last = box.zones.block, intervals[-1]
+    start = _start(declared)
+    shift = algebra.form(algebra.symbol(start)) if start else algebra.form(algebra.number(0))
+    ends = [algebra.form(end).plus(shift) for end in (last.low, last.high)]
+    width = -(-last.width // block)
+    if prod(interval.width + 1 for interval in intervals[:-1]) * (width + 1) > MOST_ENTRIES:
+        return None
+    if not all(algebra.fits(end) for end in ends) or declared.type is Type.FLOAT:
+        return None
+    low, high = (algebra.floordiv(algebra.sum(end), algebra.number(block)) for end in ends)
+    places = [_places(algebra, interval) for interval in [*intervals[:-1], Interval(low, high, width)]]
+    zone_map = box.zones.read(load.input)
+    least, most = (_loads(algebra, load, name, places) for name in (zone_map.min_name, zone_map.max_name))
+    size = _size(algebra, declared)
+    inside = algebra.both(algebra.compare("ge", last.low, algebra.number(0)), algebra.compare("lt", last.high, size))
+    return least, most, inside
+
+
+def _start(declared: Input) -> str | None:
+    """The symbol to add to the last index, where that axis is packed if batches are."""
+    tags = [axis.tag for axis in declared.axes]
+    if "batch" not in tags:
+        return None
+    return {"q": "q_start", "kv": "kv_start", "pos": "kv_start"}.get(tags[-1] or "")
+
+
+def _size(algebra: Algebra, declared: Input) -> Expr:
+    """A length that the last axis has at least."""
+    axis: Axis = declared.axes[-1]
+    if axis.length is not None:
+        return algebra.number(axis.length)
+    lengths = {"q": "q_len", "kv": "kv_len", "pos": "kv_len"}
+    if axis.tag in lengths:
+        return algebra.symbol(lengths[axis.tag])
+    return algebra.leaf(size_symbol(declared.name, len(declared.axes) - 1))

@@ -1,0 +1,162 @@
+"""Shared nodes, their static ranges, and sums in normal form: the ground of the mask analysis' algebra."""
+
+from __future__ import annotations
+
+from ..ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol
+from .affine import Affine, Facts
+from .ranges import Range, StaticRanges, transfer
+
+# What varies over a tile, or from tile to tile.
+_Q_SYMBOLS = frozenset({"q_idx", "q_pos", "q_first", "q_last"})
+_KV_SYMBOLS = frozenset({"kv_idx", "kv_first", "kv_last"})
+
+# Terms are written in this order; others follow in order of appearance.
+_FIRST_SYMBOLS = ("q_idx", "q_first", "q_last", "kv_idx", "kv_first", "kv_last", "kv_len", "q_len")
+
+_Piece = tuple[int, Expr]  # a sign and what to add or take away
+
+
+class Terms:
+    """One node for each distinct expression, with its affine form and range, for one variant and tile size."""
+
+    def __init__(self, variant: Variant, block_q: int, block_kv: int) -> None:
+        self.ranges = StaticRanges(variant)
+        self._facts = (Facts("q", block_q), Facts("kv", block_kv))
+        self._nodes: dict[Expr, Expr] = {}
+        self._order: dict[Expr, int] = {}
+        self._forms: dict[Expr, Affine] = {}
+        self._sums: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
+        self._known: dict[Expr, Range] = {}
+        self._varies: dict[Expr, tuple[bool, bool]] = {}
+        for name in _FIRST_SYMBOLS:
+            self.leaf(symbol(name))
+
+    # ------------------------------------------------------------ nodes
+
+    def leaf(self, expr: Expr) -> Expr:
+        """The one shared node that equals `expr`, not simplified."""
+        found = self._nodes.setdefault(expr, expr)
+        self._order.setdefault(found, len(self._order))
+        return found
+
+    def node(self, op: str, *args: Expr) -> Expr:
+        """`op` over arguments in normal form; a constant where only one value is possible."""
+        found = self.leaf(apply(op, *args))
+        if found.type is Type.INT:
+            low, high = self.range(found)
+            return self.number(low) if low == high else found
+        return found
+
+    def number(self, value: int) -> Expr:
+        return self.leaf(const(value))
+
+    def symbol(self, name: str) -> Expr:
+        return self.leaf(symbol(name))
+
+    def varies(self, expr: Expr) -> tuple[bool, bool]:
+        """Whether the value depends on the q position or the tile's q side, and whether on its kv side."""
+        found = self._varies.get(expr)
+        if found is None:
+            if isinstance(expr, Symbol):
+                found = expr.name in _Q_SYMBOLS, expr.name in _KV_SYMBOLS
+            else:
+                below = [self.varies(child) for child in expr.children]
+                found = any(q for q, _ in below), any(kv for _, kv in below)
+            self._varies[expr] = found
+        return found
+
+    def uniform(self, expr: Expr) -> bool:
+        return self.varies(expr) == (False, False)
+
+    # ------------------------------------------------------------ affine forms
+
+    def form(self, expr: Expr) -> Affine:
+        """An int expression in normal form as an affine form over its atoms. They are equal: nothing wraps."""
+        found = self._forms.get(expr)
+        if found is None:
+            found = Affine({}, int(expr.value)) if isinstance(expr, Const) else Affine({expr: 1})
+            self._forms[expr] = found
+        return found
+
+    def range(self, expr: Expr) -> Range:
+        """The static range of an int expression in normal form."""
+        found = self._known.get(expr)
+        if found is None:
+            form = self._forms.get(expr)
+            is_sum = form is not None and expr not in form.terms
+            found = self._known[expr] = self.form_range(form) if form and is_sum else self._atom_range(expr)
+        return found
+
+    def _atom_range(self, expr: Expr) -> Range:
+        match expr:
+            case Const():
+                return Range(int(expr.value), int(expr.value))
+            case Symbol():
+                return self.ranges.symbol(expr.name)
+            case Load():
+                return self.ranges.load(expr.input)
+        assert isinstance(expr, Apply)
+        return transfer(expr.op, tuple(self.range(arg) for arg in expr.args if arg.type is Type.INT))
+
+    def form_range(self, form: Affine) -> Range:
+        """All values of a form lie in this range, which may exceed 64 bits. Exact for sums of symbols of tiles."""
+        low = high = form.const
+        groups: tuple[dict[str, int], ...] = ({}, {})
+        for atom, coefficient in form.terms.items():
+            place = next((i for i, facts in enumerate(self._facts) if atom in facts), None)
+            if place is not None and isinstance(atom, Symbol):
+                groups[place][atom.name] = coefficient
+            else:
+                ends = [coefficient * end for end in self.range(atom)]
+                low, high = low + min(ends), high + max(ends)
+        for facts, group in zip(self._facts, groups, strict=True):
+            if group:
+                found = facts.range(group)
+                low, high = low + found.low, high + found.high
+        return Range(low, high)
+
+    def fits(self, form: Affine) -> bool:
+        return self.form_range(form).fits(64)
+
+    # ------------------------------------------------------------ writing sums
+
+    def sum(self, form: Affine) -> Expr:
+        """The expression of a form that fits 64 bits: what varies first, then what is uniform as one node."""
+        key = (form.key, form.const)
+        found = self._sums.get(key)
+        if found is None:
+            low, high = self.form_range(form)
+            found = self._sums[key] = self.number(low) if low == high else self._write(form)
+            if not isinstance(found, Const):
+                self._forms.setdefault(found, form)
+        return found
+
+    def _write(self, form: Affine) -> Expr:
+        ordered = sorted(form.terms, key=self._order.__getitem__)
+        varying = [self._piece(atom, form.terms[atom]) for atom in ordered if not self.uniform(atom)]
+        fixed = [self._piece(atom, form.terms[atom]) for atom in ordered if self.uniform(atom)]
+        if form.const:
+            fixed.append(self._piece(self.number(1), form.const))
+        if not varying or not fixed:
+            return self._chain(varying or fixed)
+        sign = 1 if any(sign > 0 for sign, _ in fixed) else -1
+        return self._chain([*varying, (sign, self._chain([(sign * inner, term) for inner, term in fixed]))])
+
+    def _piece(self, atom: Expr, coefficient: int) -> _Piece:
+        size = self.number(abs(coefficient))
+        if isinstance(atom, Const):
+            term = size
+        else:
+            term = atom if abs(coefficient) == 1 else self.leaf(apply("mul", atom, size))
+        return (1 if coefficient > 0 else -1), term
+
+    def _chain(self, pieces: list[_Piece]) -> Expr:
+        """Added pieces, then those taken away, then the constant: sums that differ by a constant share the rest."""
+        ordered = sorted(pieces, key=lambda piece: (isinstance(piece[1], Const), -piece[0]))
+        if ordered[0][0] < 0 and ordered[-1][0] > 0:
+            ordered.insert(0, ordered.pop())
+        (sign, total), *rest = ordered
+        total = total if sign > 0 else self.leaf(apply("neg", total))
+        for sign, term in rest:
+            total = self.leaf(apply("add" if sign > 0 else "sub", total, term))
+        return total

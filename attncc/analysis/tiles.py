@@ -1,0 +1,92 @@
+"""From a variant to the rules of its tiles: what `grid`, the executor and the kernels evaluate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir import Apply, Expr, Variant, walk
+from .algebra import FALSE, TRUE, Algebra
+from .bounds import KvRange, Solver
+from .box import Box
+from .canonical import Canonical
+from .lookups import ZoneTables
+from .rules import TileRules
+
+
+def analyse(variant: Variant, block_q: int, block_kv: int) -> TileRules:
+    """Sound rules for tiles of at most block_q x block_kv pairs; docs/analysis.md gives the argument.
+
+    Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
+    """
+    mask = _lower(variant, block_q, block_kv)
+    algebra, truth = mask.box.algebra, mask.box.truth(mask.kept)
+    bounds = Solver(mask.box).of(mask.kept)
+    blind = truth.any is TRUE and truth.all is FALSE
+    kv_begin, kv_end = _clamped(algebra, bounds.live)
+    full_begin, full_end = _clamped(algebra, bounds.full)
+    return TileRules(
+        any_kept=truth.any,
+        all_kept=truth.all,
+        kv_begin=kv_begin,
+        kv_end=kv_end,
+        full_begin=full_begin,
+        full_end=full_end,
+        zone_maps=tuple(mask.box.zones.used.values()),
+        bounds_suffice=blind or (bounds.live.exact and bounds.full.exact),
+        decides=not blind or bounds.live.begin is not None or bounds.live.end is not None,
+        rows_never_empty=_rows_never_empty(variant, block_kv),
+        undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),
+    )
+
+
+@dataclass(frozen=True)
+class _Mask:
+    """The keep lines of a variant in normal form, and their conjunction, over one tile size."""
+
+    box: Box
+    keeps: tuple[Expr, ...]
+    kept: Expr
+
+    def reasons(self, keep: Expr) -> list[str]:
+        known = self.box.reasons
+        return list(dict.fromkeys(known[node] for node in walk(keep) if node in known))
+
+
+def _lower(variant: Variant, block_q: int, block_kv: int) -> _Mask:
+    algebra = Algebra(variant, block_q, block_kv)
+    canonical = Canonical(algebra, variant.lets)
+    keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
+    box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv))
+    return _Mask(box, keeps, algebra.both(*keeps))
+
+
+def _clamped(algebra: Algebra, found: KvRange) -> tuple[Expr, Expr]:
+    """The range within the keys: 0 <= begin, end <= kv_len."""
+    zero, kv_len = algebra.number(0), algebra.symbol("kv_len")
+    begin = zero if found.begin is None else algebra.min(algebra.max(found.begin, zero), kv_len)
+    end = kv_len if found.end is None else algebra.min(algebra.max(found.end, zero), kv_len)
+    return begin, end
+
+
+# -------------------------------------------------------------------- rows that can't be empty
+
+
+def _rows_never_empty(variant: Variant, block_kv: int) -> bool:
+    """Whether each row alone has a range of keys in which all are kept, at least one of them below kv_len >= 1."""
+    mask = _lower(variant, 1, block_kv)
+    algebra, full = mask.box.algebra, Solver(mask.box).of(mask.kept).full
+    ends = [] if full.end is None else [full.end]
+    begins = [] if full.begin is None else [full.begin]
+    first, past_last = algebra.number(0), algebra.symbol("kv_len")
+    pairs = [(first, end) for end in ends] + [(begin, past_last) for begin in begins]
+    return all(_below(algebra, begin, end) for begin, end in [*pairs, *((b, e) for b in begins for e in ends)])
+
+
+def _below(algebra: Algebra, a: Expr, b: Expr) -> bool:
+    """Whether a < b is proven: b an extreme of ends or a one of begins, both may be chosen."""
+    for expr, other, least in ((b, a, "min"), (a, b, "max")):
+        if isinstance(expr, Apply) and expr.op in ("min", "max", "select"):
+            arms = expr.args[1:] if expr.op == "select" else expr.args
+            each = [_below(algebra, other, arm) if expr is b else _below(algebra, arm, other) for arm in arms]
+            return all(each) if expr.op in (least, "select") else any(each)
+    return algebra.range(algebra.sub(b, a)).low >= 1

@@ -1,0 +1,123 @@
+"""Truth rules of bools: from what is known of the parts over a tile to whether any pair, or all pairs, are kept.
+
+Three-valued logic in the manner of Kleene: for a canonical bool (negation normal form) every rule keeps the promise of
+`Truth`, since "any" of a conjunction implies "any" of each part, and "all" of each part implies "all" of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..ir import Apply, Const, Expr, Load
+from .affine import Affine
+from .algebra import FALSE, TRUE, Relation
+from .lookups import lookup_truth
+from .values import Truth
+
+if TYPE_CHECKING:
+    from .box import Box
+
+UNKNOWN = Truth(TRUE, FALSE)
+
+
+def truth_of(box: Box, expr: Expr) -> Truth:
+    if box.algebra.uniform(expr):
+        return Truth(expr, expr)
+    if expr in box.algebra.relations:
+        return _comparison(box, expr)
+    if isinstance(expr, Load):
+        return lookup_truth(box, expr)
+    assert isinstance(expr, Apply)
+    if expr.op in _LOGIC:
+        return _LOGIC[expr.op](box, expr)
+    box.reasons[expr] = "it compares floats"
+    return UNKNOWN
+
+
+def _and(box: Box, expr: Apply) -> Truth:
+    parts = [box.truth(arg) for arg in expr.args]
+    return Truth(box.algebra.both(*(part.any for part in parts)), box.algebra.both(*(part.all for part in parts)))
+
+
+def _or(box: Box, expr: Apply) -> Truth:
+    parts = [box.truth(arg) for arg in expr.args]
+    return Truth(box.algebra.either(*(part.any for part in parts)), box.algebra.either(*(part.all for part in parts)))
+
+
+def _not(box: Box, expr: Apply) -> Truth:
+    inner = box.truth(expr.args[0])
+    return Truth(box.algebra.negation(inner.all), box.algebra.negation(inner.any))
+
+
+def _choice(box: Box, expr: Apply) -> Truth:
+    """Any: one arm is met and may hold. All: each arm holds for all, or is never met."""
+    algebra = box.algebra
+    condition, a, b = (box.truth(arg) for arg in expr.args)
+    any_kept = algebra.either(algebra.both(condition.any, a.any), algebra.both(algebra.negation(condition.all), b.any))
+    all_kept = algebra.both(
+        algebra.either(algebra.negation(condition.any), a.all), algebra.either(condition.all, b.all)
+    )
+    return Truth(any_kept, all_kept)
+
+
+def _comparison(box: Box, expr: Expr) -> Truth:
+    relation, form = box.algebra.relations[expr]
+    if relation is Relation.BELOW:
+        return _below(box, expr, form)
+    truth = _residue(box, form) or _zero(box, expr, form)
+    if relation is Relation.ZERO:
+        return truth
+    return Truth(box.algebra.negation(truth.all), box.algebra.negation(truth.any))
+
+
+def _below(box: Box, expr: Expr, form: Affine) -> Truth:
+    low, high = box.ends(form)
+    any_below, all_below = (box.algebra.related(Relation.BELOW, end) for end in (low, high))
+    if any_below is not None and all_below is not None:
+        return Truth(any_below, all_below)
+    assert isinstance(expr, Apply)
+    a, b = (box.interval(arg) for arg in expr.args)
+    if expr.op in ("ge", "gt"):
+        return Truth(box.algebra.compare(expr.op, a.high, b.low), box.algebra.compare(expr.op, a.low, b.high))
+    return Truth(box.algebra.compare(expr.op, a.low, b.high), box.algebra.compare(expr.op, a.high, b.low))
+
+
+def _zero(box: Box, expr: Expr, form: Affine) -> Truth:
+    algebra = box.algebra
+    low, high = box.ends(form)
+    if low.const == high.const and low.key == high.key:
+        found = algebra.related(Relation.ZERO, low)
+        if found is not None:
+            return Truth(found, found)
+    assert isinstance(expr, Apply)
+    first, second = expr.args
+    ends = [algebra.related(Relation.BELOW, side) for side in (low, high.times(-1), high, low.times(-1))]
+    a, b = box.interval(first), box.interval(second)
+    raw = ((a.low, b.high), (b.low, a.high), (a.high, b.low), (b.high, a.low))
+    tests = [algebra.compare("le", *raw[i]) if end is None else end for i, end in enumerate(ends)]
+    return Truth(algebra.both(tests[0], tests[1]), algebra.both(tests[2], tests[3]))
+
+
+def _residue(box: Box, form: Affine) -> Truth | None:
+    """x % c == k for a uniform k: whether k is among the remainders of low..high, an arc of the circle of length c."""
+    algebra = box.algebra
+    varying = [atom for atom in form.terms if not algebra.uniform(atom)]
+    if len(varying) != 1 or abs(form.terms[varying[0]]) != 1:
+        return None
+    atom, factor = varying[0], form.terms[varying[0]]
+    if not (isinstance(atom, Apply) and atom.op == "mod" and isinstance(atom.args[1], Const)):
+        return None
+    rest = form.plus(Affine({atom: factor}), -1).times(-factor)
+    x, c = box.interval(atom.args[0]), atom.args[1]
+    size = algebra.form(x.high).plus(algebra.form(x.low), -1)
+    if not algebra.fits(rest) or not algebra.fits(rest.plus(algebra.form(x.low), -1)) or not algebra.fits(size):
+        return None
+    wanted = algebra.sum(rest)
+    steps = algebra.mod(algebra.sub(wanted, x.low), c)
+    possible = algebra.both(algebra.compare("ge", wanted, algebra.number(0)), algebra.compare("lt", wanted, c))
+    met = algebra.both(possible, algebra.compare("le", steps, algebra.sum(size)))
+    alone = algebra.both(algebra.compare("eq", x.low, x.high), algebra.compare("eq", algebra.mod(x.low, c), wanted))
+    return Truth(met, alone)
+
+
+_LOGIC = {"and": _and, "or": _or, "not": _not, "select": _choice}
