@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import ir
@@ -13,42 +13,7 @@ from ..syntax import ast
 from . import builtins, constants, tensors, types, unknown
 from .names import Mask, Meaning, Scope, Tensor, declares
 from .report import Report
-
-MAX_DEPTH = 128  # levels of one expression, those of the lets that it reads included
-MAX_NODES = 10_000  # nodes of one expression
-MAX_STEPS = 100_000  # expressions lowered for one variant, each copy of an unrolled or inlined one counted
-
-
-@dataclass
-class Workspace:
-    """What the bodies of one variant share: the lets made so far (those of inlined masks too), and the work done."""
-
-    lets: dict[str, ir.Let] = field(default_factory=dict)
-    levels: dict[str, int] = field(default_factory=dict)  # of each let, those of the lets that it reads included
-    of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where it stands
-    steps: int = 0
-    too_large: bool = False  # the statement being lowered has met a limit
-
-    def add_let(self, name: str, value: Expr, span: Span) -> ir.Local:
-        """A let under this name or, where a mask is used again, under the next free `name__2`, `name__3`, ..."""
-        free, count = name, 1
-        while free in self.lets:
-            count += 1
-            free = f"{name}__{count}"
-        self.lets[free] = ir.Let(free, value, span=span)
-        self.levels[free] = _measure(value, self.levels)[1]
-        if found := self.score_in(value):
-            self.of_score[free] = found[1]
-        return ir.Local(value.type, free, span=span)
-
-    def score_in(self, expr: Expr) -> tuple[Span, Span] | None:
-        """Where an expression reads the score, itself or by a let, and where the score itself stands."""
-        for node in ir.walk(expr):
-            if isinstance(node, ir.Symbol) and node.name == "score" and node.span:
-                return node.span, node.span
-            if isinstance(node, ir.Local) and node.name in self.of_score and node.span:
-                return node.span, self.of_score[node.name]
-        return None
+from .workspace import MAX_DEPTH, MAX_NODES, MAX_STEPS, Workspace, measure
 
 
 @dataclass(frozen=True)
@@ -59,15 +24,18 @@ class Lowering:
     report: Report
     workspace: Workspace
     masks: tuple[Mask, ...] = ()
-    depth: int = 0
 
     def value(self, node: ast.Expr) -> Expr | None:
         """The typed expression; None after an error, and for what depends on one."""
-        self.workspace.steps += 1
-        if self.depth > MAX_DEPTH or self.workspace.steps > MAX_STEPS:
-            self.workspace.too_large = True
+        work = self.workspace
+        work.steps += 1
+        if work.depth > MAX_DEPTH or work.steps > MAX_STEPS:
+            work.too_large = True
             return None
-        return _RULES[type(node)](replace(self, depth=self.depth + 1), node)
+        work.depth += 1
+        expr = _RULES[type(node)](self, node)
+        work.depth -= 1
+        return expr
 
     def values(self, *nodes: ast.Expr) -> list[Expr] | None:
         """All of them, or None if any is wrong."""
@@ -82,10 +50,15 @@ class Lowering:
 
     def whole(self, node: ast.Expr) -> Expr | None:
         """The value of a whole statement: also checks how large and deep it has become."""
-        self.workspace.too_large = False
+        work = self.workspace
+        if work.steps > MAX_STEPS:
+            return None  # reported where it was exceeded
         expr = self.value(node)
-        size, depth = _measure(expr, self.workspace.levels) if expr is not None else (0, 0)
-        if not self.workspace.too_large and size <= MAX_NODES and depth <= MAX_DEPTH:
+        outermost, too_much = work.depth == 0, work.too_large
+        if outermost:
+            work.too_large = False
+        size, depth = measure(expr, work.levels) if expr is not None else (0, 0)
+        if size <= MAX_NODES and depth <= MAX_DEPTH and not (outermost and too_much):
             return expr
         self.report.error(
             "A220",
@@ -127,8 +100,6 @@ class Lowering:
     # ---------------------------------------------------------------- operators
 
     def _unary(self, node: ast.Unary) -> Expr | None:
-        if node.op == "-" and isinstance(node.operand, ast.Number):
-            return self._number(replace(node.operand, value=-node.operand.value, span=node.span))
         operand = self.value(node.operand)
         return None if operand is None else types.unary(node, operand, self.report)
 
@@ -206,7 +177,7 @@ class Lowering:
         scope = Scope(mask.visible, declares(body) if isinstance(body, tuple) else {}, report)
         for parameter, argument in zip(mask.node.parameters, arguments, strict=True):
             scope.declare(parameter, "parameter", argument)
-        lowering = Lowering(scope, report, self.workspace, (*self.masks, mask), self.depth + 1)
+        lowering = Lowering(scope, report, self.workspace, (*self.masks, mask))
         if not isinstance(body, tuple):
             return lowering.condition(body, f"the mask `{mask.name}`")
         return lowering._lines(mask, body)
@@ -279,14 +250,3 @@ def _right_number(node: ast.Call, signature: str, least: int, most: int | None, 
         help=f"it is `{signature}`",
     )
     return False
-
-
-def _measure(expr: Expr, levels: Mapping[str, int]) -> tuple[int, int]:
-    """The nodes of the written-out tree, and its levels, given those of the lets that it may read."""
-    sizes: dict[Expr, int] = {}
-    depths: dict[Expr, int] = {}
-    for node in ir.walk(expr):
-        sizes[node] = 1 + sum(sizes[child] for child in node.children)
-        below = max((depths[child] for child in node.children), default=0)
-        depths[node] = 1 + (levels[node.name] if isinstance(node, ir.Local) else below)
-    return sizes[expr], depths[expr]

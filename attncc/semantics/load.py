@@ -13,7 +13,7 @@ from ..syntax.parser import parse
 from . import builtins, constants, names
 from .constants import NO_DEFINES, Defines
 from .imports import Imports
-from .lower import check_mask, lower
+from .lower import check_masks, lower
 from .report import Report
 
 
@@ -40,8 +40,7 @@ def load(source: SourceFile, defines: Defines = NO_DEFINES) -> Program:
     module = parse(source)
     visible = Imports(report).masks(module, Path(source.path))
     constants.check_defines(defines, module, report)
-    for mask in visible.values():
-        check_mask(mask, report)
+    check_masks(visible, report)
     variants = [lower(node, visible, defines, report) for node in _variants(module, report)]
     schedules = tuple(item for item in module.items if isinstance(item, ast.Schedule))
     _check_schedules(schedules, {variant.name for variant in variants}, report)

@@ -12,9 +12,10 @@ from ..source import Span
 from ..syntax import ast
 from . import builtins, constants, names, statements, tensors, types, unknown
 from .constants import Defines, Number
-from .expressions import Lowering, Workspace
+from .expressions import Lowering
 from .names import Mask, Scope, Tensor
 from .report import Report
+from .workspace import Workspace
 
 
 def lower(node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report: Report) -> ir.Variant:
@@ -194,7 +195,9 @@ _STATEMENTS: dict[type, Callable[[_Body, Any], ir.Statement | None]] = {
 }
 
 
-def check_mask(mask: Mask, report: Report) -> None:
-    """Checks a mask by itself, so that one that nobody calls yet is checked too."""
-    unknown: list[names.Meaning] = [None] * len(mask.node.parameters)
-    Lowering(Scope({}, {}, report), report, Workspace()).inside(mask, unknown, None)
+def check_masks(masks: Mapping[str, Mask], report: Report) -> None:
+    """Checks the masks by themselves, so that one that nobody calls yet is checked too."""
+    lowering = Lowering(Scope({}, {}, report), report, Workspace())
+    for mask in masks.values():
+        unknown: list[names.Meaning] = [None] * len(mask.node.parameters)
+        lowering.inside(mask, unknown, None)

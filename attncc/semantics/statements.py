@@ -49,7 +49,7 @@ def fits_scale(value: Expr, statement: ast.Scale, inputs: list[ir.Input], report
                 "A217",
                 f"`scale` can't read {what}",
                 node.span or statement.span,
-                notes=["it is one number for the call: of consts, scalar inputs, `head_dim`, `q_len` and `kv_len`"],
+                notes=["it is one number for a sequence: of consts, scalar inputs, `head_dim`, `q_len` and `kv_len`"],
                 help="`score = score * ...` may read everything, and has gradients",
             )
             return False

@@ -1,0 +1,58 @@
+"""What the bodies of one variant share while they are lowered, and the limits that keep later phases safe."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .. import ir
+from ..ir import Expr
+from ..source import Span
+
+MAX_DEPTH = 128  # levels of one expression, those of the lets that it reads included
+MAX_NODES = 10_000  # nodes of one expression
+MAX_STEPS = 50_000  # expressions lowered for one variant, or for all masks: each copy counts
+
+
+@dataclass
+class Workspace:
+    """What the bodies of one variant share: the lets made so far (those of inlined masks too), and the work done."""
+
+    lets: dict[str, ir.Let] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)  # of each let, those of the lets that it reads included
+    of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where it stands
+    steps: int = 0
+    depth: int = 0  # of the expression being lowered, in the one that its statement holds
+    too_large: bool = False  # the statement being lowered has met a limit
+
+    def add_let(self, name: str, value: Expr, span: Span) -> ir.Local:
+        """A let under this name or, where a mask is used again, under the next free `name__2`, `name__3`, ..."""
+        free, count = name, 1
+        while free in self.lets:
+            count += 1
+            free = f"{name}__{count}"
+        self.lets[free] = ir.Let(free, value, span=span)
+        self.levels[free] = measure(value, self.levels)[1]
+        if found := self.score_in(value):
+            self.of_score[free] = found[1]
+        return ir.Local(value.type, free, span=span)
+
+    def score_in(self, expr: Expr) -> tuple[Span, Span] | None:
+        """Where an expression reads the score, itself or by a let, and where the score itself stands."""
+        for node in ir.walk(expr):
+            if isinstance(node, ir.Symbol) and node.name == "score" and node.span:
+                return node.span, node.span
+            if isinstance(node, ir.Local) and node.name in self.of_score and node.span:
+                return node.span, self.of_score[node.name]
+        return None
+
+
+def measure(expr: Expr, levels: Mapping[str, int]) -> tuple[int, int]:
+    """The nodes of the written-out tree, and its levels, given those of the lets that it may read."""
+    sizes: dict[Expr, int] = {}
+    depths: dict[Expr, int] = {}
+    for node in ir.walk(expr):
+        sizes[node] = 1 + sum(sizes[child] for child in node.children)
+        below = max((depths[child] for child in node.children), default=0)
+        depths[node] = 1 + (levels[node.name] if isinstance(node, ir.Local) else below)
+    return sizes[expr], depths[expr]
