@@ -137,8 +137,15 @@ def _tile_cells(shown: Picture, q_edges: Array, kv_edges: Array) -> Array:
 
 
 def _covering(edges: Array, block: int) -> list[slice]:
-    """For each cell, the tiles that it touches."""
-    return [slice(int(start) // block, -(-int(end) // block)) for start, end in pairwise(edges)]
+    """For each cell, the tiles that it touches; of tiles larger than cells, the one in which its middle lies."""
+    return [_touched(int(start), int(end), block) for start, end in pairwise(edges)]
+
+
+def _touched(start: int, end: int, block: int) -> slice:
+    if end - start < block:
+        middle = (start + end - 1) // 2 // block
+        return slice(middle, middle + 1)
+    return slice(start // block, -(-end // block))
 
 
 # -------------------------------------------------------------------- pictures

@@ -13,7 +13,7 @@ from .. import __version__
 from ..diagnostics import AttnccError, Diagnostic
 from .console import report
 
-COMMANDS = ("check", "fmt", "build", "show", "explain", "run")
+COMMANDS = ("check", "fmt", "show", "explain")
 
 
 class Commands(click.Group):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from .console import FORMAT
+
+if TYPE_CHECKING:
+    from ..problem import Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,31 +63,36 @@ class InputAssignment(Assignment):
             self.fail(f"{value!r}: {error}", param, ctx)
 
 
-class Listed(click.ParamType[Any]):
-    """Values between commas, each of one type or of a fixed set."""
+class HeadDims(click.ParamType[Any]):
+    """`128`, or `192:128` where values have another head dim than q and k, as a pair."""
 
-    name = "list"
-
-    def __init__(self, kind: Callable[[str], Any], choices: tuple[Any, ...] = ()) -> None:
-        self.kind, self.choices = kind, choices
+    name = "dim[:dim]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
             return value
+        key, _, own = value.partition(":")
         try:
-            items = tuple(self.kind(item.strip()) for item in value.split(","))
-        except ValueError as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
-        for item in items:
-            if self.choices and item not in self.choices:
-                self.fail(f"{item!r} is not one of {', '.join(map(str, self.choices))}", param, ctx)
-        return items
+            dims = int(key), int(own or key)
+        except ValueError:
+            self.fail(f"{value!r}: write a head dim as in 128, or 192:128 for q, k and for v", param, ctx)
+        if any(dim % 8 or not 16 <= dim <= 256 for dim in dims):
+            self.fail(f"{value!r}: head dims are multiples of 8 from 16 to 256", param, ctx)
+        return dims
 
 
-def head_dims(text: str) -> tuple[int, int]:
-    """`128`, or `192:128` where values have another head dim than q and k."""
-    key, _, value = text.partition(":")
-    return int(key), int(value or key)
+class Listed(click.ParamType[Any]):
+    """Values between commas, each of one type."""
+
+    name = "list"
+
+    def __init__(self, item: click.ParamType[Any]) -> None:
+        self.item = item
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, tuple):
+            return value
+        return tuple(self.item.convert(part.strip(), param, ctx) for part in value.split(","))
 
 
 def _remember_format(ctx: click.Context, _: click.Parameter, value: str) -> str:
@@ -124,20 +133,43 @@ input_option = click.option(
 variant_option = click.option("--variant", metavar="NAME", help="Which variant, where a file has several.")
 
 
-def problem_options(q_len: int, kv_len: int | None, batch: int, heads: int) -> Callable[[F], F]:
-    """--q-len, --kv-len, --batch, --heads, --kv-heads with the given defaults (kv_len None: as q_len)."""
+def problem_options(q_len: int, heads: int, batch: int = 1) -> Callable[[F], F]:
+    """The sizes of a call as options, with the given defaults; the command gets one `problem`."""
 
     def decorate(function: F) -> F:
-        for option in reversed(
-            (
-                click.option("--q-len", type=click.IntRange(1), default=q_len, show_default=True, help="Query rows."),
-                click.option("--kv-len", type=click.IntRange(1), default=kv_len, help="Keys; as --q-len if not given."),
-                click.option("--batch", type=click.IntRange(1), default=batch, show_default=True, help="Sequences."),
-                click.option("--heads", type=click.IntRange(1), default=heads, show_default=True, help="Query heads."),
-                click.option("--kv-heads", type=click.IntRange(1), help="Key heads; as --heads if not given."),
-            )
-        ):
-            function = option(function)
-        return function
+        @wraps(function)
+        def with_problem(**given: Any) -> Any:
+            return function(problem=_problem({name: given.pop(name) for name in _SIZES}), **given)
+
+        for option in reversed(_size_options(q_len, heads, batch)):
+            with_problem = option(with_problem)
+        return cast(F, with_problem)
 
     return decorate
+
+
+_SIZES = ("q_len", "kv_len", "batch", "heads", "kv_heads", "head_dim")
+
+
+def _size_options(q_len: int, heads: int, batch: int) -> list[Callable[[Any], Any]]:
+    positive = click.IntRange(1)
+    return [
+        click.option("--q-len", type=positive, default=q_len, show_default=True, help="Query rows."),
+        click.option("--kv-len", type=positive, help="Keys; as --q-len if not given."),
+        click.option("--batch", type=positive, default=batch, show_default=True, help="Sequences."),
+        click.option("--heads", type=positive, default=heads, show_default=True, help="Query heads."),
+        click.option("--kv-heads", type=positive, help="Key heads; as --heads if not given."),
+        click.option(
+            "--head-dim", type=HeadDims(), default="64", show_default=True, help="Of q and k, as in 64, or 192:128."
+        ),
+    ]
+
+
+def _problem(given: dict[str, Any]) -> Problem:
+    from ..problem import Problem
+
+    heads, kv_heads = given["heads"], given["kv_heads"] or given["heads"]
+    if heads % kv_heads:
+        raise click.UsageError(f"--heads {heads} is not a multiple of --kv-heads {kv_heads}")
+    q_len = given["q_len"]
+    return Problem(given["batch"], heads, kv_heads, q_len, given["kv_len"] or q_len, *given["head_dim"])

@@ -1,0 +1,178 @@
+"""`attncc explain`: the IO analysis of one problem, or the page of an error code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..diagnostics import did_you_mean
+from .console import as_json, rich_console
+from .files import load_program, pick_variant
+from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..explain import Explanation, Order
+    from ..runtime.nvrtc import Resources
+    from ..schedule.plan import KernelPlan
+
+CODE = re.compile(r"A\d{3}", re.IGNORECASE)
+
+
+class SpecOrCode(click.ParamType[Any]):
+    """A .attn file, or the code of a diagnostic."""
+
+    name = "file or code"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return value.upper() if CODE.fullmatch(value) else SPEC_FILE.convert(value, param, ctx)
+
+
+@click.command("explain", short_help="Tiles skipped, bytes moved, FLOPs, roofline, resources; or an error code.")
+@click.argument("what", metavar="FILE|CODE", type=SpecOrCode())
+@variant_option
+@problem_options(q_len=4096, heads=16)
+@click.option("--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True)
+@click.option("--arch", "target", default="sm_90", show_default=True, help="The target of the kernel.")
+@click.option("--device", default="h200", show_default=True, help="The GPU of the roofline.")
+@click.option("--compile/--no-compile", "compiles", default=True, help="Whether ptxas is asked for the registers.")
+@click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
+@input_option
+@define_option
+@format_option
+def command(*, what: Path | str, **given: Any) -> None:
+    """Explain what a call of a variant costs: tiles skipped and why others are not, FLOPs, bytes between HBM and
+    on-chip memory for standard attention and both loop orders, the roofline, shared memory and registers.
+
+    \b
+    attncc explain specs/sliding_window.attn --q-len 16384
+    attncc explain specs/documents.attn -i doc=doc.npy --batch 2 --device a100
+    attncc explain A203
+    """
+    if isinstance(what, str):
+        click.echo(error_page(what))
+        return
+    explained, resources = _explained(what, given)
+    if as_json():
+        from dataclasses import asdict
+
+        click.echo(json.dumps({**explained.to_json(), "resources": resources and asdict(resources)}, indent=2))
+    else:
+        _print(explained, resources)
+
+
+def error_page(code: str) -> str:
+    """The text of `docs/errors/<code>.md`; a usage error with the closest code if there is none."""
+    from .. import resources
+
+    pages = {path.stem: path for path in (resources.folder("docs") / "errors").glob("A*.md")}
+    if code not in pages:
+        raise click.UsageError(f"there is no diagnostic {code}; {did_you_mean(code, pages)}".rstrip("; "))
+    return pages[code].read_text(encoding="utf-8").rstrip()
+
+
+def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resources | None]:
+    import numpy as np
+
+    from .. import synthetic
+    from ..analysis.roofline import DEVICES
+    from ..explain import explain
+    from ..schedule.schedule import from_ast, make_plan
+
+    if given["device"] not in DEVICES:
+        raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
+    program, problem = load_program(file, given["defines"]), given["problem"]
+    variant = pick_variant(program, given["variant"])
+    schedules = (from_ast(node) for node in program.schedules)
+    wanted = (variant.name, "forward", given["target"])
+    plan = make_plan(
+        variant,
+        dtype=given["dtype"],
+        head_dim=problem.head_dim,
+        value_head_dim=problem.value_head_dim,
+        target=given["target"],
+        schedule=next((item for item in schedules if (item.variant, item.pass_name, item.target) == wanted), None),
+    )
+    inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
+    explained = explain(plan, problem, inputs, DEVICES[given["device"]])
+    return explained, _resources(plan) if given["compiles"] else None
+
+
+def _resources(plan: KernelPlan) -> Resources:
+    from ..codegen.render import render
+    from ..runtime.nvrtc import library
+
+    source = render(plan)
+    return library().compile(source.text, plan.target, f"{source.name}.cu").resources
+
+
+# -------------------------------------------------------------------- text
+
+
+def _print(explained: Explanation, resources: Resources | None) -> None:
+    from .check import describe
+
+    plan, problem = explained.plan, explained.problem
+    dims = dict.fromkeys((problem.head_dim, problem.value_head_dim))
+    click.echo(
+        f"{plan.variant.name}, {plan.dtype}: batch {problem.batch}, {problem.num_heads} heads over "
+        f"{problem.num_kv_heads} key heads, q_len {problem.q_len}, kv_len {problem.kv_len}, "
+        f"head dim {':'.join(map(str, dims))}\n\nmask\n{describe(plan.variant, plan.rules)}\n"
+    )
+    rich_console().print(_orders(explained))
+    share = explained.kept_pairs / max(explained.pairs, 1)
+    click.echo(
+        f"\n{share:.2%} of the pairs are kept: {explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S "
+        f"and P to HBM and reads them back;\nkv_outer is FlashAttention-1's order, q_outer FlashAttention-2's. "
+        f"Times are the least that the {explained.device.name} can take, by its roofline.\n"
+    )
+    click.echo("\n".join(_kernel(explained, resources)))
+
+
+def _orders(explained: Explanation) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    time = f"{explained.device.name} ms"
+    for name in ("", "tiles", "empty", "partial", "full", "GFLOP", "HBM MB", "FLOP/B", time, "bound by"):
+        table.add_column(name, justify="left" if name in ("", "bound by") else "right")
+    for order in explained.orders:
+        roof = order.roofline
+        numbers = (order.flops / 1e9, order.bytes_moved / 1e6, roof.intensity, roof.seconds * 1e3)
+        table.add_row(order.name, *_tiles(order), *map(_number, numbers), roof.bound_by)
+    return table
+
+
+def _tiles(order: Order) -> list[str]:
+    if order.blocks is None:
+        return [""] * 4
+    total = sum(order.tiles.values())
+    return ["{} x {}".format(*order.blocks), *(f"{count / total:.1%}" for count in order.tiles.values())]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
+
+
+def _kernel(explained: Explanation, resources: Resources | None) -> Iterator[str]:
+    from ..schedule.target import TARGETS
+
+    plan, parts = explained.plan, explained.shared_memory
+    splits = {None: "splits chosen at each call", 1: "one split"}.get(plan.split_kv, f"{plan.split_kv} splits")
+    yield (
+        f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles, {plan.warps} warps, "
+        f"{plan.stages} stages, {splits}, on {plan.target}"
+    )
+    shown = ", ".join(f"{name} {size}" for name, size in parts.items())
+    yield f"shared memory  {sum(parts.values())} of {TARGETS[plan.target].shared_bytes} bytes: {shown}"
+    if resources is not None:
+        spills = resources.spill_stores + resources.spill_loads
+        spilled = f"{spills} bytes of spills" if spills else "no spills"
+        yield f"registers      {resources.registers} a thread, {spilled} (ptxas)"
+    yield "pre-pass       an array whose base or strides aren't multiples of 16 bytes is copied before the launch"

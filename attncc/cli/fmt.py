@@ -1,0 +1,55 @@
+"""`attncc fmt`: the one layout of .attn files."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from pathlib import Path
+
+import click
+
+from .files import read_source
+from .options import SPEC_FILE, format_option
+
+
+@click.command("fmt", short_help="Lay files out in the one standard way.")
+@click.argument("files", nargs=-1, required=True, type=SPEC_FILE)
+@click.option("--check", is_flag=True, help="Write nothing; show what would change, and exit with 1 if anything would.")
+@format_option
+@click.pass_context
+def command(ctx: click.Context, files: tuple[Path, ...], check: bool) -> None:
+    """Lay .attn files out in the one standard way. Comments stay, the meaning too.
+
+    \b
+    attncc fmt specs/*.attn
+    attncc fmt --check specs/*.attn        for continuous integration
+    """
+    from ..syntax.formatter import format_source
+
+    changed = 0
+    for path in files:
+        source = read_source(path)
+        formatted = format_source(source)
+        if formatted == source.text:
+            continue
+        changed += 1
+        if check:
+            click.echo(_difference(path, source.text, formatted), nl=False)
+        else:
+            _replace(path, formatted)
+            click.echo(f"formatted {path}")
+    if check and changed:
+        ctx.exit(1)
+
+
+def _difference(path: Path, old: str, new: str) -> str:
+    lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), str(path), f"{path} (formatted)")
+    return "".join(lines)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Writes beside the file and renames, so that an interruption leaves the old or the new text, whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.chmod(path.stat().st_mode)
+    draft.replace(path)

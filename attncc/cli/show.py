@@ -1,0 +1,108 @@
+"""`attncc show`: the mask and what the compiler makes of it, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .files import load_program, pick_variant
+from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
+
+if TYPE_CHECKING:
+    from ..evaluate import Environment
+    from ..ir import Expr, Variant
+    from ..problem import Problem
+    from ..show import Picture
+
+
+@click.command("show", short_help="Draw the mask and its tiles, in the terminal or as .png or .svg.")
+@click.argument("file", type=SPEC_FILE)
+@variant_option
+@problem_options(q_len=1024, heads=1)
+@click.option("--b", type=click.IntRange(0), default=0, help="Which of the sequences to draw, from 0.")
+@click.option("--h", type=click.IntRange(0), default=0, help="Which of the query heads to draw, from 0.")
+@click.option("--block-q", type=click.IntRange(1), default=64, show_default=True, help="Rows of a tile.")
+@click.option("--block-kv", type=click.IntRange(1), default=64, show_default=True, help="Keys of a tile.")
+@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture here.")
+@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture here.")
+@click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
+@input_option
+@define_option
+@format_option
+def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, **given: Any) -> None:
+    """Draw the mask of a variant, the tiles that a kernel skips (empty), computes with mask code (partial) or without
+    (full), and the work of each row. Inputs that aren't given are drawn at random.
+
+    \b
+    attncc show specs/sliding_window.attn -D width=200
+    attncc show specs/prefix_lm.attn -i prefix_len=lengths.npy --png mask.png
+    attncc show specs/documents.attn --q-len 4096 --svg documents.svg
+    """
+    from .. import show
+
+    problem: Problem = given["problem"]
+    if b >= problem.batch or h >= problem.num_heads:
+        raise click.UsageError(f"there are {problem.batch} sequences and {problem.num_heads} heads, counted from 0")
+    variant = pick_variant(load_program(file, given["defines"]), given["variant"])
+    drawn = _picture(variant, problem, b, h, given)
+    click.echo(show.text(drawn))
+    for path in filter(None, (png, svg)):
+        _save(drawn, path)
+
+
+def _picture(variant: Variant, problem: Problem, b: int, h: int, given: dict[str, Any]) -> Picture:
+    import numpy as np
+
+    from .. import show, synthetic
+    from ..analysis.grid import tile_grid
+    from ..analysis.tiles import analyse
+    from ..explain import grids
+    from ..statements import keep_condition
+
+    inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
+    block_q, block_kv = given["block_q"], given["block_kv"]
+    rules = analyse(variant, block_q, block_kv)
+    found = grids(variant, rules, problem, inputs, lambda seen: tile_grid(rules, seen, block_q, block_kv))
+    grid, environment = found[min(b, len(found) - 1)]
+    varies = [name for name, count in (("sequence", len(found)), ("head", len(grid.kinds))) if count > 1]
+    where = ", ".join(f"{name} {index}" for name, index in (("sequence", b), ("head", h)) if name in varies)
+    return show.picture(
+        f"{variant.name}, {where}" if where else variant.name,
+        _keep(keep_condition(variant), environment, problem.kv_len, h),
+        grid.kinds[min(h, len(grid.kinds) - 1)],
+        q_len=problem.q_len,
+        kv_len=problem.kv_len,
+        block_q=block_q,
+        block_kv=block_kv,
+    )
+
+
+def _keep(condition: Expr | None, environment: Environment, kv_len: int, h: int) -> Callable[[Any], Any]:
+    """Which keys some query rows of one head keep."""
+    import numpy as np
+
+    from ..evaluate import evaluate
+    from ..problem.arrays import at_positions
+
+    def keep(rows: Any) -> Any:
+        if condition is None:
+            return np.ones((len(rows), kv_len), bool)
+        kept = evaluate(condition, at_positions(environment, rows, np.arange(kv_len)))
+        return kept[min(h, len(kept) - 1)] if kept.ndim == 3 else kept
+
+    return keep
+
+
+def _save(drawn: Picture, path: Path) -> None:
+    from .. import show
+
+    try:
+        show.save(drawn, path)
+    except ImportError:
+        raise click.UsageError("pictures need matplotlib: pip install 'attncc[plot]'") from None
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}") from None
+    click.echo(f"wrote {path}")

@@ -1,0 +1,139 @@
+"""What one call costs and why: tiles, FLOPs, bytes of each loop order, roofline, shared memory, registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .analysis import cost
+from .analysis.grid import TileGrid, zone_maps
+from .analysis.roofline import Device, Roofline, roofline
+from .analysis.rules import TileKind, TileRules
+from .evaluate import Array, Environment
+from .executor.run import plan_grid, workload
+from .ir import Variant
+from .problem import Problem
+from .problem.masks import bind_mask
+from .schedule import legality
+from .schedule.plan import DTYPE_BYTES, KernelPlan
+from .schedule.schedule import Schedule, make_plan
+from .schedule.target import TARGETS
+
+
+@dataclass(frozen=True)
+class Order:
+    """One way to compute it. `bytes_moved` counts reads and writes of HBM; Standard attention has no tiles."""
+
+    name: str
+    blocks: tuple[int, int] | None  # block_q, block_kv
+    flops: int  # those that the tensor cores do
+    bytes_moved: int
+    tiles: Mapping[str, int]
+    roofline: Roofline
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Everything that `attncc explain` prints of a plan and a problem."""
+
+    plan: KernelPlan
+    problem: Problem
+    device: Device
+    pairs: int
+    kept_pairs: int
+    useful_flops: int
+    orders: tuple[Order, ...]
+
+    @property
+    def shared_memory(self) -> dict[str, int]:
+        """Bytes by part."""
+        return legality.shared_memory(self.plan)
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers, for programs. Times are in seconds."""
+        plan, names = (
+            self.plan,
+            ("dtype", "target", "loop", "block_q", "block_kv", "warps", "stages", "split_kv", "skip"),
+        )
+        return {
+            "variant": plan.variant.name,
+            "problem": asdict(self.problem),
+            "device": self.device.name,
+            "plan": {name: getattr(plan, name) for name in names},
+            "pairs": self.pairs,
+            "kept_pairs": self.kept_pairs,
+            "useful_flops": self.useful_flops,
+            "orders": [{**asdict(order), "seconds": order.roofline.seconds} for order in self.orders],
+            "shared_memory": self.shared_memory,
+            "shared_memory_limit": TARGETS[plan.target].shared_bytes,
+        }
+
+
+def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], device: Device) -> Explanation:
+    """Counts for a dense problem. Inputs that the keep lines read must be there; see `analysis.cost` for the counts.
+
+    AttnccError A6xx for inputs that don't suit.
+    """
+    work, element_bytes = workload(plan, problem), DTYPE_BYTES[plan.dtype]
+    pairs = problem.batch * problem.num_heads * problem.q_len * problem.kv_len
+    distinct = _plan_grids(plan, problem, inputs)
+    kept = sum(cost.kept_pairs(plan.variant, *of_sequence, problem.num_heads) for of_sequence in distinct)
+    kept = int(kept) * (problem.batch // len(distinct))
+
+    def order(name: str, traffic: cost.Traffic, of: KernelPlan | None, seen: list[TileGrid]) -> Order:
+        flops = cost.executed_flops(work, seen) if of else cost.useful_flops(work, pairs)
+        tiles = {kind.name.lower(): sum(grid.count(kind, problem.num_heads) for grid in seen) for kind in TileKind}
+        blocks = (of.block_q, of.block_kv) if of else None
+        bound = roofline(flops, traffic, device, element_bytes)
+        return Order(name, blocks, flops, traffic.total, tiles if of else {}, bound)
+
+    orders = [order("standard", cost.standard_traffic(work), None, [])]
+    for of in _both_loops(plan):
+        distinct = _plan_grids(of, problem, inputs)
+        seen = [grid for grid, _ in distinct] * (problem.batch // len(distinct))
+        if of.loop == "kv_outer":
+            orders.append(order("kv_outer", cost.kv_outer_traffic(work, seen), of, seen))
+        else:
+            orders.append(order("q_outer", cost.q_outer_traffic(work, seen, of.split_kv or 1), of, seen))
+    return Explanation(plan, problem, device, pairs, kept, cost.useful_flops(work, kept), tuple(orders))
+
+
+def _both_loops(plan: KernelPlan) -> tuple[KernelPlan, KernelPlan]:
+    """The plan and its counterpart in the other loop order with that order's default blocks; kv_outer first."""
+    other = "q_outer" if plan.loop == "kv_outer" else "kv_outer"
+    counterpart = make_plan(
+        plan.variant,
+        dtype=plan.dtype,
+        head_dim=plan.head_dim,
+        value_head_dim=plan.value_head_dim,
+        target=plan.target,
+        schedule=Schedule("other", plan.variant.name, "forward", plan.target, (("loop", (other,)),)),
+    )
+    return (counterpart, plan) if other == "kv_outer" else (plan, counterpart)
+
+
+def grids(
+    variant: Variant,
+    rules: TileRules,
+    problem: Problem,
+    inputs: Mapping[str, Array],
+    classify: Callable[[Environment], TileGrid],
+) -> list[tuple[TileGrid, Environment]]:
+    """Tiles of each sequence, classified from what its expressions and rules read, and what its keep lines read.
+
+    A single pair where the mask doesn't depend on the sequence. AttnccError A6xx for inputs that don't suit.
+    """
+    sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "head_dim")}
+    bound = bind_mask(variant, problem.q_len, problem.kv_len, inputs, sizes)
+    maps = zone_maps(rules, variant, bound.problem, inputs)
+    found = []
+    for environment in bound.environments():
+        tables = {**environment.inputs, **maps}
+        seen = Environment(environment.symbols, tables, environment.lets, environment.float_dtype)
+        found.append((classify(seen), environment))
+    return found
+
+
+def _plan_grids(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array]) -> list[tuple[TileGrid, Environment]]:
+    return grids(plan.variant, plan.rules, problem, inputs, lambda environment: plan_grid(plan, environment))
