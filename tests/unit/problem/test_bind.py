@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -215,3 +217,36 @@ def test_facts_are_a_cache_key() -> None:
     assert hash(call()) == hash(call())
     assert call() == call()
     assert call(q=array(2, 8, 40, 64, strides=(0, 0, 64, 1))) != call()
+
+
+ROOT = Path(__file__).resolve().parents[3]
+SOURCES = [*(ROOT / "attncc" / "problem").glob("*.py"), ROOT / "attncc" / "philox.py"]
+CODES = sorted({code for path in SOURCES for code in re.findall(r'"(A\d{3})"', path.read_text(encoding="utf-8"))})
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_a_page(code) -> None:
+    page = (ROOT / "docs" / "errors" / f"{code}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {code}: ")
+    assert f"    error[{code}]: " in page
+
+
+def heading(message: str) -> str:
+    """A refusal's message without the argument and the variant that it names."""
+    return re.sub(r"(input )?`[\w ]+`|(?<=argument of )\w+", "…", message)
+
+
+TABLES = ((BAD, call), (BAD_PACKED, packed))
+
+
+@pytest.mark.parametrize("code", sorted({code for table, _ in TABLES for _, code, _ in table.values()}))
+def test_pages_quote_what_is_said(code) -> None:
+    """For each code, one of the messages of the tables above stands in its page."""
+    page = heading((ROOT / "docs" / "errors" / f"{code}.md").read_text(encoding="utf-8"))
+    said = set()
+    for table, make in TABLES:
+        for changed in (changed for changed, own, _ in table.values() if own == code):
+            with pytest.raises(AttnccError) as error:
+                bind(SIGNATURE, make(**changed))
+            said.add(heading(error.value.diagnostics[0].message))
+    assert any(f"error[{code}]: {message}\n" in page for message in said), said
