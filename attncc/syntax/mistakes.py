@@ -274,7 +274,7 @@ def _no_else(trouble: Trouble) -> Mistake | None:
 
 
 def _if_without_else(trouble: Trouble) -> Token:
-    """The last `if` that no `else` belongs to; there is one, since the parser waits for its `else`."""
+    """The last `if` that no `else` belongs to; after other mistakes there may be none, then the token itself."""
     owed = 1
     for token in reversed(trouble.tokens[: trouble.index]):
         owed += (token.type == "ELSE") - (token.type == "IF")

@@ -1,7 +1,8 @@
-"""The grammar is LALR(1) without a conflict, its words are reserved, and the kept automaton is never trusted blindly."""
+"""The grammar is LALR(1) without a conflict, its words are reserved, and damage to a kept automaton is noticed."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ KEYWORDS = (
 
 
 @pytest.fixture
-def cold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty cache folder, and no grammar in this process."""
     monkeypatch.setenv("ATTNCC_CACHE", str(tmp_path / "cache"))
     grammar.grammar.cache_clear()
