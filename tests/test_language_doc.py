@@ -16,6 +16,7 @@ from attncc.schedule.schedule import from_ast
 from attncc.semantics import builtins
 from attncc.semantics.load import load
 from attncc.source import SourceFile
+from attncc.syntax.formatter import format_source
 from attncc.syntax.grammar import keywords
 from attncc.syntax.parser import parse
 
@@ -44,6 +45,11 @@ def test_example(code: str, example: str) -> None:
     with pytest.raises(AttnccError) as raised:
         load(whole(example))
     assert [item.code for item in raised.value.diagnostics] == [code]
+
+
+@pytest.mark.parametrize("example", [example for _, example in EXAMPLES if example.startswith("attn 1")])
+def test_example_is_formatted(example: str) -> None:
+    assert format_source(SourceFile("docs/language.md", example)) == example
 
 
 def test_there_are_examples() -> None:
