@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .analysis import cost
 from .analysis.grid import TileGrid, zone_maps
 from .analysis.roofline import Device, Roofline, roofline
 from .analysis.rules import TileKind, TileRules
+from .analysis.tiles import analyse
 from .evaluate import Array, Environment
 from .executor.run import plan_grid, workload
 from .ir import Variant
@@ -81,26 +82,28 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     kept = sum(cost.kept_pairs(plan.variant, *of_sequence, problem.num_heads) for of_sequence in distinct)
     kept = int(kept) * (problem.batch // len(distinct))
 
-    def order(name: str, traffic: cost.Traffic, of: KernelPlan | None, seen: list[TileGrid]) -> Order:
-        flops = cost.executed_flops(work, seen) if of else cost.useful_flops(work, pairs)
-        tiles = {kind.name.lower(): sum(grid.count(kind, problem.num_heads) for grid in seen) for kind in TileKind}
-        blocks = (of.block_q, of.block_kv) if of else None
-        bound = roofline(flops, traffic, device, element_bytes)
-        return Order(name, blocks, flops, traffic.total, tiles if of else {}, bound)
-
-    orders = [order("standard", cost.standard_traffic(work), None, [])]
-    for of in _both_loops(plan):
+    def tiled(name: str, of: KernelPlan) -> Order:
         distinct = _plan_grids(of, problem, inputs)
         seen = [grid for grid, _ in distinct] * (problem.batch // len(distinct))
         if of.loop == "kv_outer":
-            orders.append(order("kv_outer", cost.kv_outer_traffic(work, seen), of, seen))
+            traffic = cost.kv_outer_traffic(work, seen)
         else:
-            orders.append(order("q_outer", cost.q_outer_traffic(work, seen, of.split_kv or 1), of, seen))
+            traffic = cost.q_outer_traffic(work, seen, of.split_kv or 1)
+        flops = cost.executed_flops(work, seen)
+        tiles = {kind.name.lower(): sum(grid.count(kind, problem.num_heads) for grid in seen) for kind in TileKind}
+        bound = roofline(flops, traffic, device, element_bytes)
+        return Order(name, (of.block_q, of.block_kv), flops, traffic.total, tiles, bound)
+
+    traffic, flops = cost.standard_traffic(work), cost.useful_flops(work, pairs)
+    bound = roofline(flops, traffic, device, element_bytes)
+    orders = [Order("standard", None, flops, traffic.total, {}, bound)]
+    orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
     return Explanation(plan, problem, device, pairs, kept, cost.useful_flops(work, kept), tuple(orders))
 
 
-def _both_loops(plan: KernelPlan) -> tuple[KernelPlan, KernelPlan]:
-    """The plan and its counterpart in the other loop order with that order's default blocks; kv_outer first."""
+def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
+    """The plan, its counterpart in the other loop order, and FlashAttention's Algorithm 1 with the paper's blocks: they
+    count no registers, and so are larger than a kernel's."""
     other = "q_outer" if plan.loop == "kv_outer" else "kv_outer"
     counterpart = make_plan(
         plan.variant,
@@ -110,7 +113,14 @@ def _both_loops(plan: KernelPlan) -> tuple[KernelPlan, KernelPlan]:
         target=plan.target,
         schedule=Schedule("other", plan.variant.name, "forward", plan.target, (("loop", (other,)),)),
     )
-    return (counterpart, plan) if other == "kv_outer" else (plan, counterpart)
+    elements = TARGETS[plan.target].shared_bytes // DTYPE_BYTES[plan.dtype]
+    block_q, block_kv = cost.paper_blocks(elements, plan.head_dim)
+    rules = analyse(plan.variant, block_q, block_kv)
+    paper = replace(plan, loop="kv_outer", block_q=block_q, block_kv=block_kv, rules=rules)
+    return {
+        "Algorithm 1": paper,
+        **{item.loop: item for item in sorted((plan, counterpart), key=lambda item: item.loop)},
+    }
 
 
 def grids(

@@ -129,7 +129,8 @@ def _print(explained: Explanation, resources: Resources | None) -> None:
     share = explained.kept_pairs / max(explained.pairs, 1)
     click.echo(
         f"\n{share:.2%} of the pairs are kept: {explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S "
-        f"and P to HBM and reads them back;\nkv_outer is FlashAttention-1's order, q_outer FlashAttention-2's. "
+        "and P to HBM and reads them back;\nAlgorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its "
+        "order) and q_outer (FlashAttention-2's) are\nthe kernels, whose blocks also fit the registers. "
         f"Times are the least that the {explained.device.name} can take, by its roofline.\n"
     )
     click.echo("\n".join(_kernel(explained, resources)))

@@ -1,0 +1,69 @@
+"""The numbers of `attncc explain`, where they can be told by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from attncc.analysis.roofline import DEVICES
+from attncc.explain import Explanation, explain
+from attncc.ir import Variant
+from attncc.problem import Problem
+from attncc.schedule.schedule import make_plan
+from attncc.semantics.load import load
+from attncc.source import SourceFile
+
+LENGTH, BATCH, HEADS = 1024, 3, 4
+
+
+def variant(lines: str) -> Variant:
+    return load(SourceFile("mine.attn", f"attn 1\nimport masks\nvariant mine {{\n{lines}\n}}\n")).variants[0]
+
+
+def explained(lines: str, **inputs: np.ndarray) -> Explanation:
+    of = variant(lines)
+    plan = make_plan(of, dtype="bf16", head_dim=64, value_head_dim=64, target="sm_90")
+    problem = Problem(BATCH, HEADS, HEADS, LENGTH, LENGTH, 64, 64)
+    return explain(plan, problem, inputs, DEVICES["h200"])
+
+
+def test_pairs_are_counted_over_heads_and_sequences() -> None:
+    causal = explained("keep if causal()")
+    assert causal.pairs == BATCH * HEADS * LENGTH**2
+    assert causal.kept_pairs == BATCH * HEADS * LENGTH * (LENGTH + 1) // 2
+    assert causal.useful_flops == 4 * 64 * causal.kept_pairs
+
+
+def test_masks_that_differ_by_sequence_are_counted_each() -> None:
+    last = np.array([0, 100, 1000], np.int32)
+    found = explained("input last: i32[batch]\nkeep if kv_idx < last[b]", last=last)
+    assert found.kept_pairs == HEADS * LENGTH * last.sum()
+
+
+def test_masks_that_differ_by_head_are_counted_each() -> None:
+    last = np.array([0, 100, 1000, 24], np.int32)
+    found = explained("input last: i32[head]\nkeep if kv_idx < last[h]", last=last)
+    assert found.kept_pairs == BATCH * LENGTH * last.sum()
+    tiles = {order.name: sum(order.tiles.values()) for order in found.orders if order.blocks}
+    blocks = {order.name: order.blocks for order in found.orders if order.blocks}
+    for name, (block_q, block_kv) in blocks.items():
+        assert tiles[name] == BATCH * HEADS * -(-LENGTH // block_q) * -(-LENGTH // block_kv)
+
+
+def test_skipping_lowers_flops_and_bytes() -> None:
+    full, window = explained(""), explained("keep if window(64)")
+    for one, other in zip(window.orders[1:], full.orders[1:], strict=True):
+        assert one.flops < other.flops / 2
+        assert one.bytes_moved < other.bytes_moved
+    assert window.orders[0] == full.orders[0]  # standard attention skips nothing
+
+
+@pytest.mark.parametrize("lines", ["", "keep if causal()"])
+def test_json_holds_everything(lines: str) -> None:
+    found = explained(lines)
+    shown = json.loads(json.dumps(found.to_json()))
+    assert [order["name"] for order in shown["orders"]] == ["standard", "Algorithm 1", "kv_outer", "q_outer"]
+    assert sum(shown["shared_memory"].values()) <= shown["shared_memory_limit"]
+    assert all(order["seconds"] > 0 for order in shown["orders"])
