@@ -43,9 +43,9 @@ def test_shapes_and_dtypes_follow_the_declaration() -> None:
 def test_packing_merges_batch_with_positions() -> None:
     lines = "input doc: i32[batch, pos]\ninput bias: f32[head, batch, q]\ninput slope: f32[batch, head]"
     assert {name: array.shape for name, array in draw(lines, PACKED).items()} == {
-        "a": (700,),
-        "b": (8, 50),
-        "c": (3, 8),
+        "doc": (700,),
+        "bias": (8, 50),
+        "slope": (3, 8),
     }
     q, _, v = synthetic.qkv(PACKED, "bf16", np.random.default_rng(0))
     assert (q.shape, v.shape, str(q.dtype)) == ((50, 8, 64), (700, 2, 32), "bfloat16")
