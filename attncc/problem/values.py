@@ -45,6 +45,8 @@ def check_values(
 
 
 def _is_finite(scale: object) -> bool:
+    if isinstance(scale, float):  # nearly always, and on the way of every call
+        return math.isfinite(scale)
     return isinstance(scale, numbers.Real) and not isinstance(scale, bool) and math.isfinite(scale)
 
 

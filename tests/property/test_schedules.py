@@ -1,0 +1,65 @@
+"""A schedule never changes a result: the executor gives what the reference does, under any tiles, loop and splits."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attncc import executor, reference, resources, synthetic
+from attncc.analysis.tiles import analyse
+from attncc.ir import Variant
+from attncc.problem import Problem
+from attncc.schedule.plan import KernelPlan
+from attncc.semantics.load import load
+from attncc.source import SourceFile
+
+SPECS = sorted(resources.folder("specs").glob("*.attn"))
+
+
+@cache
+def variants() -> tuple[Variant, ...]:
+    return tuple(variant for path in SPECS for variant in load(SourceFile.read(path)).variants)
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> KernelPlan:
+    variant = variants()[draw(st.integers(0, len(variants()) - 1))]
+    block_q, block_kv = draw(st.sampled_from([16, 32, 64])), draw(st.sampled_from([16, 48, 64]))
+    loop = draw(st.sampled_from(["q_outer", "q_outer", "kv_outer"]))
+    splits, skip = draw(st.sampled_from([1, 1, 2, 3, 7])), draw(st.sampled_from(["auto", "never"]))
+    return KernelPlan(
+        variant, analyse(variant, block_q, block_kv), "forward", "sm_80", "fp64", 16, 24, loop, block_q, block_kv,
+        warps=1, stages=1, split_kv=splits, skip=skip,
+    )  # fmt: skip
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    heads = draw(st.sampled_from([(1, 1), (4, 4), (6, 2), (5, 1)]))
+    batch, q_len, kv_len = draw(st.integers(1, 3)), draw(st.integers(0, 130)), draw(st.integers(0, 150))
+    layout, packed = draw(st.sampled_from(["bhsd", "bshd"])), draw(st.booleans())
+    problem = Problem(batch, *heads, q_len, kv_len, 16, 24, layout, packed)
+    if not packed:
+        return problem
+    cuts = st.lists(st.integers(0, 1000), min_size=batch - 1, max_size=batch - 1).map(sorted)
+    q_starts, kv_starts = ((0, *(length * cut // 1000 for cut in draw(cuts)), length) for length in (q_len, kv_len))
+    return problem.with_starts(q_starts, kv_starts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plan=plans(), problem=problems(), seed=st.integers(0, 2**32))
+def test_the_executor_agrees_with_the_reference(plan: KernelPlan, problem: Problem, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    arrays = synthetic.qkv(problem, "fp64", rng)
+    call = {"layout": problem.layout, "seed": seed, **synthetic.inputs(plan.variant, problem, rng)}
+    if problem.packed:
+        starts = (np.array(own, np.int32) for own in (problem.q_starts, problem.kv_starts))
+        call |= dict(zip(("cu_seqlens_q", "cu_seqlens_kv"), starts, strict=True))
+    result = executor.run(plan, *arrays, **call)
+    out, lse = reference.forward(plan.variant, *arrays, **call)
+    np.testing.assert_allclose(result.out, out, rtol=1e-8, atol=1e-11)
+    if lse is not None:
+        np.testing.assert_allclose(result.lse, lse, rtol=1e-10, atol=1e-11)
