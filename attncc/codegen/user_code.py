@@ -78,7 +78,8 @@ class _Printer:
         conditions = []
         for number, statement in enumerate(self.variant.keeps, start=1):
             node = self.lowering.lower(statement.condition)
-            conditions.append(node.called(f"keep_{number}", statement.span) if several and not node.is_leaf else node)
+            anonymous = several and not (node.is_leaf or node.named)
+            conditions.append(node.called(f"keep_{number}", statement.span) if anonymous else node)
         root = connect("and", tuple(conditions)) if several else conditions[0]
         head = "bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._function(head, root, self.variant.keeps)

@@ -71,14 +71,13 @@ def _int(settings: Mapping[str, Value], name: str, default: int) -> int:
 
 
 def _rows(settings: Mapping[str, Value], default: Tiles) -> tuple[int, int]:
-    """block_q and warps. Where only one is set, the other follows, so that each warp has whole fragments."""
+    """block_q and warps. A block_q alone gets warps that share it in whole fragments; warps alone keep their rows."""
     block_q, warps = _int(settings, "block_q", default.block_q), _int(settings, "warps", default.warps)
     if "warps" not in settings:
         fitting = [count for count in range(1, default.warps + 1) if block_q % (FRAGMENT_ROWS * count) == 0]
         warps = max(fitting, default=warps)
     elif "block_q" not in settings:
-        step = FRAGMENT_ROWS * warps
-        block_q = max(block_q // step, 1) * step
+        block_q = warps * (default.block_q // default.warps)
     return block_q, warps
 
 

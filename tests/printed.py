@@ -1,0 +1,44 @@
+"""Printed code of variants given as text, under rules that say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attncc.codegen.render import assemble
+from attncc.codegen.user_code import UserCode, user_code
+from attncc.ir import Variant
+from attncc.schedule.plan import KernelPlan
+from attncc.semantics.load import load
+from attncc.source import SourceFile
+from tests import plans
+
+
+def variant(lines: str, path: str = "specs/test.attn") -> Variant:
+    """The variant `v` with these lines; its first line is line 4 of the file."""
+    return load(SourceFile(path, f"attn 1\nimport masks\nvariant v {{\n{lines}\n}}\n")).variants[0]
+
+
+def plan(lines: str, **settings: Any) -> KernelPlan:
+    return plans.plan(variant(lines), **{"skip": "never", **settings})
+
+
+def code(lines: str, **settings: Any) -> UserCode:
+    return user_code(plan(lines, **settings))
+
+
+def body(function: str) -> list[str]:
+    """The statements of a printed function, without `#line`s."""
+    inside = function[function.index("{\n") + 2 : function.rindex("}")]
+    return [line.strip() for line in inside.splitlines() if not line.startswith("#line")]
+
+
+def kept(condition: str, inputs: str = "") -> str:
+    """What `keep` returns for one condition."""
+    return body(code(f"{inputs}\nkeep if {condition}").keep)[-1].removeprefix("return ").removesuffix(";")
+
+
+def compilable(printed: UserCode, statements: str = "") -> str:
+    """A file that NVRTC compiles: the printed code and a kernel with these statements."""
+    kernel = f'extern "C" __global__ void test(const __grid_constant__ Params params) {{ {statements} }}'
+    parts = ['#include "attncc/element.cuh"', printed.includes, printed.params_struct, printed.functions, kernel]
+    return assemble("\n".join(parts), "test")

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from attncc import __version__
+from attncc.codegen import header
+from attncc.schedule.schedule import make_plan
+from tests import plans
+from tests.printed import variant
+
+
+def test_it_says_what_was_built_and_from_what() -> None:
+    causal = variant("keep if causal()")
+    text = header.of_plan(
+        make_plan(causal, dtype="bf16", head_dim=64, value_head_dim=128, target="sm_90", pass_name="decode")
+    )
+    lines = text.splitlines()
+    assert lines[0] == "// v, decode pass: bf16, head dim 64, of values 128, for sm_90."
+    assert lines[1].startswith(f"// Written by attncc {__version__} from specs/test.attn (sha256 ")
+    assert "//   keep if (q_pos >= kv_idx)" in lines
+    assert any(line.startswith("//   kv_end = ") for line in lines)
+    assert any("split_kv = auto" in line for line in lines)
+
+
+def test_no_line_can_end_the_comment_or_go_on_into_code() -> None:
+    documented = variant("", path="specs/doc.attn")
+    plan = plans.plan(type(documented)("v", documentation="ends in a backslash \\\n  indented */ word " + "x" * 150))
+    lines = header.of_plan(plan).splitlines()
+    assert all(line.startswith("//") and not line.endswith("\\") for line in lines if line)
+
+
+def test_long_tile_rules_are_left_to_their_function() -> None:
+    text = header.of_plan(plans.plan(plans.DOCUMENTS))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "any_kept" in text

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from attncc.codegen.user_code import user_code
+from attncc.ir import apply, const, symbol
+from attncc.runtime.nvrtc import library
+from tests import plans
+from tests.printed import body, compilable
+
+USE = "Context c = make_context(params, 0, 0, 0, 1, 1, 0, 0); params.lse[0] = "
+
+
+def test_bounds_are_a_function_of_the_rows() -> None:
+    printed = user_code(plans.plan(plans.CAUSAL))
+    statements = body(printed.kv_bounds[printed.kv_bounds.index("__device__") :])
+    assert statements[0] == "const int kv_begin = 0;"
+    assert statements[-1] == "return {kv_begin, full_begin, full_end, kv_end};"
+    assert printed.tile_kind == ""  # the bounds decide everything
+    library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
+
+
+def test_nothing_is_printed_where_nothing_is_skipped() -> None:
+    assert user_code(plans.plan(plans.CAUSAL, skip="never")).kv_bounds == ""
+    assert user_code(plans.plan(plans.FULL)).kv_bounds == ""
+    printed = user_code(plans.plan(plans.DOCUMENTS, skip="never"))
+    assert printed.tile_kind == "" and "doc__min" not in printed.params_struct
+
+
+def test_kinds_read_zone_maps_in_range_only() -> None:
+    printed = user_code(plans.plan(plans.DOCUMENTS))
+    assert "const int *doc__min;" in printed.params_struct
+    loads = [line for line in printed.tile_kind.splitlines() if "load" in line]
+    assert loads and all("load_if(" in line for line in loads)
+    assert printed.tile_kind.rstrip("}\n").endswith("return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;")
+    library().compile(compilable(printed, USE + "tile_kind(params, c, 0, 1, 0, 1);"), "sm_80")
+
+
+def test_bounds_that_may_pass_32_bits_are_clamped() -> None:
+    wide = apply("mul", symbol("q_last"), apply("mul", symbol("kv_len"), const(3)))
+    plan = plans.plan(plans.CAUSAL)
+    printed = user_code(replace(plan, rules=replace(plan.rules, kv_end=wide)))
+    assert "const int kv_end = (int)min(max(" in printed.kv_bounds
+    library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
