@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..schedule.plan import KernelPlan
+from ..schedule.target import TARGETS
 from .device import best_target
 from .driver import Device, Driver, Function
-from .store import Configuration, KernelStore, kernel_names
+from .store import Configuration, KernelStore
 
 
 class Family:
@@ -25,8 +26,7 @@ class Family:
         self.device = device
         self.plans = store.plans(configuration, target)
         self._functions: dict[str, Function] = {}
-        for name in {name for plan in self.plans for name in kernel_names(plan)}:
-            code = store.machine_code(name)
+        for name, code in store.machine_codes(self.plans).items():
             driver.check_version(code.nvrtc)
             self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
 
@@ -40,7 +40,11 @@ class Family:
 
 
 def _no_target(variant: str, available: tuple[str, ...], device: Device) -> Diagnostic:
-    built = ", ".join(available) or "no target"
+    if not available:
+        return Diagnostic(
+            "A505", f"{variant} was built for fp64, which runs on the CPU alone", help="pass NumPy arrays"
+        )
+    built = ", ".join(available)
     return Diagnostic(
         "A505",
         f"{variant} was built for {built}, none of which runs on {device.name} (compute capability "
@@ -50,6 +54,4 @@ def _no_target(variant: str, available: tuple[str, ...], device: Device) -> Diag
 
 
 def _wanted(device: Device) -> str:
-    from ..schedule.target import TARGETS
-
     return best_target(TARGETS, device.capability) or f"sm_{device.capability}"

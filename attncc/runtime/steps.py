@@ -38,7 +38,7 @@ class Step:
     def _pack(self, fields: list[Value]) -> bytes:
         try:
             return self.packer.pack(*fields)
-        except OverflowError:  # a number that f32 can't hold becomes an infinity, as in a C cast
+        except (OverflowError, struct.error):  # a number that f32 can't hold becomes an infinity, as in a C cast
             return self.packer.pack(*map(_saturated, fields))
 
 

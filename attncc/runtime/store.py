@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -53,8 +54,11 @@ class KernelStore(Protocol):
         `target` None: the plans that the CPU executor walks.
         """
 
-    def machine_code(self, name: str) -> MachineCode:
-        """AttnccError A505 if a built package lacks it."""
+    def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
+        """Every kernel that launches of the plans, all for one target, may need, by name.
+
+        AttnccError A505 if a built package lacks one, A5xx or A9xx if one can't be compiled.
+        """
 
 
 def kernel_name(plan: KernelPlan) -> str:

@@ -10,8 +10,16 @@ from attncc.schedule.target import TARGETS
 
 @pytest.mark.parametrize(
     ("capability", "expected"),
-    [(75, None), (80, "sm_80"), (86, "sm_80"), (89, "sm_80"), (90, "sm_90a"), (100, "sm_100"), (103, "sm_100")]
-    + [(120, "sm_120"), (121, "sm_120"), (110, None)],
+    [
+        (75, None),
+        (80, "sm_80"),
+        (86, "sm_80"),
+        (90, "sm_90a"),
+        (100, "sm_100"),
+        (103, "sm_100"),
+        (110, None),
+        (121, "sm_120"),
+    ],
 )
 def test_best_of_all_targets(capability: int, expected: str | None) -> None:
     assert best_target(TARGETS, capability) == expected

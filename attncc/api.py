@@ -1,0 +1,138 @@
+"""`attncc.compile` and `attncc.parse`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import reference
+from .analysis.grid import tile_grid, zone_maps
+from .analysis.tiles import analyse
+from .compiler import CompiledStore, Defines, Specification, check_targets, load_specification
+from .diagnostics import warn
+from .evaluate import Environment
+from .ir import Variant
+from .problem.masks import bind_mask
+from .runtime.kernel import Kernel
+from .runtime.store import Configuration
+from .schedule.schedule import Schedule
+
+_NO_DEFINES: Defines = {}
+_kernels: dict[Any, Kernel] = {}  # of this process, by content
+_lock = threading.Lock()
+
+
+def parse(spec: Path | str, *, variant: str | None = None, defines: Defines = _NO_DEFINES) -> ParsedVariant:
+    """The variant of a `.attn` file (a path) or text (a str that holds a newline), for analysis without a GPU.
+
+    `variant` names one of several; `defines` overrides consts. AttnccError with everything that is wrong with it.
+    """
+    specification, program = load_specification(spec, variant, defines)
+    for warning in program.warnings:
+        warn(warning)
+    return ParsedVariant(specification.variant)
+
+
+def compile(
+    spec: Path | str,
+    *,
+    dtype: str,
+    head_dim: int,
+    value_head_dim: int | None = None,
+    variant: str | None = None,
+    arch: str | Sequence[str] | None = None,
+    defines: Defines = _NO_DEFINES,
+    schedule: Schedule | None = None,
+) -> Kernel:
+    """A kernel for one variant, dtype (fp16, bf16, fp32; on the CPU also fp64) and head dim.
+
+    `spec` is a path, or source text if it holds a newline. Machine code is made for the targets in `arch`, or without
+    it for the GPUs of this machine, now if there are any; it is kept by content, in memory and in the user's cache.
+    Without a GPU and without `arch` nothing is compiled, and the kernel runs NumPy arrays and CPU tensors.
+    `schedule` takes the place of the file's own for its pass and target.
+
+    AttnccError with everything that is wrong with the spec (A0 to A4), or with NVRTC (A5).
+    """
+    specification, program = load_specification(spec, variant, defines)
+    if schedule is not None:
+        kept = (item for item in specification.schedules if _serves(item) != _serves(schedule))
+        specification = Specification(specification.variant, (*kept, schedule))
+    archs = (arch,) if isinstance(arch, str) else tuple(arch or ())
+    check_targets(archs)
+    configuration = Configuration(dtype, head_dim, head_dim if value_head_dim is None else value_head_dim)
+    key = (specification, configuration, archs)
+    with _lock:
+        found = _kernels.get(key)
+    if found is None:
+        for warning in program.warnings:
+            warn(warning)
+        store = CompiledStore(specification, configuration, archs)
+        store.compile_now()
+        with _lock:
+            found = _kernels.setdefault(key, Kernel(store))
+    return found
+
+
+def _serves(schedule: Schedule) -> tuple[str, str]:
+    return schedule.pass_name, schedule.target
+
+
+class ParsedVariant:
+    """A checked variant. Its methods take NumPy arrays and need no GPU."""
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant = variant
+
+    @property
+    def name(self) -> str:
+        return self.variant.name
+
+    def __repr__(self) -> str:
+        return f"<attncc variant {self.name}>"
+
+    def mask(self, q_len: int, kv_len: int, **given: Any) -> NDArray[np.bool_]:
+        """Which pairs are kept: bool [batch, heads, q_len, kv_len]; batch and heads are 1 where it is the same for all.
+
+        `given` holds the inputs that the keep lines read, and `batch`, `num_heads`, `num_kv_heads` where the mask needs
+        them and no input's axis tells. AttnccError A6xx for an input that doesn't suit, A620 for an unknown size.
+        """
+        return reference.mask(self.variant, q_len, kv_len, **given)
+
+    def tile_map(
+        self,
+        q_len: int,
+        kv_len: int,
+        block_q: int,
+        block_kv: int,
+        *,
+        batch: int | None = None,
+        num_heads: int | None = None,
+        num_kv_heads: int | None = None,
+        **inputs: Any,
+    ) -> NDArray[np.uint8]:
+        """What kernels know of each tile: uint8 [batch, heads, q tiles, kv tiles], 0 EMPTY, 1 PARTIAL, 2 FULL.
+
+        The arguments are those of `mask`; batch and heads are 1 where the tiles are the same for all.
+        """
+        sizes = {"batch": batch, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": None}
+        bound = bind_mask(self.variant, q_len, kv_len, inputs, sizes)
+        rules = analyse(self.variant, block_q, block_kv)
+        maps = zone_maps(rules, self.variant, bound.problem, bound.inputs)
+
+        def kinds(seen: Environment) -> NDArray[np.uint8]:
+            seen = Environment(seen.symbols, {**seen.inputs, **maps}, seen.lets, seen.float_dtype)
+            return tile_grid(rules, seen, block_q, block_kv).kinds
+
+        return np.stack([kinds(environment) for environment in bound.environments()])
+
+    def reference(self, q: Any, k: Any, v: Any, **call: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """Dense attention in fp64: out, shaped as a kernel's, and lse (None unless softmax).
+
+        `call` holds the inputs and the arguments that kernels take: scale, layout, seed, cu_seqlens_q, cu_seqlens_kv.
+        """
+        return reference.forward(self.variant, q, k, v, **call)

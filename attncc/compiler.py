@@ -1,0 +1,179 @@
+"""From a `.attn` text to plans and CUDA files: the steps that `attncc.compile` and `attncc build` share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from .codegen.render import KernelSource, render, render_combine, render_zone_map
+from .diagnostics import AttnccError, Diagnostic, did_you_mean
+from .ir import Variant
+from .runtime.cache import compile_cached
+from .runtime.device import best_target
+from .runtime.driver import driver
+from .runtime.nvrtc import Resources
+from .runtime.store import Configuration, MachineCode
+from .schedule.parameters import used_zone_maps
+from .schedule.plan import KernelPlan
+from .schedule.schedule import Schedule, from_ast, make_plan
+from .schedule.target import TARGETS
+from .semantics.load import Program, load
+from .source import SourceFile
+
+Defines = Mapping[str, int | float | bool]
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A variant and its schedules, judged."""
+
+    variant: Variant
+    schedules: tuple[Schedule, ...]
+
+    def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+        """The forward plan, and after it the decode plan if some schedule of the variant is for decode.
+
+        AttnccError A4xx where there can be no such kernel.
+        """
+        decodes = any(schedule.pass_name == "decode" for schedule in self.schedules)
+        dtype, head_dim, value_head_dim = configuration
+        return tuple(
+            make_plan(
+                self.variant,
+                dtype=dtype,
+                head_dim=head_dim,
+                value_head_dim=value_head_dim,
+                target=target,
+                pass_name=pass_name,
+                schedule=self._schedule(pass_name, target),
+            )
+            for pass_name in ("forward", "decode")[: 1 + decodes]
+        )
+
+    def _schedule(self, pass_name: str, target: str) -> Schedule | None:
+        """The schedule for a target; one for sm_90 also serves sm_90a, where that has none of its own."""
+        of_pass = {schedule.target: schedule for schedule in self.schedules if schedule.pass_name == pass_name}
+        return of_pass.get(target) or of_pass.get(target.removesuffix("a"))
+
+
+def read(spec: Path | str) -> SourceFile:
+    """A file, or a text if it holds a newline. AttnccError A511 if there is no such file, or none that can be read."""
+    if isinstance(spec, str) and "\n" in spec:
+        return SourceFile("<text>", spec)
+    try:
+        return SourceFile.read(Path(spec))
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text"
+        raise AttnccError(
+            Diagnostic("A511", f"{spec} can't be read: {reason}", help="give a path, or a text of several lines")
+        ) from None
+
+
+def specify(program: Program, name: str | None) -> Specification:
+    """The variant named, or the only one, with its schedules. AttnccError A512 if the name doesn't settle it."""
+    variants = {variant.name: variant for variant in program.variants}
+    variant = next(iter(variants.values())) if name is None and len(variants) == 1 else variants.get(name or "")
+    if variant is None:
+        what = f"there is no variant {name}" if name else f"the file has {len(variants)} variants"
+        known = ", ".join(variants) or "none"
+        hint = did_you_mean(name or "", variants) or "name one with variant=…"
+        raise AttnccError(Diagnostic("A512", what, notes=(f"its variants are: {known}",), help=hint))
+    judged = (from_ast(node) for node in program.schedules if node.variant.name == variant.name)
+    return Specification(variant, tuple(judged))
+
+
+def load_specification(spec: Path | str, variant: str | None, defines: Defines) -> tuple[Specification, Program]:
+    """Parses, checks and judges. AttnccError with everything that is wrong with the text."""
+    program = load(read(spec), defines)
+    return specify(program, variant), program
+
+
+def check_targets(names: Sequence[str]) -> None:
+    """AttnccError A513 for the first name that is no target."""
+    for name in names:
+        if name not in TARGETS:
+            raise AttnccError(
+                Diagnostic(
+                    "A513",
+                    f"{name} is not a target",
+                    notes=(f"the targets are {', '.join(TARGETS)}",),
+                    help=did_you_mean(name, TARGETS),
+                )
+            )
+
+
+def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:
+    """The CUDA file of every kernel that launches of a plan may need, by name (`runtime.store.kernel_names`)."""
+    sources = [render(plan)]
+    if plan.may_split:
+        sources.append(render_combine(plan.dtype, plan.value_head_dim, plan.target))
+    dtypes = {plan.variant.input(item.input).dtype for item in used_zone_maps(plan)}
+    sources += [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
+    return {source.name: source for source in sources}
+
+
+class CompiledStore:
+    """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`."""
+
+    def __init__(self, specification: Specification, configuration: Configuration, archs: tuple[str, ...]) -> None:
+        self._specification = specification
+        self._configuration = configuration
+        self._archs = archs
+        self._codes: dict[str, MachineCode] = {}
+        self._host_plans = specification.plans(configuration, self._host_target())
+
+    @property
+    def variant(self) -> Variant:
+        return self._specification.variant
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        return (self._configuration,)
+
+    def targets(self, configuration: Configuration) -> tuple[str, ...]:
+        if configuration.dtype == "fp64":
+            return ()
+        return self._archs or tuple(TARGETS)
+
+    def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        return self._host_plans if target is None else self._specification.plans(configuration, target)
+
+    def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
+        sources = {name: source for plan in plans for name, source in kernel_sources(plan).items()}
+        missing = [source for name, source in sources.items() if name not in self._codes]
+        if missing:
+            target = plans[0].target
+            with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
+                codes = pool.map(lambda source: compiled(source, target), missing)
+                self._codes |= {source.name: code for source, (code, _) in zip(missing, codes, strict=True)}
+        return {name: self._codes[name] for name in sources}
+
+    def compile_now(self) -> None:
+        """Compiles for the targets that were asked for, or else for the GPUs of this machine."""
+        for target in self._archs or _targets_here(self.targets(self._configuration)):
+            self.machine_codes(self.plans(self._configuration, target))
+
+    def _host_target(self) -> str:
+        """The target whose plan the CPU executor walks: one that the variant has a schedule for, if it has any."""
+        choices = self._archs or tuple(TARGETS)
+        scheduled = [item.target for item in self._specification.schedules if item.pass_name == "forward"]
+        return next((target for target in scheduled if target in choices), choices[0])
+
+
+def compiled(source: KernelSource, target: str) -> tuple[MachineCode, Resources]:
+    """A kernel's machine code, from the cache if it can be, and what ptxas said of it."""
+    cubin = compile_cached(source.text, target, f"{source.name}.cu")
+    return MachineCode(cubin.image, cubin.nvrtc, source.entry, source.threads, source.shared_bytes), cubin.resources
+
+
+def _targets_here(targets: Sequence[str]) -> set[str]:
+    """The best target for each GPU of this machine."""
+    try:
+        gpus = driver()
+    except AttnccError:
+        return set()
+    capabilities = {gpus.device(ordinal).capability for ordinal in range(gpus.device_count())}
+    return {target for capability in capabilities if (target := best_target(targets, capability))}

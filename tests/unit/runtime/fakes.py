@@ -1,0 +1,248 @@
+"""A GPU that only takes notes: a CUDA driver that records launches, arrays with made-up pointers, a store of plans."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from attncc.ir import Variant
+from attncc.problem import ArrayFacts
+from attncc.runtime.store import Configuration, MachineCode, combine_name, kernel_name, kernel_names, zone_map_name
+from attncc.schedule.parameters import (
+    Parameter,
+    combine_parameters,
+    parameters,
+    struct_format,
+    used_zone_maps,
+    zone_map_parameters,
+)
+from attncc.schedule.plan import DTYPE_BYTES, KernelPlan
+
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
+CONTEXT = 0xC0  # the primary context of device 0; the next device's is one more
+
+
+# -------------------------------------------------------------------- driver
+
+
+@dataclass
+class Launch:
+    """One launch that the fake driver saw; `params` by field name."""
+
+    kernel: str
+    grid: int
+    threads: int
+    shared_bytes: int
+    stream: int
+    params: dict[str, Any]
+    context: int
+
+
+class _Function:
+    """A C function: like ctypes', it has attributes."""
+
+    argtypes: Any = None
+    restype: Any = None
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    def __call__(self, *args: Any) -> int:
+        return int(self._body(*args) or 0)
+
+
+class FakeCuda:
+    """libcuda as `Driver` uses it. `structs` names the fields of `Params` of each kernel that may be loaded."""
+
+    def __init__(
+        self, structs: dict[str, Sequence[Parameter]], capability: int = 90, cuda_version: int = 13000, devices: int = 2
+    ) -> None:
+        self.structs, self.capability, self.version, self.devices = structs, capability, cuda_version, devices
+        self.launches: list[Launch] = []
+        self.loaded: list[str] = []
+        self.contexts: list[int] = [CONTEXT]  # the current one last
+        self.results: dict[str, int] = {}  # errors to return
+        for name in dir(type(self)):
+            if name.startswith("cu"):
+                setattr(self, name, _Function(self._returning(name, getattr(self, name))))
+
+    def _returning(self, name: str, body: Any) -> Any:
+        return lambda *args: self.results.get(name) or body(*args)
+
+    def cuInit(self, flags: int) -> None: ...  # noqa: N802
+
+    def cuDriverGetVersion(self, version: Any) -> None:  # noqa: N802
+        version._obj.value = self.version
+
+    def cuDeviceGetCount(self, count: Any) -> None:  # noqa: N802
+        count._obj.value = self.devices
+
+    def cuDeviceGet(self, device: Any, ordinal: int) -> None:  # noqa: N802
+        device._obj.value = ordinal
+
+    def cuDeviceGetName(self, name: Any, size: int, device: Any) -> None:  # noqa: N802
+        name.value = b"Fake GPU"
+
+    def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> None:  # noqa: N802
+        context._obj.value = CONTEXT + device.value
+
+    def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:  # noqa: N802
+        value._obj.value = {16: 132, 75: self.capability // 10, 76: self.capability % 10}[attribute]
+
+    def cuModuleLoadData(self, module: Any, image: bytes) -> None:  # noqa: N802
+        module._obj.value = 1
+
+    def cuModuleGetFunction(self, function: Any, module: Any, entry: bytes) -> None:  # noqa: N802
+        self.loaded.append(entry.decode())
+        function._obj.value = len(self.loaded)
+
+    def cuFuncSetAttribute(self, function: Any, attribute: int, value: int) -> None:  # noqa: N802
+        assert attribute == 8
+
+    def cuOccupancyMaxActiveBlocksPerMultiprocessor(self, count: Any, *_: Any) -> None:  # noqa: N802
+        count._obj.value = 2
+
+    def cuCtxGetCurrent(self, context: Any) -> None:  # noqa: N802
+        context._obj.value = self.contexts[-1] if self.contexts else None
+
+    def cuCtxPushCurrent_v2(self, context: Any) -> None:  # noqa: N802
+        self.contexts.append(context.value)
+
+    def cuCtxPopCurrent_v2(self, context: Any) -> None:  # noqa: N802
+        self.contexts.pop()
+
+    def cuGetErrorString(self, result: int, text: Any) -> None:  # noqa: N802
+        text._obj.value = b"a made-up error"
+
+    def cuLaunchKernel(self, function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, *rest: Any) -> None:  # noqa: N802, PLR0917
+        shared_bytes, stream, arguments, extra = rest
+        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, None)
+        kernel = self.loaded[function - 1]
+        layout = struct.Struct(struct_format(self.structs[kernel]))
+        address = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))[0]
+        assert address is not None
+        values = layout.unpack(ctypes.string_at(address, layout.size))
+        params = dict(zip((item.name for item in self.structs[kernel]), values, strict=True))
+        self.launches.append(Launch(kernel, gx, bx, shared_bytes, stream, params, self.contexts[-1]))
+
+
+# -------------------------------------------------------------------- arrays
+
+
+@dataclass
+class FakeArray:
+    """An array on a GPU that isn't there."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] = ()
+    pointer: int = 0
+    ordinal: int = 0
+    contents: list[str] = field(default_factory=list)  # what was done to it
+
+    def __post_init__(self) -> None:
+        self.strides = self.strides or tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
+        self.pointer = self.pointer or _next_pointer(math.prod(self.shape) * ITEM_BYTES[self.dtype])
+
+
+_end = [0x7F0000000000]
+
+
+def _next_pointer(size: int) -> int:
+    start = _end[0]
+    _end[0] += -(-size // 256) * 256 + 256
+    return start
+
+
+class FakeFramework:
+    """See `arrays.DeviceFramework`."""
+
+    def __init__(self) -> None:
+        self.stream = 0x57
+        self.allocated: list[FakeArray] = []
+        self.released: list[FakeArray] = []
+
+    def key(self, array: FakeArray) -> Hashable:
+        return array.shape, array.strides, array.dtype, array.ordinal
+
+    def facts(self, array: FakeArray) -> ArrayFacts:
+        return ArrayFacts(array.shape, array.strides, array.dtype, f"cuda:{array.ordinal}")
+
+    def ordinal(self, array: FakeArray) -> int:
+        return array.ordinal
+
+    def pointer(self, array: FakeArray) -> int:
+        return array.pointer
+
+    def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> FakeArray:
+        self.allocated.append(FakeArray(shape, dtype, ordinal=ordinal))
+        return self.allocated[-1]
+
+    def packed(self, array: FakeArray) -> FakeArray:
+        return FakeArray(array.shape, array.dtype, ordinal=array.ordinal, contents=[f"copy of {array.pointer}"])
+
+    def assign(self, target: FakeArray, source: FakeArray) -> None:
+        target.contents.append(f"copy of {source.pointer}")
+
+    def current_stream(self, ordinal: int) -> int:
+        return self.stream
+
+    @contextmanager
+    def on_stream(self, handle: int, ordinal: int) -> Iterator[None]:
+        before, self.stream = self.stream, handle
+        yield
+        self.stream = before
+
+    def release(self, temporary: Sequence[FakeArray], ordinal: int) -> None:
+        self.released += temporary
+
+
+# -------------------------------------------------------------------- store
+
+
+class FakeStore:
+    """Plans made by hand, with machine code that can't run."""
+
+    def __init__(self, *plans: KernelPlan, nvrtc: str = "13.0") -> None:
+        self.all_plans, self.nvrtc = plans, nvrtc
+
+    @property
+    def variant(self) -> Variant:
+        return self.all_plans[0].variant
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]:
+        found = [Configuration(plan.dtype, plan.head_dim, plan.value_head_dim) for plan in self.all_plans]
+        return tuple(dict.fromkeys(found))
+
+    def targets(self, configuration: Configuration) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(plan.target for plan in self._of(configuration)))
+
+    def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        return tuple(plan for plan in self._of(configuration) if target in (None, plan.target))
+
+    def machine_codes(self, plans: Sequence[KernelPlan]) -> dict[str, MachineCode]:
+        names = [name for plan in plans for name in kernel_names(plan)]
+        return {name: MachineCode(b"\x7fELF", self.nvrtc, name, 128, 4096) for name in names}
+
+    def _of(self, configuration: Configuration) -> list[KernelPlan]:
+        return [
+            plan for plan in self.all_plans if (plan.dtype, plan.head_dim, plan.value_head_dim) == tuple(configuration)
+        ]
+
+    def structs(self) -> dict[str, Sequence[Parameter]]:
+        """The fields of `Params` of every kernel, for the fake driver."""
+        found: dict[str, Sequence[Parameter]] = {}
+        for plan in self.all_plans:
+            found[kernel_name(plan)] = parameters(plan)
+            if plan.dtype != "fp64" and DTYPE_BYTES[plan.dtype]:
+                found[combine_name(plan)] = combine_parameters(plan.dtype)
+            for zone_map in used_zone_maps(plan):
+                dtype = plan.variant.input(zone_map.input).dtype
+                found[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)
+        return found

@@ -1,0 +1,419 @@
+"""What calls with device arrays launch: every field of `Params`, grids, splits, streams, and what is refused before."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncc.diagnostics import AttnccError
+from attncc.ir import Const, Type, Variant
+from attncc.runtime import arrays as framework_module
+from tests import plans
+from tests.unit.runtime.conftest import MakeBench
+from tests.unit.runtime.fakes import CONTEXT, FakeArray, FakeFramework
+
+BATCH, HEADS, KV_HEADS, Q_LEN, KV_LEN, D = 2, 6, 2, 45, 70, 16
+
+
+def qkv(dtype: str = "float16", **changes: Any) -> tuple[FakeArray, FakeArray, FakeArray]:
+    sizes = {"batch": BATCH, "q_len": Q_LEN, "kv_len": KV_LEN, "value": D} | changes
+    q = FakeArray((sizes["batch"], HEADS, sizes["q_len"], D), dtype)
+    k = FakeArray((sizes["batch"], KV_HEADS, sizes["kv_len"], D), dtype)
+    return q, k, FakeArray((*k.shape[:-1], sizes["value"]), dtype)
+
+
+def plan(variant: Variant, **settings: Any) -> Any:
+    return plans.plan(variant, "fp16", target="sm_90", **settings)
+
+
+def test_every_field_of_a_plain_call(bench: MakeBench) -> None:
+    made = bench(plan(plans.CAUSAL))
+    q, k, v = qkv()
+    out = made.kernel(q, k, v)
+    (launch,) = made.cuda.launches
+    assert (launch.kernel, launch.threads, launch.shared_bytes) == ("causal_forward_fp16_d16_sm_90", 128, 4096)
+    assert launch.grid == BATCH * HEADS * 2  # 45 rows in blocks of 32
+    assert launch.stream == made.framework.stream
+    assert launch.params == {
+        "q": q.pointer, "k": k.pointer, "v": v.pointer, "out": out.pointer, "lse": 0, "partial_out": 0,
+        "partial_lse": 0, "cu_seqlens_q": 0, "cu_seqlens_kv": 0,
+        "q_stride_batch": HEADS * Q_LEN * D, "q_stride_head": Q_LEN * D, "q_stride_row": D,
+        "k_stride_batch": KV_HEADS * KV_LEN * D, "k_stride_head": KV_LEN * D, "k_stride_row": D,
+        "v_stride_batch": KV_HEADS * KV_LEN * D, "v_stride_head": KV_LEN * D, "v_stride_row": D,
+        "out_stride_batch": HEADS * Q_LEN * D, "out_stride_head": Q_LEN * D, "out_stride_row": D,
+        "batch": BATCH, "num_heads": HEADS, "num_kv_heads": KV_HEADS, "q_len": Q_LEN, "kv_len": KV_LEN,
+        "q_blocks": 2, "splits": 1, "scale": 0.25,
+    }  # fmt: skip
+    assert (out.shape, out.dtype) == (q.shape, "float16")
+
+
+def test_lse_and_out(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    q, k, v = qkv()
+    mine = FakeArray(q.shape, "float16")
+    out, lse = made.kernel(q, k, v, out=mine, return_lse=True)
+    assert out is mine
+    assert (lse.shape, lse.dtype) == ((BATCH, HEADS, Q_LEN), "float32")
+    assert (made.params()["out"], made.params()["lse"]) == (mine.pointer, lse.pointer)
+    assert len(made.framework.allocated) == 1  # lse alone
+    assert not made.framework.released
+
+
+def test_layout_bshd_and_broadcast_strides(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    q = FakeArray((BATCH, Q_LEN, HEADS, D), "float16")
+    k = FakeArray((BATCH, KV_LEN, KV_HEADS, D), "float16", strides=(0, D, 0, 1))
+    made.kernel(q, k, k, layout="bshd")
+    params = made.params()
+    assert (params["q_stride_batch"], params["q_stride_head"], params["q_stride_row"]) == (
+        Q_LEN * HEADS * D,
+        D,
+        HEADS * D,
+    )
+    assert (params["k_stride_batch"], params["k_stride_head"], params["k_stride_row"]) == (0, 0, D)
+    assert (params["q_len"], params["kv_len"], params["num_heads"]) == (Q_LEN, KV_LEN, HEADS)
+    assert params["out_stride_row"] == HEADS * D
+
+
+def test_inputs_by_pointer_and_by_value(bench: MakeBench) -> None:
+    made = bench(plan(plans.ALIBI))
+    slope, cap = FakeArray((HEADS,), "float32", strides=(3,)), FakeArray((), "float32")
+    made.kernel(*qkv(), slope=slope, cap=30)
+    params = made.params()
+    assert (params["slope"], params["slope_stride0"], params["slope_size0"]) == (slope.pointer, 3, HEADS)
+    assert (params["cap"], params["cap_value"]) == (0, 30.0)
+    made.kernel(*qkv(), cap=cap, slope=slope)
+    assert (made.params()["cap"], made.params()["cap_value"]) == (cap.pointer, 0.0)
+    made.kernel(*qkv(), slope=slope, cap=1e300)  # f32 can't hold it
+    assert made.params()["cap_value"] == math.inf
+    made.kernel(*qkv(), slope=slope, cap=-(10**400))
+    assert made.params()["cap_value"] == -math.inf
+
+
+def test_a_0d_array_of_the_cpu_is_a_number(bench: MakeBench) -> None:
+    made = bench(plan(plans.ALIBI))
+    for cap in (np.float32(2.5), np.array(2.5)):
+        made.kernel(*qkv(), slope=FakeArray((HEADS,), "float32"), cap=cap)
+        assert (made.params()["cap"], made.params()["cap_value"]) == (0, 2.5)
+
+
+def test_scale(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    made.kernel(*qkv(), scale=-2)
+    assert made.params()["scale"] == -2.0
+    own = bench(plan(Variant("scaled", scale=Const(Type.FLOAT, 3.0))))
+    own.kernel(*qkv())
+    assert math.isnan(own.params()["scale"])  # the kernel computes the variant's own
+    own.kernel(*qkv(), scale=0.5)
+    assert own.params()["scale"] == 0.5
+
+
+def test_seed_by_value_and_by_pointer(bench: MakeBench) -> None:
+    made = bench(plan(plans.DROPOUT))
+    made.kernel(*qkv(), seed=-1)
+    assert (made.params()["seed"], made.params()["seed_pointer"]) == (2**64 - 1, 0)
+    pointer = FakeArray((), "int64")
+    made.kernel(*qkv(), seed=pointer)
+    assert (made.params()["seed"], made.params()["seed_pointer"]) == (0, pointer.pointer)
+    with pytest.raises(AttnccError, match="`seed` is missing"):
+        made.kernel(*qkv())
+    made.kernel(*qkv(), seed=0)
+    with pytest.raises(AttnccError, match="`seed` is missing"):
+        made.kernel(*qkv())
+
+
+def test_packed_batches(bench: MakeBench) -> None:
+    made = bench(plan(plans.DOCUMENTS, skip="never"))
+    q, k = FakeArray((HEADS, 100, D), "float16"), FakeArray((KV_HEADS, 130, D), "float16")
+    cu = FakeArray((4,), "int32")
+    doc = FakeArray((130,), "int32")
+    out, lse = made.kernel(q, k, k, cu_seqlens_q=cu, cu_seqlens_kv=cu, doc=doc, return_lse=True)
+    params = made.params()
+    assert made.cuda.launches[-1].grid == HEADS * (100 // 32 + 3)
+    assert (params["batch"], params["q_len"], params["kv_len"], params["q_blocks"]) == (3, 100, 130, 6)
+    assert (params["cu_seqlens_q"], params["cu_seqlens_kv"]) == (cu.pointer, cu.pointer)
+    assert (params["q_stride_batch"], params["q_stride_head"], params["q_stride_row"]) == (0, 100 * D, D)
+    assert (params["doc_stride0"], params["doc_stride1"]) == (0, 1)  # batch has no axis of its own
+    assert (params["doc_size0"], params["doc_size1"]) == (3, 130)
+    assert (out.shape, lse.shape) == ((HEADS, 100, D), (HEADS, 100))
+
+
+def test_splits_go_through_the_workspace(bench: MakeBench) -> None:
+    made = bench(plan(plans.CAUSAL, split_kv=3))
+    out, lse = made.kernel(*qkv(), return_lse=True)
+    main, combine = made.cuda.launches
+    rows = BATCH * HEADS * Q_LEN
+    assert main.grid == BATCH * HEADS * 3 * 2
+    assert combine.kernel == "combine_fp16_d16_sm_90"
+    assert (main.params["out"], main.params["lse"]) == (0, 0)
+    assert main.params["partial_out"] == combine.params["partial_out"]
+    assert main.params["partial_lse"] == combine.params["partial_lse"]
+    assert main.params["partial_lse"] - main.params["partial_out"] >= 3 * rows * D * 4
+    assert (combine.params["out"], combine.params["lse"]) == (out.pointer, lse.pointer)
+    sizes = {name: combine.params[name] for name in ("batch", "num_heads", "q_len", "splits")}
+    assert sizes == {"batch": BATCH, "num_heads": HEADS, "q_len": Q_LEN, "splits": 3}
+    (workspace,) = made.framework.released
+    assert workspace.pointer == main.params["partial_out"]
+    assert math.prod(workspace.shape) * 4 >= 3 * rows * (D + 1) * 4
+
+
+def test_splits_that_just_add_up_have_no_lse(bench: MakeBench) -> None:
+    made = bench(plan(plans.SIGMOID, split_kv=2))
+    made.kernel(*qkv())
+    assert [item.params["partial_lse"] for item in made.cuda.launches] == [0, 0]
+
+
+def test_packed_splits_are_one_dense_sequence_to_the_combine(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL, split_kv=2))
+    q, cu = FakeArray((HEADS, 100, D), "float16"), FakeArray((3,), "int32")
+    made.kernel(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    combine = made.cuda.launches[-1]
+    assert (combine.params["batch"], combine.params["q_len"], combine.params["out_stride_batch"]) == (1, 100, 0)
+
+
+def test_automatic_splits_fill_the_gpu(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL, split_kv=None))
+    made.kernel(*qkv(batch=1, q_len=1, kv_len=64000))
+    splits = made.params()["splits"]
+    assert splits == 44  # 264 resident blocks over 6 heads
+    made.kernel(*qkv(batch=64, q_len=100, kv_len=64000))
+    assert made.params()["splits"] == 1
+    assert made.params()["partial_out"] == 0
+    assert made.params()["out"] != 0
+
+
+def test_kv_outer_keeps_its_state_in_the_workspace(bench: MakeBench) -> None:
+    made = bench(plan(plans.CAUSAL, loop="kv_outer"))
+    out = made.kernel(*qkv())
+    (launch,) = made.cuda.launches
+    assert launch.grid == BATCH * HEADS
+    rows = BATCH * HEADS * Q_LEN * 4
+    places = [launch.params[name] for name in ("partial_out", "row_max", "row_sum")]
+    assert places[0] + rows * D <= places[1] < places[1] + rows <= places[2]
+    assert (launch.params["out"], launch.params["partial_lse"]) == (out.pointer, 0)
+
+
+def test_zone_maps_come_before_the_kernel(bench: MakeBench) -> None:
+    made = bench(plan(plans.DOCUMENTS))
+    doc = FakeArray((BATCH, KV_LEN), "int32", strides=(0, 1))
+    made.kernel(*qkv(), doc=doc)
+    zone_map, main = made.cuda.launches
+    assert zone_map.kernel == "zone_map_i32_sm_90"
+    blocks = math.ceil(KV_LEN / 32)
+    assert {name: zone_map.params[name] for name in ("input", "block")} == {"input": doc.pointer, "block": 32}
+    assert [zone_map.params[f"size{axis}"] for axis in range(4)] == [1, 1, BATCH, KV_LEN]
+    assert [zone_map.params[f"stride{axis}"] for axis in range(4)] == [0, 0, 0, 1]
+    for end, name in (("min", "minimum"), ("max", "maximum")):
+        assert main.params[f"doc__{end}"] == zone_map.params[name] != 0
+        assert (main.params[f"doc__{end}_stride0"], main.params[f"doc__{end}_stride1"]) == (blocks, 1)
+        assert (main.params[f"doc__{end}_size0"], main.params[f"doc__{end}_size1"]) == (BATCH, blocks)
+    assert main.params["doc"] == doc.pointer
+
+
+@pytest.mark.parametrize("what", ["base", "stride"])
+def test_what_16_byte_copies_cannot_read_is_packed_first(bench: MakeBench, what: str) -> None:
+    made = bench(plan(plans.FULL))
+    q, k, v = qkv()
+    if what == "base":
+        k = FakeArray(k.shape, "float16", pointer=k.pointer + 2)
+    else:
+        k = FakeArray(k.shape, "float16", strides=(KV_HEADS * KV_LEN * (D + 1), KV_LEN * (D + 1), D + 1, 1))
+    made.kernel(q, k, v)
+    (copy,) = made.framework.released
+    assert copy.contents == [f"copy of {k.pointer}"]
+    assert made.params()["k"] == copy.pointer
+    assert made.params()["k_stride_row"] == D
+    assert made.params()["q"] == q.pointer
+
+
+def test_an_unaligned_out_is_copied_to(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    q, k, v = qkv()
+    out = FakeArray(q.shape, "float16", pointer=q.pointer + 8)
+    assert made.kernel(q, k, v, out=out) is out
+    assert out.contents == [f"copy of {made.params()['out']}"]
+    assert made.params()["out"] != out.pointer
+
+
+def test_strides_of_axes_of_length_1_do_not_matter(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    q, _, _ = qkv(batch=1, q_len=1, kv_len=1)
+    k = FakeArray((1, KV_HEADS, 1, D), "float16", strides=(7, D, 3, 1))
+    made.kernel(q, k, k)
+    assert not made.framework.released
+    assert made.params()["k_stride_batch"] == 0
+
+
+@pytest.mark.parametrize(("batch", "q_len"), [(0, 5), (3, 0)])
+def test_no_rows_launch_nothing(bench: MakeBench, batch: int, q_len: int) -> None:
+    made = bench(plan(plans.CAUSAL, split_kv=2))
+    out, lse = made.kernel(*qkv(batch=batch, q_len=q_len), return_lse=True)
+    assert (out.shape, lse.shape) == ((batch, HEADS, q_len, D), (batch, HEADS, q_len))
+    assert not made.cuda.launches
+
+
+def test_no_keys_still_write_the_rows(bench: MakeBench) -> None:
+    made = bench(plan(plans.CAUSAL))
+    made.kernel(*qkv(kv_len=0))
+    assert len(made.cuda.launches) == 1
+
+
+def test_decode_plans_serve_few_rows(bench: MakeBench) -> None:
+    decode = plan(plans.CAUSAL, pass_name="decode", block_q=16)
+    made = bench(plan(plans.CAUSAL), decode)
+    for q_len, name in ((1, "decode"), (16, "decode"), (17, "forward")):
+        made.kernel(*qkv(q_len=q_len))
+        assert made.cuda.launches[-1].kernel == f"causal_{name}_fp16_d16_sm_90"
+    q, cu = FakeArray((HEADS, 8, D), "float16"), FakeArray((9,), "int32")
+    made.kernel(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    assert made.cuda.launches[-1].kernel == "causal_decode_fp16_d16_sm_90"
+
+
+def test_a_given_stream_is_used(bench: MakeBench) -> None:
+    class Stream:
+        cuda_stream = 0xAB
+
+    class Protocol:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return 0, 0xCD
+
+    made = bench(plan(plans.FULL))
+    for stream, handle in ((Stream(), 0xAB), (Protocol(), 0xCD), (7, 7)):
+        made.kernel(*qkv(), stream=stream)
+        assert made.cuda.launches[-1].stream == handle
+    with pytest.raises(AttnccError, match="A651"):
+        made.kernel(*qkv(), stream="default")
+
+
+def test_another_device_than_the_current_one(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    arrays = [FakeArray(array.shape, array.dtype, ordinal=1) for array in qkv()]
+    assert made.kernel(*arrays).ordinal == 1
+    assert made.cuda.launches[-1].context == CONTEXT + 1
+    assert made.cuda.contexts == [CONTEXT]  # as it was
+
+
+def test_a_thread_without_a_context(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    made.cuda.contexts.clear()
+    made.kernel(*qkv())
+    assert made.cuda.launches[-1].context == CONTEXT
+    assert made.cuda.contexts == []
+
+
+def test_everything_is_loaded_at_the_first_call(bench: MakeBench) -> None:
+    made = bench(plan(plans.DOCUMENTS, split_kv=None))
+    made.kernel(*qkv(batch=100, q_len=Q_LEN), doc=FakeArray((100, KV_LEN), "int32"))
+    assert "combine_fp16_d16_sm_90" not in [item.kernel for item in made.cuda.launches]
+    assert {"combine_fp16_d16_sm_90", "zone_map_i32_sm_90"} <= set(made.cuda.loaded)
+    count = len(made.cuda.loaded)
+    made.kernel(*qkv(batch=1, q_len=1, kv_len=64000), doc=FakeArray((1, 64000), "int32"))
+    assert len(made.cuda.loaded) == count
+
+
+# -------------------------------------------------------------------- refusals
+
+
+def refused(made: Any, *arrays: FakeArray, **call: Any) -> AttnccError:
+    with pytest.raises(AttnccError) as caught:
+        made.kernel(*arrays, **call)
+    assert not made.cuda.launches
+    return caught.value
+
+
+def test_bad_arguments_are_refused_before_any_launch(bench: MakeBench) -> None:
+    made, (q, k, v) = bench(plan(plans.ALIBI)), qkv()
+    slope = FakeArray((HEADS,), "float32")
+    good = {"slope": slope, "cap": 2.0}
+    assert "A607" in str(refused(made, q, k, v, slope=slope))
+    assert "A608" in str(refused(made, q, k, v, slope=slope, cap=1.0, slop=slope))
+    assert "A608" in str(refused(made, q, k, v, slope=slope, crop=1.0))
+    assert "A618" in str(refused(made, q, k, v, **good, layout=["bhsd"]))
+    assert "A605" in str(refused(made, q, FakeArray(k.shape, k.dtype, ordinal=1), v, **good))
+    assert "A622" in str(refused(made, q, [1.0], v, **good))
+    assert "A622" in str(refused(made, q, k, v, **good, cu_seqlens_q=3, cu_seqlens_kv=3))
+    assert "A610" in str(refused(made, q, k, v, slope=slope, cap=True))
+    assert "A610" in str(refused(made, q, k, v, slope=slope, cap=None))
+    assert "A619" in str(refused(made, q, k, v, **good, scale=math.nan))
+    assert "A604" in str(refused(made, *qkv("float32"), **good))
+
+
+def test_arrays_of_the_cpu_and_of_other_frameworks_are_refused(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OtherArray(FakeArray):
+        pass
+
+    monkeypatch.setitem(framework_module._by_type, OtherArray, FakeFramework())
+    made, (q, k, v) = bench(plan(plans.ALIBI)), qkv()
+    assert "A605" in str(refused(made, q, k, v, slope=np.ones(HEADS, np.float32), cap=1.0))
+    assert "A654" in str(refused(made, q, k, v, slope=OtherArray((HEADS,), "float32"), cap=1.0))
+    assert "A654" in str(refused(made, q, OtherArray(k.shape, k.dtype), v, slope=slope(), cap=1.0))
+
+
+def slope() -> FakeArray:
+    return FakeArray((HEADS,), "float32")
+
+
+def test_a_grid_that_is_too_large(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    k = FakeArray((BATCH, 1, 4, D), "float16", strides=(0, 0, D, 1))
+    q = FakeArray((2**20, 2**13, 1, D), "float16", strides=(0, 0, 0, 1))
+    k = FakeArray((2**20, 1, 4, D), "float16", strides=(0, 0, D, 1))
+    assert "A653" in str(refused(made, q, k, k))
+
+
+def test_a_missing_target_names_the_build_command(bench: MakeBench) -> None:
+    made = bench(plans.plan(plans.FULL, "fp16", target="sm_80"), capability=90)
+    error = refused(made, *qkv())
+    assert error.diagnostics[0].code == "A505"
+    assert "--arch sm_80,sm_90a" in error.diagnostics[0].help
+
+
+def test_an_old_driver_is_named(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL), cuda_version=12040)
+    error = refused(made, *qkv())
+    assert error.diagnostics[0].code == "A504"
+    assert "580" in error.diagnostics[0].message
+
+
+def test_a_missing_configuration_names_the_build_command(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL), plans.plan(plans.FULL, "bf16", target="sm_90"))
+    error = refused(made, *qkv("float32"))
+    assert error.diagnostics[0].code == "A506"
+    assert "--dtype fp32 --head-dim 16" in error.diagnostics[0].help
+
+
+def test_a_failing_launch_is_reported(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    made.cuda.results["cuLaunchKernel"] = 700
+    assert "a made-up error (CUDA error 700)" in str(refused(made, *qkv()))
+
+
+# -------------------------------------------------------------------- host time
+
+
+def test_prepared_calls_are_kept_within_bounds(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncc.runtime.launch._MOST_PREPARED", 3)
+    made = bench(plan(plans.FULL))
+    for kv_len in range(1, 10):
+        made.kernel(*qkv(kv_len=kv_len))
+    assert len(made.kernel._launcher._prepared) <= 3
+
+
+def test_host_time(bench: MakeBench) -> None:
+    """A loose bound for a slow machine with a driver written in Python; on a GPU a call stays under 20 microseconds."""
+    made = bench(plan(plans.ALIBI))
+    slope, arrays = FakeArray((HEADS,), "float32"), qkv()
+    out = FakeArray(arrays[0].shape, "float16")
+    made.cuda.cuLaunchKernel._body = lambda *_: 0
+    samples = []
+    for _ in range(200):
+        start = time.perf_counter()
+        made.kernel(*arrays, slope=slope, cap=30.0, out=out)
+        samples.append(time.perf_counter() - start)
+    assert min(samples) < 60e-6
