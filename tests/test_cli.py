@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +67,7 @@ def test_an_internal_error_is_a_diagnostic_not_a_traceback(monkeypatch: pytest.M
     def broken(*_: object) -> None:
         raise ZeroDivisionError("surprise")
 
-    monkeypatch.setattr("attncc.semantics.load.load", broken)
+    monkeypatch.setattr("attncc.compiler.load", broken)
     shown = run("show", SPECS / "causal.attn", status=1).output
     assert "error[A900]: internal error: ZeroDivisionError: surprise" in shown
     assert "ATTNCC_DEBUG" in shown
@@ -174,17 +174,15 @@ def test_show_takes_inputs_and_heads(spec, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_show_draws_4096_squared_in_two_seconds(tmp_path: Path, kind: str) -> None:
+    """Seconds of processor time, imports and all: other jobs on the machine don't count. Half as much again is slack."""
     pytest.importorskip("matplotlib")
     path = tmp_path / f"mask.{kind}"
-    start = time.perf_counter()
     command = ["show", SPECS / "documents.attn", "--q-len", 4096, f"--{kind}", path]
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "attncc", *map(str, command)], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert path.stat().st_size > 5000
-    assert time.perf_counter() - start < 2 * SLACK
-
-
-# Other jobs may hold the cores of a shared machine; a time that a user was promised is asserted with this much slack.
-SLACK = 2.5
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 3
 
 
 # -------------------------------------------------------------------- explain

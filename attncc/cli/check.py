@@ -9,7 +9,6 @@ import click
 
 from ..diagnostics import AttnccError, Diagnostic
 from .console import as_json, report
-from .files import read_source
 from .options import SPEC_FILE, define_option, format_option
 
 if TYPE_CHECKING:
@@ -34,12 +33,13 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool]) -> 
     attncc check specs/*.attn
     attncc check mine.attn -D width=512 --format json
     """
+    from ..compiler import read
     from ..semantics.load import load
 
     found: list[Diagnostic] = []
     for path in files:
         try:
-            program = load(read_source(path), defines)
+            program = load(read(path), defines)
             found += program.warnings
             lines = [describe(variant, _rules(variant)) for variant in program.variants]
             _judge_schedules(program)
@@ -62,21 +62,14 @@ def _rules(variant: Variant) -> TileRules:
 
 def _judge_schedules(program: Program) -> None:
     """AttnccError (A4) for the first kernel that a schedule makes impossible."""
-    from ..schedule.schedule import from_ast, make_plan
+    from ..compiler import specify
+    from ..runtime.store import Configuration
 
-    variants = {variant.name: variant for variant in program.variants}
-    for node in program.schedules:
-        schedule = from_ast(node)
-        for head_dim in HEAD_DIMS:
-            make_plan(
-                variants[schedule.variant],
-                dtype=DTYPE,
-                head_dim=head_dim,
-                value_head_dim=head_dim,
-                target=schedule.target,
-                pass_name=schedule.pass_name,
-                schedule=schedule,
-            )
+    for variant in program.variants:
+        specification = specify(program, variant.name)
+        for target in dict.fromkeys(schedule.target for schedule in specification.schedules):
+            for head_dim in HEAD_DIMS:
+                specification.plans(Configuration(DTYPE, head_dim, head_dim), target)
 
 
 def describe(variant: Variant, rules: TileRules) -> str:

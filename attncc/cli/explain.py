@@ -12,7 +12,7 @@ import click
 
 from ..diagnostics import did_you_mean
 from .console import as_json, rich_console
-from .files import load_program, pick_variant
+from .files import load_specification
 from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
 
 if TYPE_CHECKING:
@@ -82,23 +82,16 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
 
     from .. import synthetic
     from ..analysis.roofline import DEVICES
+    from ..compiler import check_targets
     from ..explain import explain
-    from ..schedule.schedule import from_ast, make_plan
+    from ..runtime.store import Configuration
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
-    program, problem = load_program(file, given["defines"]), given["problem"]
-    variant = pick_variant(program, given["variant"])
-    schedules = (from_ast(node) for node in program.schedules)
-    wanted = (variant.name, "forward", given["target"])
-    plan = make_plan(
-        variant,
-        dtype=given["dtype"],
-        head_dim=problem.head_dim,
-        value_head_dim=problem.value_head_dim,
-        target=given["target"],
-        schedule=next((item for item in schedules if (item.variant, item.pass_name, item.target) == wanted), None),
-    )
+    specification, problem = load_specification(file, given), given["problem"]
+    variant, target = specification.variant, given["target"]
+    check_targets([target])
+    plan, *_ = specification.plans(Configuration(given["dtype"], problem.head_dim, problem.value_head_dim), target)
     inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
     explained = explain(plan, problem, inputs, DEVICES[given["device"]])
     return explained, _resources(plan) if given["compiles"] else None

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from .files import read_source
 from .options import SPEC_FILE, format_option
 
 
@@ -24,11 +23,12 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool) -> None:
     attncc fmt specs/*.attn
     attncc fmt --check specs/*.attn        for continuous integration
     """
+    from ..compiler import read
     from ..syntax.formatter import format_source
 
     changed = 0
     for path in files:
-        source = read_source(path)
+        source = read(path)
         formatted = format_source(source)
         if formatted == source.text:
             continue

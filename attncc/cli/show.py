@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .files import load_program, pick_variant
+from .files import load_specification
 from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, *
     problem: Problem = given["problem"]
     if b >= problem.batch or h >= problem.num_heads:
         raise click.UsageError(f"there are {problem.batch} sequences and {problem.num_heads} heads, counted from 0")
-    variant = pick_variant(load_program(file, given["defines"]), given["variant"])
+    variant = load_specification(file, given).variant
     drawn = _picture(variant, problem, b, h, given)
     click.echo(show.text(drawn))
     for path in filter(None, (png, svg)):
