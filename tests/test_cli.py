@@ -174,7 +174,7 @@ def test_show_takes_inputs_and_heads(spec, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_show_draws_4096_squared_in_two_seconds(tmp_path: Path, kind: str) -> None:
-    """Seconds of processor time, imports and all: other jobs on the machine don't count. Half as much again is slack."""
+    """Processor seconds, imports and all: other jobs on the machine don't count. Half as much again is slack."""
     pytest.importorskip("matplotlib")
     path = tmp_path / f"mask.{kind}"
     command = ["show", SPECS / "documents.attn", "--q-len", 4096, f"--{kind}", path]

@@ -24,7 +24,7 @@ DTYPE = "fp16"
 SCHEDULES = {
     "default": None,
     "splits": "split_kv = 3",
-    "small": "block_q = 16 block_kv = 16 warps = 1 stages = 3",
+    "small": "block_q = 16 block_kv = 32 warps = 1 stages = 3",
     "no_skip": "skip = never",
     "kv_outer": "loop = kv_outer",
 }
