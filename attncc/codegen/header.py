@@ -10,19 +10,20 @@ from .. import __version__
 from ..ir import show
 from ..schedule.plan import KernelPlan
 from .line_marks import shown_path
-from .tile_code import bounds_needed, kind_needed
+from .tile_code import BOUNDS, bounds_needed, kind_needed
 
 _WIDTH = 100
+_LONGEST_RULE = 250  # characters; the function says it better
 
 
 def of_plan(plan: KernelPlan) -> str:
     """The header of a kernel that a plan describes."""
-    return "\n".join(_comment(_of_plan(plan)))
+    return "\n".join(_comment(_of_plan(plan))) + "\n"
 
 
 def of_helper(what: str) -> str:
     """The header of a kernel that serves all variants."""
-    return "\n".join(_comment([what, f"Written by attncc {__version__}. Do not edit."]))
+    return "\n".join(_comment([what, f"Written by attncc {__version__}. Do not edit."])) + "\n"
 
 
 def _of_plan(plan: KernelPlan) -> Iterator[str]:
@@ -69,10 +70,10 @@ def _tile_rules(plan: KernelPlan) -> Iterator[str]:
     if not bounds_needed(plan):
         yield "tiles: all partial, since skip = never"
         return
-    names = ["kv_begin", "full_begin", "full_end", "kv_end"] + ["any_kept", "all_kept"] * kind_needed(plan)
     yield "tiles"
-    for name in names:
-        yield f"  {name} = {show(getattr(plan.rules, name))}"
+    for name in [*BOUNDS, *["any_kept", "all_kept"] * kind_needed(plan)]:
+        rule = show(getattr(plan.rules, name))
+        yield f"  {name} = {rule}" if len(rule) <= _LONGEST_RULE else f"  {name}: see tile_kind"
     for index, reason in plan.rules.undecided:
         yield f"  keep line {index + 1} may leave a tile partial: {reason}"
 

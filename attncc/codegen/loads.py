@@ -22,17 +22,16 @@ IN_RANGE = call("in_range", 2, hint="inside", include=_LEAF)
 NOT_NEGATIVE = infix(">=", Precedence.RELATION, Precedence.SUM, hint="inside")
 BELOW = infix("<", Precedence.RELATION, Precedence.SUM, hint="inside")
 
-# Symbols that lie within an axis of the tag whatever the call: the launcher has checked the axis.
-_ALWAYS_INSIDE = {
-    "batch": {"b"},
-    "head": {"h"},
-    "kv_head": {"kv_h"},
+# Symbols that lie within an axis of the tag in every call: the launcher has checked the axis. Positions only beside a
+# batch axis, since sequences of a packed batch may be longer than an axis that they share.
+_INSIDE = {"batch": {"b"}, "head": {"h"}, "kv_head": {"kv_h"}}
+_POSITIONS_INSIDE = {
     "q": {"q_idx", "q_first", "q_last"},
     "kv": {"kv_idx", "kv_first", "kv_last"},
-    "pos": {"kv_idx", "kv_first", "kv_last", "q_idx"},  # q_idx only in calls with q_len = kv_len
+    "pos": {"kv_idx", "kv_first", "kv_last"},
 }
-# Those that may be negative there, but not too large.
-_BELOW_LENGTH = {"pos": {"q_pos"}}
+# Those that may be negative, but not too large.
+_POSITIONS_BELOW = {"pos": {"q_pos"}}
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,23 @@ def load(address: Address, size: Callable[[str, int], Node], bounds: tuple[int, 
 
 def _pointer(base: Node, address: Address) -> Node:
     """The address as a sum by level: what is uniform first, then what a row adds, then the element's part."""
-    packed = None if address.is_zone_map else packed_axis(address.item)
     for level in Level:
-        for axis, index in enumerate(address.indices):
-            if packed == axis and level is Level.UNIFORM:
-                start = leaf(INT, f"ctx.{packed_side(address.item)}_start")
-                base = _advance(base, start, address, axis)
-            if index.level is level:
-                base = _advance(base, index, address, axis)
-        base = base.called(f"{_plain(address.name)}_{_PARTS[level]}", named=False)
+        whole = base
+        for axis, index in _terms(address, level):
+            whole = _advance(whole, index, address, axis)
+        if whole is not base:
+            base = whole.called(f"{_plain(address.name)}_{_PARTS[level]}", named=False)
     return base
+
+
+def _terms(address: Address, level: Level) -> Iterator[tuple[int, Node]]:
+    """What is added to the address at a level, by axis; a packed axis starts where the sequence does."""
+    packed = None if address.is_zone_map else packed_axis(address.item)
+    for axis, index in enumerate(address.indices):
+        if axis == packed and level is Level.UNIFORM:
+            yield axis, leaf(INT, f"ctx.{packed_side(address.item)}_start")
+        if index.level is level:
+            yield axis, index
 
 
 def _advance(base: Node, index: Node, address: Address, axis: int) -> Node:
@@ -106,9 +112,11 @@ def _proven(address: Address, axis: int, expr: Expr, index: Node) -> tuple[bool,
     declared = address.item.axes[axis]
     last = address.is_zone_map and axis == len(address.indices) - 1  # counts blocks, not positions
     inside, below = False, False
-    if isinstance(expr, Symbol) and not last:
-        inside = expr.name in _ALWAYS_INSIDE.get(declared.tag or "", ())
-        below = expr.name in _BELOW_LENGTH.get(declared.tag or "", ())
+    if isinstance(expr, Symbol) and declared.tag is not None and not last:
+        by_sequence = any(axis.tag == "batch" for axis in address.item.axes)
+        known = {**_INSIDE, **(_POSITIONS_INSIDE if by_sequence else {})}
+        inside = expr.name in known.get(declared.tag, ())
+        below = by_sequence and expr.name in _POSITIONS_BELOW.get(declared.tag, ())
     fits = declared.length is not None and not last and high < declared.length
     return inside or low >= 0, inside or below or fits
 

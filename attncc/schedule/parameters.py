@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..analysis.rules import ZoneMap
 from ..ir import Input
+from ..problem.inputs import POSITION_TAGS
 from .identifiers import identifier
 from .plan import KernelPlan
 
@@ -113,7 +114,7 @@ def packed_axis(item: Input) -> int | None:
 
     None if the input has no batch axis or not exactly one such axis; it can't be packed then.
     """
-    axes = [number for number, axis in enumerate(item.axes) if axis.tag in ("q", "kv", "pos")]
+    axes = [number for number, axis in enumerate(item.axes) if axis.tag in POSITION_TAGS]
     has_batch = any(axis.tag == "batch" for axis in item.axes)
     return axes[0] if has_batch and len(axes) == 1 else None
 

@@ -70,12 +70,12 @@ def test_shifts_are_total(condition: str, text: str) -> None:
         ("h * q_idx * kv_idx < 5", "wrapping_mul((long long)ctx.h * row.q_idx, kv_idx) < 5"),
         ("q_idx + 3000000000 < kv_idx", "row.q_idx + 3000000000LL < kv_idx"),
         ("(q_idx * kv_idx) % 8 == h", "(int)((long long)row.q_idx * kv_idx % 8) == ctx.h"),
-        ("wide[kv_idx] + 1 < h", "wrapping_add(load(params.wide + kv_idx * params.wide_stride0), 1) < ctx.h"),
-        ("auto[kv_idx] + 1 < h", "(long long)load(params.auto_ + kv_idx * params.auto__stride0) + 1 < ctx.h"),
+        ("big[b, kv_idx] + 1 < h", "wrapping_add(load(ctx.big_base + kv_idx * params.big_stride1), 1) < ctx.h"),
+        ("auto[b, kv_idx] + 1 < h", "(long long)load(ctx.auto_base + kv_idx * params.auto__stride1) + 1 < ctx.h"),
     ],
 )
 def test_ints_are_as_wide_as_their_ranges_ask(condition: str, text: str) -> None:
-    assert kept(condition, "input wide: i64[kv]\ninput auto: i32[kv]") == text
+    assert kept(condition, "input big: i64[batch, kv]\ninput auto: i32[batch, kv]") == text
 
 
 def test_float_arithmetic_is_single_and_accurate() -> None:

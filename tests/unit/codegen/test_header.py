@@ -30,4 +30,4 @@ def test_no_line_can_end_the_comment_or_go_on_into_code() -> None:
 def test_long_tile_rules_are_left_to_their_function() -> None:
     text = header.of_plan(plans.plan(plans.DOCUMENTS))
     assert max(map(len, text.splitlines())) <= 100
-    assert "any_kept" in text
+    assert "//   any_kept: see tile_kind" in text

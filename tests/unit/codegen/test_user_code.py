@@ -77,18 +77,24 @@ def test_functions_share_terms_and_names() -> None:
 @pytest.mark.parametrize(
     ("axes", "index", "text"),
     [
-        ("[kv]", "x[kv_idx]", "load(params.x + kv_idx * params.x_stride0)"),
-        ("[pos]", "x[kv_idx]", "load(params.x + kv_idx * params.x_stride0)"),
+        ("[batch, kv]", "x[b, kv_idx]", "load(ctx.x_base + kv_idx * params.x_stride1)"),
+        ("[batch, pos]", "x[b, kv_idx]", "load(ctx.x_base + kv_idx * params.x_stride1)"),
+        ("[batch, pos]", "x[b, q_pos]", "load_if(q_pos >= 0, ctx.x_base + q_pos * params.x_stride1)"),
+        ("[batch, pos]", "x[b, q_idx]", "load_if(row.q_idx < ctx.x_length, x_row)"),
+        ("[batch, q]", "x[b, q_idx]", "load(ctx.x_base + row.q_idx * params.x_stride1)"),
+        # A packed batch may have sequences that are longer than an axis that they share.
+        ("[kv]", "x[kv_idx]", "load_if(kv_idx < params.x_size0, params.x + kv_idx * params.x_stride0)"),
+        ("[pos]", "x[q_pos]", "load_if(in_range(q_pos, params.x_size0), x_row)"),
+        ("[head]", "x[h]", "load(params.x + ctx.h * params.x_stride0)"),
         ("[_]", "x[kv_idx]", "load_if(kv_idx < params.x_size0, params.x + kv_idx * params.x_stride0)"),
         ("[64]", "x[kv_idx % 64]", "load(params.x + kv_idx % 64 * params.x_stride0)"),
         ("[_]", "x[kv_idx - 1]", "load_if(in_range(difference, params.x_size0), x_address)"),
-        ("[kv]", "x[0]", "load_if(0 < params.x_size0, params.x)"),
+        ("[_]", "x[0]", "load_if(0 < params.x_size0, params.x)"),
     ],
 )
 def test_loads_are_guarded_unless_proven(axes: str, index: str, text: str) -> None:
-    lines = f"input x: i32{axes}\nkeep if {index} == q_idx"
-    printed = code(lines)
-    assert text in printed.keep + printed.context
+    printed = code(f"input x: i32{axes}\nkeep if {index} == q_idx + kv_idx")
+    assert text in printed.keep + printed.row + printed.context
 
 
 def test_the_address_is_split_by_what_its_parts_depend_on() -> None:
