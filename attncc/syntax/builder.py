@@ -58,7 +58,7 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     def import_(self, meta: Meta, children: Sequence[Any]) -> ast.Import:
         target = children[0]
-        return ast.Import(span=self.span(meta), target=str(target[1:-1]) if isinstance(target, Token) else target)
+        return ast.Import(span=self.span(meta), target=target[1:-1] if isinstance(target, Token) else target)
 
     mask = _node(ast.Mask, "name", "parameters", "body")
 

@@ -137,9 +137,9 @@ _NO_NAMES = ("AND", "OR", "IF", "ELSE", "FOR", "IN", "SCORE")  # where an expres
 
 
 def _keyword_as_name(trouble: Trouble) -> Mistake | None:
-    if "NAME" not in trouble.expected or trouble.token not in keywords() or trouble.new_line:
+    if "NAME" not in trouble.expected or trouble.token not in keywords():
         return None
-    if trouble.expected & {"LET", "VARIANT"}:
+    if trouble.new_line or "LET" in trouble.expected:  # more likely a statement in the wrong place
         return None
     if "TILDE" in trouble.expected and trouble.token.type in _NO_NAMES:
         return None
@@ -239,7 +239,7 @@ def _lacks(trouble: Trouble) -> Mistake | None:
 def _unfinished(trouble: Trouble) -> Mistake | None:
     """The next statement, item or end comes where a name or a value is missing."""
     ends = trouble.token.type in (*STATEMENTS, *ITEMS, "RBRACE", END) and trouble.new_line
-    if not ends or "NAME" not in trouble.expected or trouble.expected & {"RBRACE", "VARIANT"}:
+    if not ends or "NAME" not in trouble.expected or "RBRACE" in trouble.expected:
         return None
     what = "an expression" if "TILDE" in trouble.expected else "a name"
     last = trouble.tokens[trouble.index - 1]

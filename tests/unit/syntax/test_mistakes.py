@@ -78,6 +78,10 @@ STATEMENTS = [
     ("input x[head]", "A007", "[", "input name: f32"),
     ("input x: f32[]", "A001", "]", "expected an expression or `_`"),
     ("let x = a b", "A001", "b", "expected an operator"),
+    ("let x = scale b", "A001", "b", "let name = value"),
+    ("score = scale b", "A001", "b", "score = value"),
+    ("scale a b", "A001", "b", "scale value"),
+    ("input x: f32[head] if", "A008", "if", "cannot stand here"),
     ("let x = f(a b)", "A001", "b", "expected an operator, `)` or `,`"),
     ("let x = f(a,)", "A001", ")", "expected an expression"),
     ("let x = _", "A001", "_", "axis of any length"),
@@ -115,6 +119,7 @@ ITEMS = [
     ("schedule s for v on sm_80 { a = {} }", "A001", "}", "a whole number"),
     ("schedule s for v on sm_80 { a = 2.5 }", "A001", "2.5", "a whole number"),
     ("schedule s for v on sm_80 { a = b = 2 }", "A007", "=", "expected a value"),
+    ("schedule s for v on sm_80 {\na = 1\nlet x = 2 }", "A001", "let", "knob = 128"),
     ("schedule s for v on sm_80 { a }", "A001", "}", "expected `=`"),
 ]
 

@@ -285,6 +285,15 @@ schedule s for a on sm_80 { stages = 2.5 }
     def test_deep(self, text: str) -> None:
         assert errors(f"attn 1 variant v {{ let x = {text} }}") == [("A010", 1)]
 
+    def test_deep_and_wrong(self) -> None:
+        """What nests without brackets is bounded before errors are looked for: to go on after one costs its depth."""
+        assert errors(f"attn 1 variant v {{ let x = {'-' * 100_000} x y }}") == [("A010", 1)]
+
+    def test_words_of_statements_inside_a_hopeless_one(self) -> None:
+        """`scale` and `score` are values there, and no places to go on."""
+        text = "attn 1 variant v {\nlet x = a b c * scale * d\nlet y = a b c * score * d\nscale a b c\n}"
+        assert errors(text) == [("A001", 2), ("A001", 3), ("A001", 4)]
+
     def test_a_hundred_levels_are_not_deep(self) -> None:
         value("(" * 98 + "x" + ")" * 98)
         value("x + " * 95 + "x")

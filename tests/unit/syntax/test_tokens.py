@@ -85,6 +85,10 @@ def test_brackets_nest_a_hundred_levels(bracket: str) -> None:
     assert caught.value.diagnostics[0].span.start == 100
 
 
+def test_closed_brackets_do_not_nest() -> None:
+    tokens("f(a[b]) " * 200)
+
+
 def test_first_on_line() -> None:
     source = SourceFile("a.attn", "a b\n \tc")
     assert [first_on_line(source, token) for token in tokenize(source, Diagnostics())[:3]] == [True, False, True]
