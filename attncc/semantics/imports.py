@@ -153,5 +153,4 @@ class Imports:
                     labels=[Label(visible[name.name].node.name.span, "declared here")],
                     help="every name has one meaning; choose another name",
                 )
-            else:
-                visible[name.name] = Mask(node, visible)
+            visible.setdefault(name.name, Mask(node, visible))
