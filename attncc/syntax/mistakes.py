@@ -21,6 +21,7 @@ Rule = Callable[[Trouble], Mistake | None]
 
 
 def explain(trouble: Trouble) -> Mistake:
+    """The most certain thing that can be said about the token."""
     for rule in _RULES:
         mistake = rule(trouble)
         if mistake is not None:
@@ -100,7 +101,6 @@ _FOREIGN = {
     "<>": "`!=`",
     "**": "`x * x`; there is no power operator",
     "->": "`=` and an expression; nothing has a return type",
-    "++": "`x + 1`; names have one value",
     "+=": "`score = score + …`",
     "-=": "`score = score - …`",
     "*=": "`score = score * …`",
@@ -319,8 +319,8 @@ _MISPLACED = {
 
 # In the order in which they are asked: what is certain before what is likely.
 _RULES: tuple[Rule, ...] = (
-    _no_version,
     _stray,
+    _no_version,
     _number_runs_into_name,
     _keep_without_if,
     _foreign_operator,

@@ -42,6 +42,8 @@ def test_strict_would_notice() -> None:
 
 def test_keywords() -> None:
     assert sorted(grammar.keywords()) == KEYWORDS.split()
+    page = resources.folder("grammars").parent.joinpath("docs", "errors", "A004.md").read_text(encoding="utf-8")
+    assert f"`{KEYWORDS}`" in page.replace("\n", " ")
 
 
 @pytest.mark.parametrize("word", KEYWORDS.split())

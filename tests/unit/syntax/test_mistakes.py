@@ -39,6 +39,10 @@ STATEMENTS = [
     ("keep if a = b", "A003", "=", "write `==`"),
     ("let x == 3", "A003", "==", "write `=`"),
     ("let x := 3", "A003", ":=", "write `=`"),
+    ("let x = a -> b", "A003", "->", "nothing has a return type"),
+    ("score -= 1", "A003", "-=", "score = score - …"),
+    ("score /= 2", "A003", "/=", "score = score / …"),
+    ("let x = a \\ 2", "A002", "\\", "over several lines"),
     ("let x = a ** 2", "A003", "**", "x * x"),
     ("score += 1", "A003", "+=", "score = score + …"),
     ("score *= 2", "A003", "*=", "score = score * …"),
@@ -153,6 +157,10 @@ def test_version_is_missing(text: str) -> None:
     assert (first.code, first.help) == ("A006", "write `attn 1` above everything else")
     assert first.edit is not None
     assert first.edit.text == "attn 1\n\n"
+
+
+def test_byte_order_mark() -> None:
+    check(only("\ufeffattn 1\nvariant v {}"), "A002", "\ufeff", "without a byte order mark")
 
 
 @pytest.mark.parametrize("text", ["attn", "attn variant v {}", "attn 1.5\nvariant v {}", "attn one"])
