@@ -1,0 +1,84 @@
+#include "attncc/math.cuh"
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return uniform(min(max(__ldg(cu_seqlens + index), 0), total));
+}
+
+/// Where the sequence starts and ends: all of the tensor in a dense batch.
+template <class Params>
+__device__ __forceinline__ void find_rows(Work& work, const Params& params) {
+    work.q_start = work.kv_start = 0;
+    work.q_len = params.q_len;
+    work.kv_len = params.kv_len;
+    if (params.cu_seqlens_q == nullptr) return;
+    work.q_start = sequence_start(params.cu_seqlens_q, work.sequence, params.q_len);
+    work.q_len = max(sequence_start(params.cu_seqlens_q, work.sequence + 1, params.q_len) - work.q_start, 0);
+    work.kv_start = sequence_start(params.cu_seqlens_kv, work.sequence, params.kv_len);
+    work.kv_len = max(sequence_start(params.cu_seqlens_kv, work.sequence + 1, params.kv_len) - work.kv_start, 0);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// The work of this block in the q_outer grid. In a packed batch, sequence s has the blocks from cu_seqlens_q[s] / BLOCK_Q + s
+/// on, which is at least one for each BLOCK_Q of its rows; those to spare have q_block * BLOCK_Q >= q_len.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params) {
+    Work work;
+    int index = block_index();
+    // The last rows of a causal mask have the most keys: they go first, so that the short ones fill the end.
+    work.q_block = params.q_blocks - 1 - index % params.q_blocks;
+    index /= params.q_blocks;
+    work.split = index % params.splits;
+    index /= params.splits;
+    work.head = index % params.num_heads;
+    work.sequence = work.batch_index = index / params.num_heads;
+    if (params.cu_seqlens_q != nullptr) {
+        int low = 0, high = params.batch;  // the sequence is in [low, high)
+        while (high - low > 1) {
+            const int middle = (low + high) / 2;
+            const int first = sequence_start(params.cu_seqlens_q, middle, params.q_len) / BLOCK_Q + middle;
+            (first <= work.q_block ? low : high) = middle;
+        }
+        work.q_block -= sequence_start(params.cu_seqlens_q, low, params.q_len) / BLOCK_Q + low;
+        work.sequence = low;
+    }
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+/// The work of this block in the kv_outer grid: one block for each head of each sequence.
+template <class Params>
+__device__ __forceinline__ Work find_head(const Params& params) {
+    Work work;
+    work.q_block = work.split = 0;
+    work.head = uniform(blockIdx.x % params.num_heads);
+    work.sequence = uniform(blockIdx.x / params.num_heads);
+    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
+    find_rows(work, params);
+    return work;
+}

@@ -1,0 +1,104 @@
+#include "attncc/copy.cuh"
+#include "attncc/tiles.cuh"
+
+/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
+struct KvRows {
+    const char *keys, *values;
+    long long key_stride, value_stride;
+    int kv_len;
+};
+
+/// The live tiles of a range in ascending order, loaded into a ring of STAGES buffers for K and for V while earlier ones
+/// are worked on. Tiles that `kind_of` calls EMPTY are passed over before anything of them is loaded, and each tile is
+/// classified once. All threads of the block must make the same calls.
+///
+/// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
+/// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
+template <int STAGES, int THREADS, int BLOCK_KV, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class KindOf>
+struct KvStream {
+    static constexpr int AHEAD = STAGES - 1;
+
+    const KvRows& rows;
+    const TileRange& range;
+    KindOf& kind_of;
+    unsigned key_buffers, value_buffers;
+    int cursor;            // first kv_idx that isn't classified yet
+    int slot = 0;          // of the tile in hand
+    Tile queue[STAGES];    // the tile in hand, and those ahead of it
+
+    /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
+    __device__ __forceinline__ KvStream(const KvRows& rows, const TileRange& range, KindOf& kind_of, unsigned buffers)
+        : rows(rows), range(range), kind_of(kind_of), key_buffers(buffers),
+          value_buffers(buffers + STAGES * KTile::BYTES), cursor(range.begin / BLOCK_KV * BLOCK_KV) {
+#pragma unroll
+        for (int i = 0; i < (STAGES == 1 ? 1 : AHEAD); ++i) {
+            queue[i] = advance();
+            load_keys(queue[i], i);
+            if (STAGES > 1) load_values(queue[i], i);
+            copy_commit();
+        }
+    }
+
+    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
+    __device__ __forceinline__ Tile tile() const { return queue[0]; }
+    __device__ __forceinline__ unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
+    __device__ __forceinline__ unsigned values() const { return value_buffers + slot * VTile::BYTES; }
+
+    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
+    __device__ __forceinline__ void wait_keys() {
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+        if (STAGES == 1) {
+            load_values(queue[0], 0);
+        } else {
+            const int free_slot = slot == 0 ? AHEAD : slot - 1;
+            queue[AHEAD] = advance();
+            load_keys(queue[AHEAD], free_slot);
+            load_values(queue[AHEAD], free_slot);
+        }
+        copy_commit();
+    }
+
+    /// Returns when the values of the tile in hand are there. With one stage, all warps have left its keys then.
+    __device__ __forceinline__ void wait_values() {
+        if (STAGES > 1) return;
+        copy_wait<0>();
+        __syncthreads();
+        next = advance();
+        load_keys(next, 0);
+        copy_commit();
+    }
+
+    __device__ __forceinline__ void step() {
+        if (STAGES == 1) queue[0] = next;
+#pragma unroll
+        for (int i = 1; i < STAGES; ++i) queue[i - 1] = queue[i];
+        slot = slot == AHEAD ? 0 : slot + 1;
+    }
+
+private:
+    Tile next;  // with one stage: the tile whose keys are on their way
+
+    __device__ __forceinline__ Tile advance() {
+        while (cursor < range.end) {
+            const Tile tile = {cursor, classify<BLOCK_KV>(range, cursor, rows.kv_len, kind_of)};
+            cursor += BLOCK_KV;
+            if (tile.kind != EMPTY) return tile;
+        }
+        return {0, EMPTY};
+    }
+
+    __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
+        if (tile.kind == EMPTY) return;
+        load_tile<KTile, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
+                                             rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
+                                             rows.kv_len - tile.kv_first);
+    }
+
+    __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
+        if (tile.kind == EMPTY) return;
+        load_tile<VTile, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
+                                               rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
+                                               rows.kv_len - tile.kv_first);
+    }
+};

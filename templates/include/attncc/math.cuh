@@ -1,0 +1,34 @@
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    const unsigned long long bits = (unsigned long long)x;
+    const unsigned low = uniform((int)bits), high = uniform((int)(bits >> 32));
+    return (T*)((unsigned long long)high << 32 | low);
+}

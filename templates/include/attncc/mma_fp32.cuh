@@ -1,0 +1,100 @@
+#include "attncc/layout.cuh"
+
+// The two products of attention in fp32 arithmetic, on the accumulator layout of mma.m16n8k16 (see mma_16bit.cuh): all
+// code between the products is the same. Tensor cores would round the operands to TF32.
+
+__device__ __forceinline__ float4 load_float4(unsigned address) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address));
+    return x;
+}
+
+__device__ __forceinline__ float2 load_float2(unsigned address) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
+    return x;
+}
+
+/// Adds four columns of Q and K, one 16-byte chunk, to the scores.
+template <class QTile, class KTile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_chunk(float (&scores)[M_TILES][N_TILES][4], const typename QTile::Lane& q_lane,
+                                               const typename KTile::Lane (&k_lane)[2], int chunk) {
+    float4 q[M_TILES][2];
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row) q[row / 2][row % 2] = load_float4(QTile::at(q_lane, 8 * row, chunk));
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+        for (int column = 0; column < 2; ++column) {
+            const float4 k = load_float4(KTile::at(k_lane[column], 8 * n, chunk));
+#pragma unroll
+            for (int row = 0; row < 2 * M_TILES; ++row) {
+                const float4 x = q[row / 2][row % 2];
+                float& score = scores[row / 2][n][row % 2 * 2 + column];
+                score = fmaf(x.w, k.w, fmaf(x.z, k.z, fmaf(x.y, k.y, fmaf(x.x, k.x, score))));
+            }
+        }
+}
+
+/// scores = Q K^T, as in mma_16bit.cuh.
+template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    const int lane = threadIdx.x % 32, key = lane % 4 * 2;
+    const auto q_lane = QTile::lane(queries, first_row + lane / 4, 0);
+    const typename KTile::Lane k_lane[2] = {KTile::lane(keys, key, 0), KTile::lane(keys, key + 1, 0)};
+#pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+#pragma unroll 1
+    for (int panel = 0; panel < QTile::WIDE_END; panel += 8)
+#pragma unroll
+        for (int chunk = 0; chunk < 8; ++chunk)
+            multiply_chunk<QTile, KTile>(scores, q_lane, k_lane, panel + chunk);
+#pragma unroll
+    for (int chunk = QTile::WIDE_END; chunk < QTile::CHUNKS; ++chunk)
+        multiply_chunk<QTile, KTile>(scores, q_lane, k_lane, chunk);
+}
+
+/// out += P V, as in mma_16bit.cuh. A tile's own sum is added to `out` as a whole, which keeps rounding errors small
+/// over many keys; GROUP tiles of 8 output columns at a time share the shuffles that spread P over the quad.
+template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
+__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
+                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
+                                                      ToProbs to_probs, Dropout& dropout) {
+    constexpr int GROUP = M_TILES == 1 ? 8 : 4;
+    const int lane = threadIdx.x % 32;
+    const auto v_lane = VTile::lane(values + lane % 2 * 8, 0, lane % 4 / 2);
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+            to_probs(m, scores[m][n]);
+            dropout.drop(scores[m][n], m, n);
+        }
+#pragma unroll
+    for (int group = 0; group < D_TILES; group += GROUP) {
+        float sum[M_TILES][GROUP][4] = {};
+#pragma unroll
+        for (int key = 0; key < 8 * N_TILES; ++key) {
+            float p[2 * M_TILES];
+#pragma unroll
+            for (int row = 0; row < 2 * M_TILES; ++row)
+                p[row] = __shfl_sync(~0u, scores[row / 2][key / 8][row % 2 * 2 + key % 2], key % 8 / 2, 4);
+#pragma unroll
+            for (int d = 0; d < GROUP && group + d < D_TILES; ++d) {
+                const float2 v = load_float2(VTile::at(v_lane, key, 2 * (group + d)));
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float(&x)[4] = sum[row / 2][d];
+                    x[row % 2 * 2] = fmaf(p[row], v.x, x[row % 2 * 2]);
+                    x[row % 2 * 2 + 1] = fmaf(p[row], v.y, x[row % 2 * 2 + 1]);
+                }
+            }
+        }
+#pragma unroll
+        for (int i = 0; i < M_TILES * GROUP * 4; ++i)
+            if (group + i / 4 % GROUP < D_TILES)
+                out[i / 4 / GROUP][group + i / 4 % GROUP][i % 4] += sum[i / 4 / GROUP][i / 4 % GROUP][i % 4];
+    }
+}

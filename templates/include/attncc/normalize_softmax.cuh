@@ -1,0 +1,115 @@
+#include "attncc/math.cuh"
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent passes it by GROWTH (P stays below 2^8), a rare branch that the warp takes as a whole; without it no
+/// maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer {
+    static constexpr float GROWTH = 8;
+
+    float factor;                // exponent of 2 in one unit of the scores; positive
+    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+    unsigned unset;              // bit 2m + r: the row has no reference, since it has met only scores of -inf
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * LOG2_E) {
+        unset = (1u << 2 * M_TILES) - 1;
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
+    }
+
+    /// The score of a pair that isn't kept.
+    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+
+    template <class Visit>
+    static __device__ __forceinline__ void each_row(Visit visit) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    }
+
+    /// Turns a tile's scores into exponents of 2 relative to the references, which it moves if need be.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
+        int top[4] = {};
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < N_TILES; n += 2)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    float &x = scores[m][n][i], &y = scores[m][n + 1][i];
+                    x = fmaf(x, factor, offset[m][i / 2]);
+                    y = fmaf(y, factor, offset[m][i / 2]);
+                    top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
+                }
+        const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
+        const bool stays = (peak <= GROWTH) & (unset == 0);  // false for NaN
+        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, scores, out); });
+        each_row([&](int m, int r) { tile_sum[m][r] = 0; });
+    }
+
+    /// Makes the row's largest exponent so far its reference.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
+                                         float (&out)[M_TILES][D_TILES][4]) {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
+        peak = quad_max(peak);
+        const unsigned bit = 1u << (2 * m + r);
+        const bool first = unset & bit, seen = peak > NEGATIVE_INFINITY;
+        const float step = first ? (seen ? peak : 0.0f) : fmaxf(peak, 0.0f);
+        const float rescale = first ? 1.0f : exp2_flushed(-step);
+        if (seen) unset &= ~bit;
+        offset[m][r] -= step;
+        row_sum[m][r] *= rescale;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+#pragma unroll
+        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
+    }
+
+    /// Exponents of row tile m, four of one fragment, to probabilities.
+    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = exp2_flushed(x[i]);
+            tile_sum[m][i / 2] += x[i];
+        }
+    }
+
+    __device__ __forceinline__ void end_tile() {
+        each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
+    }
+
+    /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
+    __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
+        const bool known = row_max > NEGATIVE_INFINITY;
+        offset[m][r] = known ? -row_max : 0.0f;
+        row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
+        if (known) unset &= ~(1u << (2 * m + r));
+    }
+
+    /// All lanes of the quad must call.
+    __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
+        row_max = unset >> (2 * m + r) & 1 ? NEGATIVE_INFINITY : -offset[m][r];
+        sum = quad_sum(row_sum[m][r]);
+    }
+
+    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
+    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
+        const float sum = quad_sum(row_sum[m][r]);
+        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
+        const float top = fmaxf(reference, sink);
+        lse = NEGATIVE_INFINITY;
+        if (top == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - top);
+        const float total = sum * weight + expf(sink - top);
+        lse = top + logf(total);
+        return weight / total;
+    }
+};

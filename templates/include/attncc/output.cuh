@@ -1,0 +1,77 @@
+#include "attncc/element.cuh"
+
+/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
+struct Unrounded {
+    using Element = float;
+    static constexpr int WORDS = 2;
+    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+        word[0] = __float_as_uint(x);
+        word[1] = __float_as_uint(y);
+    }
+};
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// Stores four neighbouring columns.
+template <class Stored>
+__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
+    Stored::words(low, x.x, x.y);
+    Stored::words(high, x.z, x.w);
+#pragma unroll
+    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
+    store_words(target, all);
+}
+
+/// Stores the warp's rows: row i (of M_TILES * 16) goes to target + i * stride (in elements), if i < rows; of its columns
+/// the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
+/// multiples of 16 bytes.
+///
+/// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
+/// quad 16 in a row. All lanes must call.
+template <class Stored, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
+    constexpr int WORDS = Stored::WORDS;
+    const int lane = threadIdx.x % 32;
+    const bool odd = lane % 2;
+    const int column = lane % 4 / 2 * 4 + odd * 8;
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = 8 * row_pair + lane / 4;
+        auto* address = target + row * stride + column;
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned mine[2][WORDS], packed[2 * WORDS];
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                Stored::words(mine[half], out[m][d + half][2 * r] * factor[m][r], out[m][d + half][2 * r + 1] * factor[m][r]);
+#pragma unroll
+            for (int word = 0; word < WORDS; ++word) {
+                const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
+                packed[word] = odd ? other : mine[0][word];
+                packed[WORDS + word] = odd ? mine[1][word] : other;
+            }
+            if (row < rows && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
+                store_words(address + 8 * d, packed);
+        }
+    }
+}
+
+/// Stores one value for each of the warp's rows.
+template <int M_TILES>
+__device__ __forceinline__ void store_row_values(float* target, int rows, const float (&values)[M_TILES][2]) {
+    const int lane = threadIdx.x % 32;
+    if (lane % 4 != 0) return;
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int row = 8 * row_pair + lane / 4;
+        if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
+    }
+}
