@@ -8,10 +8,10 @@ Everything here is imported when it is first used, so that a built package impor
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
+    from typing import Any
+
     from .api import compile, parse
     from .diagnostics import AttnccError, AttnccWarning
     from .runtime.kernel import Kernel
@@ -32,6 +32,8 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'attncc' has no attribute {name!r}")
+    from importlib import import_module
+
     return getattr(import_module(_HOMES[name], __name__), name)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from . import reference
 from .analysis.grid import tile_grid, zone_maps
 from .analysis.tiles import analyse
-from .compiler import CompiledStore, Defines, Specification, check_targets, load_specification
+from .compiler import NO_DEFINES, CompiledStore, Defines, Specification, check_targets, load_specification
 from .diagnostics import warn
 from .evaluate import Environment
 from .ir import Variant
@@ -22,12 +22,11 @@ from .runtime.kernel import Kernel
 from .runtime.store import Configuration
 from .schedule.schedule import Schedule
 
-_NO_DEFINES: Defines = {}
 _kernels: dict[Any, Kernel] = {}  # of this process, by content
 _lock = threading.Lock()
 
 
-def parse(spec: Path | str, *, variant: str | None = None, defines: Defines = _NO_DEFINES) -> ParsedVariant:
+def parse(spec: Path | str, *, variant: str | None = None, defines: Defines = NO_DEFINES) -> ParsedVariant:
     """The variant of a `.attn` file (a path) or text (a str that holds a newline), for analysis without a GPU.
 
     `variant` names one of several; `defines` overrides consts. AttnccError with everything that is wrong with it.
@@ -46,7 +45,7 @@ def compile(
     value_head_dim: int | None = None,
     variant: str | None = None,
     arch: str | Sequence[str] | None = None,
-    defines: Defines = _NO_DEFINES,
+    defines: Defines = NO_DEFINES,
     schedule: Schedule | None = None,
 ) -> Kernel:
     """A kernel for one variant, dtype (fp16, bf16, fp32; on the CPU also fp64) and head dim.

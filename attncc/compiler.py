@@ -20,10 +20,14 @@ from .schedule.parameters import used_zone_maps
 from .schedule.plan import KernelPlan
 from .schedule.schedule import Schedule, from_ast, make_plan
 from .schedule.target import TARGETS
+from .semantics.constants import NO_DEFINES, Defines
 from .semantics.load import Program, load
 from .source import SourceFile
 
-Defines = Mapping[str, int | float | bool]
+__all__ = [
+    "NO_DEFINES", "CompiledStore", "Defines", "Specification", "check_targets", "compiled", "kernel_sources",
+    "load_specification", "read", "specify",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

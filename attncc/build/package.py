@@ -1,0 +1,108 @@
+"""What a package holds: for each variant its plans, its CUDA files and the text of its `__init__.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..codegen.render import KernelSource
+from ..compiler import NO_DEFINES, Defines, Specification, check_targets, kernel_sources, read, specify
+from ..diagnostics import AttnccError, Diagnostic, warn
+from ..runtime.package_store import PLAN_SUFFIX
+from ..runtime.store import Configuration, kernel_name
+from ..schedule.plan import KernelPlan, to_json
+from ..semantics.load import load
+from ..source import SourceFile
+from .text import init_text, root_text
+
+DEFAULT_ARCHS = ("sm_80", "sm_90a")
+DEFAULT_DTYPES = ("bf16",)
+DEFAULT_HEAD_DIMS = (64, 128)
+
+
+@dataclass(frozen=True)
+class VariantPackage:
+    """One variant of a package: a plan for each configuration, target and pass."""
+
+    specification: Specification
+    origin: str  # where the spec was read, as generated files show it
+    plans: tuple[KernelPlan, ...]
+
+    @property
+    def name(self) -> str:
+        return self.specification.variant.name
+
+    @cached_property
+    def sources(self) -> dict[str, tuple[KernelSource, str]]:
+        """Every CUDA file by name, and the target that it is for. Kernels that several plans need stand once."""
+        return {name: (source, plan.target) for plan in self.plans for name, source in kernel_sources(plan).items()}
+
+    def files(self) -> dict[str, str]:
+        """The texts of the variant's folder, by file name: all of it but the machine code and the manifest."""
+        texts = {"__init__.py": init_text(self.specification.variant, self.plans, self.origin)}
+        texts |= {f"{name}.cu": source.text for name, (source, _) in self.sources.items()}
+        return texts | {f"{kernel_name(plan)}{PLAN_SUFFIX}": plan_text(plan) for plan in self.plans}
+
+
+def prepare(
+    spec: Path | str | SourceFile,
+    *,
+    archs: Sequence[str] = DEFAULT_ARCHS,
+    dtypes: Sequence[str] = DEFAULT_DTYPES,
+    head_dims: Sequence[int | tuple[int, int]] = DEFAULT_HEAD_DIMS,
+    defines: Defines = NO_DEFINES,
+) -> tuple[VariantPackage, ...]:
+    """All variants of a spec for every combination of targets, dtypes and head dims (a pair: of q and k, of values).
+
+    AttnccError with everything that is wrong with the spec or with what is asked for. Nothing is compiled yet.
+    """
+    check_targets(archs)
+    if "fp64" in dtypes:
+        raise AttnccError(
+            Diagnostic("A514", "fp64 can't be built: it runs on the CPU alone", help="use attncc.compile")
+        )
+    source = spec if isinstance(spec, SourceFile) else read(spec)
+    program = load(source, defines)
+    for warning in program.warnings:
+        warn(warning)
+    dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
+    configurations = [Configuration(dtype, *pair) for dtype, pair in product(dtypes, dims)]
+    return tuple(
+        _package(specify(program, variant.name), source.path, configurations, archs) for variant in program.variants
+    )
+
+
+def _package(
+    specification: Specification, origin: str, configurations: Iterable[Configuration], archs: Sequence[str]
+) -> VariantPackage:
+    wanted = product(dict.fromkeys(configurations), dict.fromkeys(archs))
+    plans = [plan for configuration, target in wanted for plan in specification.plans(configuration, target)]
+    return VariantPackage(specification, origin, tuple(plans))
+
+
+def package_files(packages: Iterable[VariantPackage]) -> dict[str, str]:
+    """The texts of a whole package, by path relative to its folder: what the repository's `generated/` holds."""
+    files: dict[str, str] = {}
+    names = []
+    for package in packages:
+        names.append(package.name)
+        files |= {f"{package.name}/{name}": text for name, text in package.files().items()}
+    return {"__init__.py": root_text(names), **files}
+
+
+def plan_text(plan: KernelPlan) -> str:
+    """A plan as JSON: a line for each of its facts, and for each part of the variant and of the tile rules."""
+    return _json_text(to_json(plan), levels=2) + "\n"
+
+
+def _json_text(value: Any, levels: int, indent: str = "") -> str:
+    if not levels or not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False)
+    inner = indent + " "
+    items = (f"{inner}{json.dumps(key)}: {_json_text(item, levels - 1, inner)}" for key, item in value.items())
+    return "{\n" + ",\n".join(items) + f"\n{indent}}}"

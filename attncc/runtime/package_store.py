@@ -1,0 +1,103 @@
+"""The files of a built variant: plans (`*.plan.json`), machine code (`*.cubin`), and the latter's `manifest.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from ..diagnostics import AttnccError, Diagnostic
+from ..ir import Variant
+from ..schedule.plan import PASSES, KernelPlan, from_json
+from .store import Configuration, MachineCode, kernel_names
+
+PLAN_SUFFIX = ".plan.json"
+MANIFEST = "manifest.json"
+
+_NAME = re.compile(
+    r"(?P<variant>\w+)_(?P<pass>" + "|".join(PASSES) + r")_(?P<dtype>[a-z]+\d+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
+    r"_(?P<target>sm_\d+a?)"
+)
+
+
+class PackageStore:
+    """See `store.KernelStore`. A folder without machine code, as in attncc's repository, runs on the CPU alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[tuple[Configuration, str, str], str] = {}  # by configuration, target and pass
+        for path in sorted(folder.glob(f"*{PLAN_SUFFIX}")):
+            name = path.name.removesuffix(PLAN_SUFFIX)
+            found = _NAME.fullmatch(name)
+            if found:
+                head_dim = int(found["head_dim"])
+                configuration = Configuration(found["dtype"], head_dim, int(found["value"] or head_dim))
+                self._names[configuration, found["target"], found["pass"]] = name
+        if not self._names:
+            raise AttnccError(_damaged(folder, f"no {PLAN_SUFFIX} file"))
+
+    @cached_property
+    def variant(self) -> Variant:
+        return self._plan(next(iter(self._names.values()))).variant
+
+    @cached_property
+    def configurations(self) -> tuple[Configuration, ...]:
+        return tuple(dict.fromkeys(configuration for configuration, _, _ in self._names))
+
+    def targets(self, configuration: Configuration) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(target for item, target, _ in self._names if item == configuration))
+
+    def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        target = self.targets(configuration)[0] if target is None else target
+        names = (self._names.get((configuration, target, pass_name)) for pass_name in PASSES)
+        return tuple(self._plan(name) for name in names if name is not None)
+
+    def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
+        return {name: self._machine_code(name) for plan in plans for name in kernel_names(plan)}
+
+    def _machine_code(self, name: str) -> MachineCode:
+        entry = self._manifest.get(name)
+        try:
+            image = (self._folder / f"{name}.cubin").read_bytes()
+        except OSError:
+            entry = None
+        if entry is None:
+            raise AttnccError(
+                Diagnostic(
+                    "A505",
+                    f"{self.variant.name} has no machine code for this GPU: {name}.cubin is not in {self._folder}",
+                    help=f"build it: attncc build FILE --arch {name[name.rindex('sm_') :]}",
+                )
+            )
+        return MachineCode(image, entry["nvrtc"], entry["entry"], entry["threads"], entry["dynamic_shared_bytes"])
+
+    @cached_property
+    def _manifest(self) -> dict[str, Any]:
+        """What the build says of each kernel; nothing where it compiled none."""
+        path = self._folder / MANIFEST
+        try:
+            kernels: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["kernels"]
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError) as error:
+            raise AttnccError(_damaged(self._folder, f"{MANIFEST}: {error}")) from None
+        return kernels
+
+    @cache  # noqa: B019  (stores live as long as the process)
+    def _plan(self, name: str) -> KernelPlan:
+        path = self._folder / f"{name}{PLAN_SUFFIX}"
+        try:
+            plan = from_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise AttnccError(_damaged(self._folder, f"{path.name}: {error}")) from None
+        assert isinstance(plan, KernelPlan)
+        return plan
+
+
+def _damaged(folder: Path, what: str) -> Diagnostic:
+    return Diagnostic(
+        "A507", f"the built package {folder} is damaged: {what}", help="build it again: attncc build FILE"
+    )
