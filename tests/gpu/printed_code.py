@@ -1,0 +1,126 @@
+"""Runs printed functions of a plan on a GPU, over the pairs or the tiles of one sequence."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attncc.codegen.render import assemble
+from attncc.codegen.user_code import user_code
+from attncc.ir import Input
+from attncc.problem import Problem
+from attncc.problem.inputs import merges
+from attncc.problem.problem import Sequence
+from attncc.runtime.driver import driver
+from attncc.runtime.nvrtc import library
+from attncc.schedule.parameters import field_name, parameters, struct_format, used_zone_maps
+from attncc.schedule.plan import KernelPlan
+
+# One block for each row of results, its threads over the columns. The sequence's number stands in `q_blocks`, the
+# number of rows a head in `splits`, of columns in `batch`.
+KERNEL = """
+template <class Ints>
+__device__ int element(const Ints& ints, int index) { return ((const int*)&ints)[index]; }
+
+extern "C" __global__ void printed_code(const __grid_constant__ Params params) {
+    const int s = params.q_blocks, h = blockIdx.x / params.splits, index = blockIdx.x % params.splits;
+    const bool packed = params.cu_seqlens_q != nullptr;
+    const int q_start = packed ? params.cu_seqlens_q[s] : 0, kv_start = packed ? params.cu_seqlens_kv[s] : 0;
+    const int q_len = packed ? params.cu_seqlens_q[s + 1] - q_start : params.q_len;
+    const int kv_len = packed ? params.cu_seqlens_kv[s + 1] - kv_start : params.kv_len;
+    const Context context = make_context(params, s, h, h / (params.num_heads / params.num_kv_heads), q_len, kv_len,
+                                         q_start, kv_start);
+    const Row row = make_row(params, context, min(index, q_len - 1));
+    const float* scores = (const float*)params.q;
+    for (int column = threadIdx.x; column < params.batch; column += blockDim.x) {
+        const long long place = (long long)blockIdx.x * params.batch + column;
+        params.partial_out[place] = RESULT;
+    }
+}
+"""
+
+KEEP = "keep(params, context, row, column)"
+SCORE = "score_mod(params, context, row, column, scores[place])"
+_Q_TILE = "index * {block_q}, min((index + 1) * {block_q}, q_len) - 1"
+_KV_TILE = "column * {block_kv}, min((column + 1) * {block_kv}, kv_len) - 1"
+TILE_KIND = f"tile_kind(params, context, {_Q_TILE}, {_KV_TILE})"
+KV_BOUNDS = f"element(kv_bounds(params, context, {_Q_TILE}), column)"
+
+
+class Device:
+    """Arrays that live as long as a launch needs them, by `Params` field."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+        self.values: dict[str, Any] = {}
+        self._kept: list[Any] = []
+
+    def put(self, field: str, array: np.ndarray) -> None:
+        tensor = self.torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).cuda()
+        self._kept.append(tensor)
+        self.values[field] = tensor.data_ptr()
+
+    def bind(self, name: str, declared: Input, array: np.ndarray, problem: Problem) -> None:
+        """An input or zone map as a call passes it; packed arrays have no batch axis."""
+        field = field_name(name)
+        if not declared.axes:
+            self.values[f"{field}_value"] = array.item()
+            return
+        self.put(field, array)
+        dense = np.ascontiguousarray(array)
+        axes = [(stride // dense.itemsize, size) for stride, size in zip(dense.strides, dense.shape, strict=True)]
+        if problem.packed and merges(declared):
+            axes.insert([axis.tag for axis in declared.axes].index("batch"), (0, problem.batch))
+        for axis, (stride, size) in enumerate(axes):
+            self.values |= {f"{field}_stride{axis}": stride, f"{field}_size{axis}": size}
+
+
+def run(
+    torch: Any,
+    plan: KernelPlan,
+    result: str,
+    *,
+    problem: Problem,
+    sequence: Sequence,
+    shape: tuple[int, int],
+    inputs: Mapping[str, np.ndarray],
+    scores: np.ndarray | None = None,
+) -> np.ndarray:
+    """`result` for every row and column: float32 [num_heads, *shape]. `inputs` hold the zone maps too."""
+    memory = Device(torch)
+    out = torch.full((problem.num_heads, *shape), -7.0, device="cuda")
+    memory.values |= {
+        "q_blocks": sequence.b, "splits": shape[0], "batch": shape[1], "num_heads": problem.num_heads,
+        "num_kv_heads": problem.num_kv_heads, "q_len": problem.q_len, "kv_len": problem.kv_len, "scale": 0.25,
+        "partial_out": out.data_ptr(),
+    }  # fmt: skip
+    if problem.packed:
+        memory.put("cu_seqlens_q", np.int32(problem.q_starts))
+        memory.put("cu_seqlens_kv", np.int32(problem.kv_starts))
+    if scores is not None:
+        memory.put("q", scores)
+    by_name = {item.name: item for item in plan.variant.inputs}
+    for zone in used_zone_maps(plan):
+        by_name |= {zone.min_name: by_name[zone.input], zone.max_name: by_name[zone.input]}
+    for name, declared in by_name.items():
+        memory.bind(name, declared, inputs[name], problem)
+    _launch(torch, plan, result, memory.values, problem.num_heads * shape[0])
+    found: np.ndarray = out.cpu().numpy()
+    return found
+
+
+def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], grid: int) -> None:
+    code = user_code(plan)
+    kernel = KERNEL.replace("RESULT", result.format(block_q=plan.block_q, block_kv=plan.block_kv))
+    leaves = '#include "attncc/element.cuh"\n#include "attncc/tile_kind.cuh"'
+    text = assemble("\n".join([leaves, code.includes, code.params_struct, code.functions, kernel]), "printed_code")
+    device = driver().device(torch.cuda.current_device())
+    image = library().compile(text, f"sm_{device.capability}").image
+    function = driver().load(device, image, "printed_code", 32, 0)
+    fields = parameters(plan)
+    packed = struct.pack(struct_format(fields), *(values.get(field.name, 0) for field in fields))
+    driver().launch(function, grid, torch.cuda.current_stream().cuda_stream, packed)
+    torch.cuda.synchronize()
