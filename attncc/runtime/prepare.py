@@ -14,7 +14,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
 from ..schedule.parameters import combine_parameters, field_name, parameters, used_zone_maps
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
-from .driver import MAX_GRID
+from .driver import MAX_GRID, Device, Function
 from .family import Family
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, SEED, K, Q, V
 from .splits import choose_splits
@@ -22,7 +22,7 @@ from .steps import Step, StepBuilder
 from .store import combine_name, kernel_name, zone_map_name
 from .strides import Strides, contiguous
 from .workspace import Workspace
-from .zone_maps import input_fields, zone_map_step
+from .zone_maps import ZoneMapStep, input_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +182,10 @@ class _Preparation:
             assert isinstance(facts, ArrayFacts)
             function = self._family.function(zone_map_name(declared.dtype, self._plan.target))
             operand = INPUTS + names.index(zone_map.input)
-            step = zone_map_step(
-                zone_map, declared, facts, operand, self._problem, function, self._workspace, self._main
-            )
-            yield from () if step is None else (step,)
+            step = ZoneMapStep(zone_map, declared, facts, self._problem)
+            step.place(self._workspace, self._main)
+            if step.entries:
+                yield step.build(operand, function, warps_grid(step.entries, function, self._family.device))
 
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""
@@ -200,7 +200,12 @@ class _Preparation:
         batch = 1 if problem.packed else problem.batch
         step.set({"batch": batch, "num_heads": problem.num_heads, "q_len": problem.q_len, "splits": self._splits})
         function = self._family.function(combine_name(self._plan))
-        return step.build(function, checked_grid(self._heads * problem.q_len))
+        return step.build(function, warps_grid(self._heads * problem.q_len, function, self._family.device))
+
+
+def warps_grid(items: int, function: Function, device: Device) -> int:
+    """Blocks for a kernel whose warps take an item at a time until none is left: at most what the GPU holds at once."""
+    return min(-(-items // (function.threads // 32)), device.multiprocessors * function.resident_blocks)
 
 
 def checked_grid(blocks: int) -> int:

@@ -32,31 +32,30 @@ def input_fields(name: str, declared: Input, facts: ArrayFacts, problem: Problem
     return strides | {f"{field}_size{axis}": size for axis, (_, size) in enumerate(axes)}
 
 
-def zone_map_step(  # noqa: PLR0917
-    zone_map: ZoneMap,
-    declared: Input,
-    facts: ArrayFacts,
-    operand: int,
-    problem: Problem,
-    function: Function,
-    workspace: Workspace,
-    main: StepBuilder,
-) -> Step | None:
-    """The pre-pass for one zone map, None if its input is empty; tells the main kernel where the results are."""
-    shape = (*facts.shape[:-1], -(-facts.shape[-1] // zone_map.block))
-    results = ArrayFacts(shape, contiguous(shape), facts.dtype)
-    elements = math.prod(shape)
-    builder = StepBuilder(zone_map_parameters(declared.dtype))
-    for name, field in ((zone_map.min_name, "minimum"), (zone_map.max_name, "maximum")):
-        offset = workspace.take(elements * _ELEMENT_BYTES[declared.dtype])
-        builder.workspace(field, offset)
-        main.workspace(field_name(name), offset)
-        main.set(input_fields(name, declared, results, problem))
-    if not elements:
-        return None
-    builder.operand("input", operand)
-    lead = _AXES - len(facts.shape)
-    sizes, strides = (1,) * lead + facts.shape, (0,) * lead + facts.strides
-    builder.set({f"size{axis}": size for axis, size in enumerate(sizes)} | {"block": zone_map.block})
-    builder.set({f"stride{axis}": stride for axis, stride in enumerate(strides)})
-    return builder.build(function, elements)
+class ZoneMapStep:
+    """The pre-pass for one zone map of a call."""
+
+    def __init__(self, zone_map: ZoneMap, declared: Input, facts: ArrayFacts, problem: Problem) -> None:
+        self._zone_map, self._declared, self._facts, self._problem = zone_map, declared, facts, problem
+        self._shape = (*facts.shape[:-1], -(-facts.shape[-1] // zone_map.block))
+        self.entries = math.prod(self._shape)  # of the minima, and of the maxima
+        self._builder = StepBuilder(zone_map_parameters(declared.dtype))
+
+    def place(self, workspace: Workspace, main: StepBuilder) -> None:
+        """Gives the results their places, and tells the main kernel."""
+        results = ArrayFacts(self._shape, contiguous(self._shape), self._facts.dtype)
+        for name, field in ((self._zone_map.min_name, "minimum"), (self._zone_map.max_name, "maximum")):
+            offset = workspace.take(self.entries * _ELEMENT_BYTES[self._declared.dtype])
+            self._builder.workspace(field, offset)
+            main.workspace(field_name(name), offset)
+            main.set(input_fields(name, self._declared, results, self._problem))
+
+    def build(self, operand: int, function: Function, grid: int) -> Step:
+        """The launch; `operand` is the input's."""
+        facts = self._facts
+        lead = _AXES - len(facts.shape)
+        sizes, strides = (1,) * lead + facts.shape, (0,) * lead + facts.strides
+        self._builder.operand("input", operand)
+        self._builder.set({f"size{axis}": size for axis, size in enumerate(sizes)} | {"block": self._zone_map.block})
+        self._builder.set({f"stride{axis}": stride for axis, stride in enumerate(strides)})
+        return self._builder.build(function, grid)

@@ -149,6 +149,7 @@ def test_splits_go_through_the_workspace(bench: MakeBench) -> None:
     rows = BATCH * HEADS * Q_LEN
     assert main.grid == BATCH * HEADS * 3 * 2
     assert combine.kernel == "combine_fp16_d16_sm_90"
+    assert combine.grid == rows // 4  # a row for each of a block's four warps
     assert (main.params["out"], main.params["lse"]) == (0, 0)
     assert main.params["partial_out"] == combine.params["partial_out"]
     assert main.params["partial_lse"] == combine.params["partial_lse"]
@@ -204,6 +205,7 @@ def test_zone_maps_come_before_the_kernel(bench: MakeBench) -> None:
     zone_map, main = made.cuda.launches
     assert zone_map.kernel == "zone_map_i32_sm_90"
     blocks = math.ceil(KV_LEN / 32)
+    assert zone_map.grid == math.ceil(BATCH * blocks / 4)
     assert {name: zone_map.params[name] for name in ("input", "block")} == {"input": doc.pointer, "block": 32}
     assert [zone_map.params[f"size{axis}"] for axis in range(4)] == [1, 1, BATCH, KV_LEN]
     assert [zone_map.params[f"stride{axis}"] for axis in range(4)] == [0, 0, 0, 1]
