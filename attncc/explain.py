@@ -78,12 +78,12 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     """
     work, element_bytes = workload(plan, problem), DTYPE_BYTES[plan.dtype]
     pairs = problem.batch * problem.num_heads * problem.q_len * problem.kv_len
-    distinct = _plan_grids(plan, problem, inputs)
+    distinct = plan_grids(plan, problem, inputs)
     kept = sum(cost.kept_pairs(plan.variant, *of_sequence, problem.num_heads) for of_sequence in distinct)
     kept = int(kept) * (problem.batch // len(distinct))
 
     def tiled(name: str, of: KernelPlan) -> Order:
-        distinct = _plan_grids(of, problem, inputs)
+        distinct = plan_grids(of, problem, inputs)
         seen = [grid for grid, _ in distinct] * (problem.batch // len(distinct))
         if of.loop == "kv_outer":
             traffic = cost.kv_outer_traffic(work, seen)
@@ -145,5 +145,6 @@ def grids(
     return found
 
 
-def _plan_grids(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array]) -> list[tuple[TileGrid, Environment]]:
+def plan_grids(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array]) -> list[tuple[TileGrid, Environment]]:
+    """`grids` as the plan's kernel sees them."""
     return grids(plan.variant, plan.rules, problem, inputs, lambda environment: plan_grid(plan, environment))

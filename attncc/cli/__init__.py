@@ -5,15 +5,18 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import click
 
 from .. import __version__
-from ..diagnostics import AttnccError, Diagnostic
+from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from .console import report
 
-COMMANDS = ("check", "fmt", "show", "explain")
+COMMANDS = ("check", "fmt", "build", "show", "explain", "run")
 
 
 class Commands(click.Group):
@@ -29,7 +32,8 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with _warnings_as_diagnostics():
+                return super().invoke(ctx)
         except AttnccError as error:
             report(error.diagnostics)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError, KeyboardInterrupt):
@@ -39,6 +43,23 @@ class Commands(click.Group):
                 raise
             report([internal_error(error)])
         ctx.exit(1)
+
+
+@contextmanager
+def _warnings_as_diagnostics() -> Iterator[None]:
+    """Prints what attncc warns of as it is, without Python's file name and line."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", AttnccWarning)
+        show = warnings.showwarning
+
+        def shown(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if issubclass(category, AttnccWarning):
+                click.echo(f"{message}\n", err=True)
+            else:
+                show(message, category, *where, **more)
+
+        setattr(warnings, "showwarning", shown)  # noqa: B010  (its declared type names each argument)
+        yield
 
 
 def internal_error(error: Exception) -> Diagnostic:

@@ -57,12 +57,13 @@ class Steps:
         if self.shown:
             seconds = time.perf_counter() - start
             head, *more = "".join(result).split("\n")
-            click.echo(f"{click.style(f'{name:<9}', bold=True)} {head:<76} {_duration(seconds):>8}")
+            click.echo(f"{click.style(f'{name:<9}', bold=True)} {head:<80} {duration(seconds):>8}")
             for line in more:
                 click.echo(f"{'':<9} {line}")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds for people: `640.0 ms`, `2.31 s`."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.1f} ms"
 
 

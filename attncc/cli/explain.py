@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..diagnostics import did_you_mean
 from .console import as_json, rich_console
 from .files import load_specification
 from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
@@ -68,12 +67,13 @@ def command(*, what: Path | str, **given: Any) -> None:
 
 
 def error_page(code: str) -> str:
-    """The text of `docs/errors/<code>.md`; a usage error with the closest code if there is none."""
+    """The text of `docs/errors/<code>.md`; a usage error with the codes of the same phase if there is none."""
     from .. import resources
 
     pages = {path.stem: path for path in (resources.folder("docs") / "errors").glob("A*.md")}
     if code not in pages:
-        raise click.UsageError(f"there is no diagnostic {code}; {did_you_mean(code, pages)}".rstrip("; "))
+        near = sorted(name for name in pages if name[:2] == code[:2]) or sorted(pages)
+        raise click.UsageError(f"there is no diagnostic {code}; there are {', '.join(near)}")
     return pages[code].read_text(encoding="utf-8").rstrip()
 
 

@@ -1,0 +1,87 @@
+"""`attncc build`: specs become an importable package."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import duration, progress, rich_console
+from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..build import BuiltVariant
+
+
+@click.command("build", short_help="Compile specs into an importable package.")
+@click.argument("files", nargs=-1, required=True, type=SPEC_FILE)
+@click.option(
+    "-o",
+    "out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="generated",
+    show_default=True,
+    help="The folder of the package.",
+)
+@click.option(
+    "--arch",
+    "archs",
+    type=Listed(click.STRING),
+    default="sm_80,sm_90a",
+    show_default=True,
+    help="The targets; sm_80 serves all of 8.x, sm_90a Hopper GPUs.",
+)
+@click.option(
+    "--dtype", "dtypes", type=Listed(click.Choice(["fp16", "bf16", "fp32"])), default="bf16", show_default=True
+)
+@click.option(
+    "--head-dim",
+    "head_dims",
+    type=Listed(HeadDims()),
+    default="64,128",
+    show_default=True,
+    help="Of q and k, and after a colon that of v, as in 64,192:128.",
+)
+@click.option(
+    "--jobs", type=click.IntRange(1), help="Kernels compiled at once; as many as there are cores, if not given."
+)
+@define_option
+@format_option
+def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: Any) -> None:
+    """Compile every variant of some .attn files for all the targets, dtypes and head dims asked for, and write them as
+    a Python package that needs no compiler: CUDA text, machine code, plans, a resource report, an __init__.py to read.
+
+    No GPU is needed. A folder appears whole or not at all; variants of earlier builds stay.
+
+    \b
+    attncc build specs/causal.attn
+    attncc build specs/*.attn -o kernels --arch sm_80,sm_90 --dtype bf16,fp16 --head-dim 64,128,192:128
+    python -c 'from generated import causal; help(causal)'
+    """
+    from ..build import prepare, write
+
+    start = time.perf_counter()
+    packages = [package for path in files for package in prepare(path, **given)]
+    kernels = {name for package in packages for name in package.sources}
+    with progress("compiling", len(kernels)) as advance:
+        built = write(packages, out, jobs=jobs, advance=advance)
+    rich_console().print(_table(built))
+    click.echo(f"{len(kernels)} kernels in {duration(time.perf_counter() - start)}, written to {out}")
+
+
+def _table(built: tuple[BuiltVariant, ...]) -> Table:
+    """The resource report, a row for each kernel."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("kernel", "registers", "spills B", "compiled s"):
+        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
+    reports = {name: report for variant in built for name, report in variant.resources.items()}
+    for name, report in reports.items():
+        spills = report.spill_stores + report.spill_loads
+        table.add_row(name, str(report.registers), str(spills), f"{report.compile_seconds:.2f}")
+    return table

@@ -1,0 +1,205 @@
+"""`attncc run`: the whole way from a .attn file to checked attention."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..diagnostics import AttnccError, Diagnostic
+from .console import Steps, as_json
+from .files import load_specification
+from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
+
+if TYPE_CHECKING:
+    from ..build import BuiltVariant, VariantPackage
+    from ..compiler import Specification
+    from ..problem import Problem
+    from ..schedule.plan import KernelPlan
+
+PACKAGE = "attncc_run"  # the name of the package while it is tried
+TARGET = "sm_80"  # what is compiled where there is no GPU
+
+
+@click.command("run", short_help="From the file to attention, checked against an fp64 reference.")
+@click.argument("file", type=SPEC_FILE)
+@variant_option
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if there is one, if not given.")
+@click.option("--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True)
+@problem_options(q_len=300, heads=4, batch=2)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
+@input_option
+@define_option
+@format_option
+def command(*, file: Path, device: str | None, **given: Any) -> None:
+    """Go the whole way: parse the file, analyse its mask, generate CUDA, compile it, import the package that this
+    makes, run it on random arrays, and compare the result with dense attention in fp64.
+
+    The kernel runs on a GPU if there is one; else the CPU executor walks the same tiles in the same order. The exit
+    status is 1 if the result is further off than rounding explains.
+
+    \b
+    attncc run specs/alibi_documents.attn
+    attncc run specs/sliding_window.attn -D width=64 --q-len 1 --kv-len 5000 --heads 8 --kv-heads 2
+    attncc run mine.attn --device cpu -i prefix=100
+    """
+    steps = Steps(shown=not as_json())
+    with steps.step("parse") as say:
+        specification = load_specification(file, given)
+        say(_parsed(specification))
+    device, target, name = _device(device)
+    with steps.step("analyse") as say:
+        package = _package(file, specification, target, given)
+        inputs = _inputs(package.plans[0], given)
+        say(_analysed(package.plans[0], given["problem"], inputs))
+    with steps.step("generate") as say:
+        lines = {name: source.text.count("\n") for name, (source, _) in package.sources.items()}
+        say("\n".join(f"{name}.cu, {count} lines of CUDA" for name, count in lines.items()))
+    with tempfile.TemporaryDirectory() as folder:
+        with steps.step("compile") as say:
+            say(_compiled(_write(package, Path(folder))))
+        with steps.step("import") as say:
+            kernel = _imported(folder, package.name)
+            say(f"from {PACKAGE} import {package.name}: a folder of {_size(Path(folder))}")
+        with steps.step("run") as say:
+            arrays, call = _arguments(specification, given, inputs)
+            out = _run(kernel, arrays, call, device)
+            say(f"{_shapes(*arrays)}, {given['dtype']}, on {name}")
+        with steps.step("check") as say:
+            accuracy = _check(specification, arrays, call, out, given["dtype"])
+            say(f"{'within' if accuracy.holds else 'OUTSIDE'} the accuracy rule\n{accuracy}")
+    if not accuracy.holds:
+        raise AttnccError(Diagnostic("A904", f"{package.name} on {device}: {accuracy}", help="please report this"))
+
+
+def _parsed(specification: Specification) -> str:
+    variant = specification.variant
+    counts = {
+        "input": len(variant.inputs),
+        "keep line": len(variant.keeps),
+        "score line": len(variant.scores),
+        "schedule": len(specification.schedules),
+    }
+    parts = [f"{count} {what}{'s' * (count > 1)}" for what, count in counts.items() if count]
+    return ", ".join([f"variant {variant.name}", *parts])
+
+
+def _shapes(q: Any, k: Any, v: Any) -> str:
+    return f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
+
+
+def _device(wanted: str | None) -> tuple[str, str, str]:
+    """cpu or cuda, the target to compile for, and a name to print. AttnccError A503 if a GPU was asked for in vain."""
+    from ..runtime.device import best_target
+    from ..runtime.driver import driver
+    from ..schedule.target import TARGETS
+
+    if wanted != "cpu":
+        try:
+            gpu = driver().device(0)
+        except AttnccError as error:
+            if wanted == "cuda" or {item.code for item in error.diagnostics} != {"A503"}:
+                raise
+        else:
+            # Without a target for this GPU, the refusal that names the build command comes from the launch.
+            return "cuda", best_target(TARGETS, gpu.capability) or TARGET, gpu.name
+    return "cpu", TARGET, "the CPU executor"
+
+
+def _package(file: Path, specification: Specification, target: str, given: dict[str, Any]) -> VariantPackage:
+    from ..build import prepare
+
+    problem: Problem = given["problem"]
+    head_dims = [(problem.head_dim, problem.value_head_dim)]
+    packages = prepare(file, archs=[target], dtypes=[given["dtype"]], head_dims=head_dims, defines=given["defines"])
+    return next(package for package in packages if package.name == specification.variant.name)
+
+
+def _inputs(plan: KernelPlan, given: dict[str, Any]) -> dict[str, Any]:
+    import numpy as np
+
+    from .. import synthetic
+
+    drawn = synthetic.inputs(plan.variant, given["problem"], np.random.default_rng(given["seed"]))
+    return {**drawn, **given["given_inputs"]}
+
+
+def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> str:
+    from ..analysis.rules import TileKind
+    from ..explain import plan_grids
+
+    grids = [grid for grid, _ in plan_grids(plan, problem, inputs)]
+    total = sum(grid.kinds.size for grid in grids)
+    shares = [
+        f"{sum((grid.kinds == kind).sum() for grid in grids) / total:.0%} {kind.name.lower()}" for kind in TileKind
+    ]
+    tables = ", ".join(zone_map.input for zone_map in plan.rules.zone_maps)
+    return f"tiles of {plan.block_q} x {plan.block_kv}: {', '.join(shares)}" + f"; min/max tables of {tables}" * bool(
+        tables
+    )
+
+
+def _write(package: VariantPackage, folder: Path) -> BuiltVariant:
+    from ..build import write
+
+    return write([package], folder / PACKAGE)[0]
+
+
+def _compiled(built: BuiltVariant) -> str:
+    def report(name: str) -> str:
+        resources = built.resources[name]
+        spills = resources.spill_stores + resources.spill_loads
+        return f"{name}: {resources.registers} registers, {f'{spills} bytes of spills' if spills else 'no spills'}"
+
+    return "\n".join(map(report, built.resources))
+
+
+def _size(folder: Path) -> str:
+    return f"{sum(path.stat().st_size for path in folder.rglob('*') if path.is_file()) / 1024:.0f} KiB"
+
+
+def _imported(folder: str, name: str) -> Any:
+    sys.path.insert(0, folder)
+    try:
+        return getattr(importlib.import_module(PACKAGE), name)
+    finally:
+        sys.path.remove(folder)
+        for module in [item for item in sys.modules if item.partition(".")[0] == PACKAGE]:
+            del sys.modules[module]
+
+
+def _arguments(
+    specification: Specification, given: dict[str, Any], inputs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """q, k, v and the keyword arguments of the call."""
+    import numpy as np
+
+    from .. import synthetic
+
+    arrays = synthetic.qkv(given["problem"], given["dtype"], np.random.default_rng(given["seed"] + 1))
+    seed = {"seed": given["seed"]} if specification.variant.dropout is not None else {}
+    return arrays, {**inputs, **seed}
+
+
+def _run(kernel: Any, arrays: tuple[Any, ...], call: dict[str, Any], device: str) -> Any:
+    import numpy as np
+
+    if device == "cpu":
+        return kernel(*arrays, **call)
+    from ..runtime.transfer import to_gpu, to_host
+
+    moved = {name: to_gpu(value) if isinstance(value, np.ndarray) else value for name, value in call.items()}
+    return to_host(kernel(*map(to_gpu, arrays), **moved))
+
+
+def _check(specification: Specification, arrays: tuple[Any, ...], call: dict[str, Any], out: Any, dtype: str) -> Any:
+    from .. import reference
+
+    exact, _ = reference.forward(specification.variant, *arrays, **call)
+    baseline, _ = reference.baseline(specification.variant, *arrays, **call)
+    return reference.accuracy(out, baseline, exact, dtype)
