@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import resource
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from attncc.cli import COMMANDS, attncc
+from attncc.diagnostics import AttnccError, Diagnostic
 from attncc.resources import folder
 
 SPECS = folder("specs")
@@ -213,3 +215,70 @@ def test_explain_as_text_names_the_resources() -> None:
     assert re.search(r"shared memory  \d+ of 101376 bytes: q \d+, k \d+, v \d+", shown)
     assert re.search(r"registers      \d+ a thread, no spills \(ptxas\)", shown)
     assert "a100 ms" in shown
+
+
+# -------------------------------------------------------------------- build
+
+
+def test_build_writes_a_package_to_import(spec, tmp_path: Path) -> None:
+    out = tmp_path / "kernels"
+    shown = run("build", spec("keep if causal()"), "-o", out, "--arch", "sm_80", "--head-dim", "64").output
+    assert re.search(r"mine_forward_bf16_d64_sm_80 +\d+ +0 +\d", shown)
+    assert "1 kernels" not in shown
+    assert f"written to {out}" in shown
+    assert {"__init__.py", "manifest.json"} < {path.name for path in (out / "mine").iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "expected"),
+    [
+        (["--arch", "sm_81"], 1, "A513"),
+        (["--dtype", "fp64"], 2, "fp64"),
+        (["--head-dim", "64,20"], 2, "multiples of 8"),
+        (["--head-dim", "64;128"], 2, "192:128"),
+        (["-D", "nothing=1"], 1, "nothing"),
+    ],
+)
+def test_build_refuses(spec, tmp_path: Path, arguments: list[str], status: int, expected: str) -> None:
+    out = tmp_path / "kernels"
+    assert expected in run("build", spec("keep if causal()"), "-o", out, *arguments, status=status).output
+    assert not out.exists()
+
+
+def test_build_of_a_small_spec_takes_three_seconds(tmp_path: Path) -> None:
+    """Processor seconds on two cores, process start and four cold kernels included."""
+    command = ["build", str(SPECS / "causal.attn"), "-o", str(tmp_path / "kernels")]
+    environment = {**os.environ, "ATTNCC_CACHE": str(tmp_path / "cache")}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "attncc", *command], check=True, capture_output=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 2 < 3
+
+
+# -------------------------------------------------------------------- run
+
+
+def test_run_goes_the_whole_way(spec) -> None:
+    body = "input slope: f32[head]\nkeep if causal()\nscore = score - slope[h] * (q_pos - kv_idx)\ndropout 0.25"
+    shown = run("run", spec(body), "--device", "cpu", "--q-len", 70, "--kv-len", 90, "--seed", 3).output
+    steps = [line.split()[0] for line in shown.splitlines() if not line.startswith(" ")]
+    assert steps == ["parse", "analyse", "generate", "compile", "import", "run", "check"]
+    assert "within the accuracy rule" in shown
+    assert "q [2, 4, 70, 64], k [2, 4, 90, 64]" in shown
+
+
+def test_run_reports_a_wrong_result(spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncc.cli.run._run", lambda kernel, arrays, call, device: arrays[0].astype(np.float64) + 1)
+    shown = run("run", spec("keep if causal()"), "--device", "cpu", "--q-len", 20, status=1).output
+    assert "OUTSIDE the accuracy rule" in shown
+    assert "error[A904]" in shown
+
+
+def test_run_without_a_gpu_says_so(spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver() -> None:
+        raise AttnccError(Diagnostic("A503", "no NVIDIA driver is installed"))
+
+    monkeypatch.setattr("attncc.runtime.driver.driver", no_driver)
+    path = spec("keep if causal()")
+    assert "on the CPU executor" in run("run", path, "--q-len", 20).output
+    assert "A503" in run("run", path, "--q-len", 20, "--device", "cuda", status=1).output

@@ -70,7 +70,8 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     with progress("compiling", len(kernels)) as advance:
         built = write(packages, out, jobs=jobs, advance=advance)
     rich_console().print(_table(built))
-    click.echo(f"{len(kernels)} kernels in {duration(time.perf_counter() - start)}, written to {out}")
+    what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
+    click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {out}")
 
 
 def _table(built: tuple[BuiltVariant, ...]) -> Table:
