@@ -1,0 +1,280 @@
+"""`attncc build`: what it writes, that it appears whole or not at all, and what importing it costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncc.build import build, package_files, prepare, staging, write
+from attncc.codegen.render import render
+from attncc.diagnostics import AttnccError
+from attncc.resources import folder
+from attncc.runtime.store import kernel_names
+from attncc.schedule.plan import KernelPlan, from_json
+
+ROOT = Path(__file__).resolve().parents[3]
+
+SPEC = """attn 1
+# Scores are capped; \\ and \"\"\" must not hurt.
+variant capped {
+    input cap: f32
+    input doc: i32[batch, pos] nondecreasing
+    keep if q_pos >= kv_idx
+    keep if doc[b, q_pos] == doc[b, kv_idx]
+    score = cap * tanh(score / cap)
+}
+variant plain {
+    dropout 0.5
+}
+schedule split for plain on sm_90 { split_kv = 2 }
+"""
+
+SMALL: dict[str, Any] = {"archs": ["sm_90"], "dtypes": ["fp16"], "head_dims": [16]}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("package") / "made"
+    names: list[str] = []
+    build(SPEC, out, **SMALL, advance=names.append)
+    assert sorted(names) == [
+        "capped_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "zone_map_i32_sm_90",
+    ]  # fmt: skip
+    return out
+
+
+def test_the_folder(built: Path) -> None:
+    found = sorted(str(path.relative_to(built)) for path in built.rglob("*") if path.is_file())
+    of_plain = ["combine_fp16_d16_sm_90.cu", "combine_fp16_d16_sm_90.cubin", "manifest.json"]
+    of_plain += [f"plain_forward_fp16_d16_sm_90.{end}" for end in ("cu", "cubin", "plan.json")]
+    of_capped = [f"capped_forward_fp16_d16_sm_90.{end}" for end in ("cu", "cubin", "plan.json")]
+    of_capped += ["manifest.json", "zone_map_i32_sm_90.cu", "zone_map_i32_sm_90.cubin"]
+    expected = ["__init__.py"]
+    expected += [f"capped/{name}" for name in ["__init__.py", *of_capped]]
+    expected += [f"plain/{name}" for name in ["__init__.py", *of_plain]]
+    assert found == expected
+    assert list(built.parent.iterdir()) == [built]
+
+
+def test_the_manifest_holds_the_resource_report(built: Path) -> None:
+    manifest = json.loads((built / "plain" / "manifest.json").read_text())
+    assert set(manifest["kernels"]) == {"plain_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90"}
+    for name, entry in manifest["kernels"].items():
+        for key in ("registers", "spill_stores", "spill_loads", "shared_bytes", "threads", "dynamic_shared_bytes"):
+            assert isinstance(entry[key], int), (name, key)
+        assert entry["registers"] > 8
+        assert entry["compile_seconds"] >= 0
+        assert entry["target"] == "sm_90"
+    assert manifest["kernels"]["combine_fp16_d16_sm_90"]["plan"] is None
+    assert manifest["kernels"]["plain_forward_fp16_d16_sm_90"]["plan"] == "plain_forward_fp16_d16_sm_90.plan.json"
+
+
+def test_the_plan_round_trips(built: Path) -> None:
+    text = (built / "plain" / "plain_forward_fp16_d16_sm_90.plan.json").read_text()
+    plan = from_json(json.loads(text))
+    assert isinstance(plan, KernelPlan)
+    assert (plan.variant.name, plan.split_kv, plan.head_dim) == ("plain", 2, 16)
+    assert len(text.splitlines()) < 60
+
+
+def test_names_of_files_are_those_of_codegen() -> None:
+    for package in prepare(SPEC, archs=["sm_80", "sm_90a"], dtypes=["fp16"], head_dims=[16, (32, 48)]):
+        for plan in package.plans:
+            assert render(plan).name == kernel_names(plan)[0]
+        assert set(package.sources) == {name for plan in package.plans for name in kernel_names(plan)}
+
+
+def test_package_files_are_what_build_writes(built: Path) -> None:
+    texts = package_files(prepare(SPEC, **SMALL))
+    assert set(texts) == {
+        str(path.relative_to(built))
+        for path in built.rglob("*")
+        if path.is_file() and path.suffix != ".cubin" and path.name != "manifest.json"
+    }
+    for name, text in texts.items():
+        assert (built / name).read_text() == text
+
+
+CALL = """
+import sys, time
+for name in ("lark", "jinja2", "click", "rich", "cupy", "torch"):
+    sys.modules[name] = None
+sys.path[:0] = [{path!r}, {root!r}]
+start = time.perf_counter()
+from made import capped, plain
+seconds = time.perf_counter() - start
+heavy = [name for name in ("numpy", "json", "typing", "attncc.ir") if name in sys.modules]
+assert not heavy, heavy
+import numpy as np
+q = np.ones((1, 2, 40, 16), np.float16)
+doc = np.arange(40, dtype=np.int32)[None] // 10
+out = capped(q, q, q, cap=2.0, doc=doc)
+assert out.shape == q.shape and (out == 1).all()
+assert plain(q, q, q, seed=3, return_lse=True)[1].shape == (1, 2, 40)
+try:
+    capped(q, q, q, cap=2.0)
+except TypeError as error:
+    assert "doc" in str(error)
+print(seconds)
+"""
+
+
+def test_import_is_light_and_calls_need_no_compiler(built: Path) -> None:
+    code = CALL.format(path=str(built.parent), root=str(ROOT))
+    runs = [
+        subprocess.run([sys.executable, "-S", "-c", with_site(code)], capture_output=True, text=True, check=False)
+        for _ in range(3)
+    ]
+    assert runs[0].returncode == 0, runs[0].stderr
+    assert min(float(run.stdout) for run in runs) < 0.03
+
+
+def with_site(code: str) -> str:
+    """Third-party libraries are visible, but no `.pth` file of theirs has imported anything yet."""
+    return f"import sys; sys.path += {[path for path in sys.path if path.endswith('-packages')]!r}\n" + code
+
+
+def test_the_python_text_compiles_and_documents(built: Path) -> None:
+    text = (built / "capped" / "__init__.py").read_text()
+    scope: dict[str, Any] = {"__file__": str(built / "capped" / "__init__.py")}
+    exec(compile(text, "capped", "exec"), scope)
+    documentation = scope["capped"].__doc__
+    assert 'Scores are capped; \\ and """ must not hurt.' in documentation
+    assert "doc: i32[batch, pos] nondecreasing" in documentation
+    assert scope["__doc__"].splitlines()[-1] == "    forward fp16, head dim 16, sm_90: q_outer, tiles of 128 x 64"
+    assert max(map(len, text.splitlines())) <= 120
+
+
+# -------------------------------------------------------------------- replacing
+
+
+@pytest.fixture
+def compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Machine code from thin air: for tests of the folders alone."""
+    from attncc.runtime.nvrtc import Resources
+    from attncc.runtime.store import MachineCode
+
+    def compiled(source: Any, target: str) -> Any:
+        return MachineCode(b"cubin", "13.0", source.entry, source.threads, 0), Resources(20, 0, 0, 0, 0.1)
+
+    monkeypatch.setattr("attncc.build.writer.compiled", compiled)
+    yield
+
+
+def one(name: str, body: str = "") -> Any:
+    return prepare(f"attn 1\nvariant {name} {{ {body} }}\n", **SMALL)
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+def test_a_rebuild_replaces_its_variants_and_keeps_the_others(tmp_path: Path) -> None:
+    out = tmp_path / "generated"
+    write([*one("first"), *one("second")], out)
+    (out / "first" / "stale.cubin").write_bytes(b"")
+    write(one("first", "dropout 0.5"), out)
+    assert not (out / "first" / "stale.cubin").exists()
+    assert "dropout 0.5" in (out / "first" / "__init__.py").read_text()
+    text = (out / "__init__.py").read_text()
+    assert "from .first import first\nfrom .second import second\n" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["generated"]
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+@pytest.mark.parametrize("existing", [False, True])
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, OSError])
+def test_an_interrupted_build_leaves_everything_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: bool, failure: type[BaseException]
+) -> None:
+    out = tmp_path / "generated"
+    if existing:
+        write([*one("first"), *one("second")], out)
+    before = snapshot(tmp_path)
+    moves = 0
+    rename = Path.rename
+
+    def failing(self: Path, target: Any) -> Any:
+        nonlocal moves
+        moves += 1
+        if moves == stop:
+            raise failure
+        return rename(self, target)
+
+    for stop in range(1, 7 if existing else 4):
+        moves = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "rename", failing)
+            with pytest.raises((failure, AttnccError)):
+                write([*one("first", "dropout 0.5"), *one("second", "dropout 0.5")], out)
+        assert snapshot(tmp_path) == before, f"stopped at move {stop}"
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_failing_kernel_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("attncc.build.writer.compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write(one("first"), tmp_path / "generated")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+def test_folders_of_others_are_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "src"
+    out.mkdir()
+    write(one("first"), out)  # empty: fine
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("x = 1\n")
+    with pytest.raises(AttnccError, match=r"A515.*mine"):
+        write(one("first"), tmp_path / "mine")
+    (out / "second").mkdir()
+    with pytest.raises(AttnccError, match=r"A515.*second"):
+        write(one("second"), out)
+    assert (tmp_path / "mine" / "__init__.py").read_text() == "x = 1\n"
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AttnccError, match="A516"):
+        write(one("first"), tmp_path / "file" / "generated")
+    assert staging.earlier_variants(tmp_path / "file") == []
+
+
+# -------------------------------------------------------------------- refusals
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"archs": ["sm_75"]}, "A513"),
+        ({"dtypes": ["fp64"]}, "A514"),
+        ({"dtypes": ["int8"]}, "A4"),
+        ({"head_dims": [20]}, "A4"),
+        ({"defines": {"width": 3}}, "A114"),
+    ],
+)
+def test_bad_settings(settings: dict[str, Any], code: str) -> None:
+    with pytest.raises(AttnccError, match=code):
+        prepare(SPEC, **{**SMALL, **settings})
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(AttnccError, match=r"A511.*nowhere.attn"):
+        prepare(tmp_path / "nowhere.attn")
+
+
+def test_every_shipped_spec_can_be_prepared() -> None:
+    for path in sorted(folder("specs").glob("*.attn")):
+        if path.stem != "masks":
+            packages = prepare(path, archs=["sm_80"], head_dims=[64])
+            assert [package.name for package in packages] == [path.stem]

@@ -1,0 +1,132 @@
+"""`Kernel` on the CPU: NumPy, torch and foreign arrays run on the executor, and come back as they came."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from attncc import reference
+from attncc.diagnostics import AttnccError
+from attncc.runtime.kernel import Kernel
+from tests import plans
+from tests.unit.runtime.fakes import FakeArray, FakeStore
+
+torch = pytest.importorskip("torch")
+
+
+def kernel(*dtypes: str, variant: Any = plans.ALIBI) -> Kernel:
+    return Kernel(FakeStore(*(plans.plan(variant, dtype) for dtype in dtypes or ("fp32",))))
+
+
+def call() -> dict[str, Any]:
+    return plans.arguments(plans.ALIBI, 2, 4, 70)
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32", "fp64"])
+def test_numpy_in_numpy_out(dtype: str) -> None:
+    q, k, v = plans.qkv(dtype)
+    out, lse = kernel(dtype)(q, k, v, return_lse=True, **call())
+    assert (out.dtype, out.shape) == (q.dtype, q.shape)
+    assert lse.dtype == (np.float64 if dtype == "fp64" else np.float32)
+    expected, expected_lse = reference.forward(plans.ALIBI, q, k, v, **call())
+    tolerance = {"fp16": 2e-3, "bf16": 2e-2, "fp32": 1e-5, "fp64": 1e-12}[dtype]
+    assert np.abs(out.astype(np.float64) - expected).max() < tolerance
+    assert expected_lse is not None
+    assert np.abs(lse - expected_lse).max() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16", "fp32"])
+def test_torch_in_torch_out_with_the_same_bits(dtype: str) -> None:
+    arrays = plans.qkv(dtype)
+    expected = kernel(dtype)(*arrays, **call())
+    tensors = [tensor(array) for array in arrays]
+    inputs = {"slope": tensor(call()["slope"]), "cap": torch.tensor(5.0)}
+    out = torch.empty_like(tensors[0])
+    result, lse = kernel(dtype)(*tensors, out=out, return_lse=True, **inputs)
+    assert result is out
+    assert np.array_equal(bits(out), expected.view(np.int8))
+    assert lse.dtype == torch.float32
+
+
+def tensor(array: Any) -> Any:
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def bits(array: Any) -> Any:
+    return array.view(torch.int8).numpy()
+
+
+def test_the_configuration_follows_the_arrays() -> None:
+    both = kernel("fp16", "fp32")
+    assert both(*plans.qkv("fp16"), **call()).dtype == np.float16
+    assert both(*plans.qkv("fp32"), **call()).dtype == np.float32
+    with pytest.raises(AttnccError, match=r"A506.*float64"):
+        both(*plans.qkv("fp64"), **call())
+    assert repr(both) == "<attncc kernel alibi: fp16_d16, fp32_d16>"
+
+
+def test_numbers_may_be_0d_arrays_of_any_float() -> None:
+    expected = kernel()(*plans.qkv(), **call())
+    for cap in (np.float64(5), np.array(5.0), np.array(5.0, np.float32), 5):
+        assert np.array_equal(kernel()(*plans.qkv(), **{**call(), "cap": cap}), expected)
+
+
+def test_refusals_name_the_argument() -> None:
+    q, k, v = plans.qkv()
+    with pytest.raises(AttnccError, match=r"A607.*`cap`"):
+        kernel()(q, k, v, slope=call()["slope"])
+    with pytest.raises(AttnccError, match=r"A605.*`k`"):
+        kernel()(q, torch_on_gpu(), v, **call())
+    with pytest.raises(AttnccError, match=r"A622.*`v`"):
+        kernel()(q, k, 3, **call())
+    with pytest.raises(AttnccError, match=r"A622.*`q`"):
+        kernel()([1.0], k, v, **call())
+
+
+def torch_on_gpu() -> Any:
+    from attncc.runtime import arrays
+    from tests.unit.runtime.fakes import FakeFramework
+
+    arrays._by_type[FakeArray] = FakeFramework()  # type: ignore[assignment]
+    return FakeArray((2, 2, 70, 16), "float32")
+
+
+# -------------------------------------------------------------------- other frameworks
+
+
+class Foreign:
+    """An array of a framework that attncc doesn't know, in the manner of JAX's on a CPU."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+    def __array_namespace__(self) -> Any:
+        class Namespace:
+            asarray = Foreign
+
+        return Namespace
+
+
+def test_foreign_arrays_come_back_as_they_came() -> None:
+    arrays = plans.qkv("bf16")
+    expected = kernel("bf16")(*arrays, **call())
+    out, lse = kernel("bf16")(*map(Foreign, arrays), slope=Foreign(call()["slope"]), cap=5.0, return_lse=True)
+    assert isinstance(out, Foreign)
+    assert isinstance(lse, Foreign)
+    assert np.array_equal(out.array, expected)
+    with pytest.raises(AttnccError, match="A655"):
+        kernel("bf16")(*map(Foreign, arrays), **call(), out=Foreign(expected))

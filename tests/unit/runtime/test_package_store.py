@@ -1,0 +1,82 @@
+"""Built packages that lack something or are damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncc.build.package import plan_text
+from attncc.diagnostics import AttnccError
+from attncc.runtime.kernel import Kernel
+from attncc.runtime.package_store import MANIFEST, PLAN_SUFFIX, PackageStore
+from attncc.runtime.store import Configuration, kernel_name
+from tests import plans
+
+
+def put(folder: Path, *made: Any) -> Path:
+    for plan in made:
+        (folder / f"{kernel_name(plan)}{PLAN_SUFFIX}").write_text(plan_text(plan))
+    return folder
+
+
+def test_configurations_targets_and_passes_come_from_file_names(tmp_path: Path) -> None:
+    wide = {"head_dim": 192, "value_head_dim": 128}
+    made = [
+        plans.plan(plans.CAUSAL, "bf16", target="sm_80"),
+        plans.plan(plans.CAUSAL, "bf16", target="sm_90a"),
+        plans.plan(plans.CAUSAL, "bf16", target="sm_90a", pass_name="decode", block_q=16),
+        plans.plan(plans.CAUSAL, "fp16", target="sm_80", **wide),
+    ]
+    store = PackageStore(put(tmp_path, *made))
+    small, large = Configuration("bf16", 16, 16), Configuration("fp16", 192, 128)
+    assert set(store.configurations) == {small, large}
+    assert set(store.targets(small)) == {"sm_80", "sm_90a"}
+    assert store.plans(small, "sm_90a") == (made[1], made[2])
+    assert store.plans(small, "sm_80") == (made[0],)
+    assert store.plans(large, None) == (made[3],)
+    assert store.variant == plans.CAUSAL
+
+
+def test_a_package_without_machine_code_runs_on_the_cpu(tmp_path: Path) -> None:
+    store = PackageStore(put(tmp_path, plans.plan(plans.CAUSAL, "fp32")))
+    q, k, v = plans.qkv()
+    assert Kernel(store)(q, k, v).shape == q.shape
+    with pytest.raises(AttnccError, match=r"A505.*causal_forward_fp32_d16_sm_80.cubin.*") as caught:
+        store.machine_codes(store.plans(Configuration("fp32", 16, 16), "sm_80"))
+    assert "attncc build FILE --arch sm_80" in caught.value.diagnostics[0].help
+
+
+def test_machine_code_comes_with_what_its_launch_needs(tmp_path: Path) -> None:
+    plan = plans.plan(plans.CAUSAL, "bf16")
+    name = kernel_name(plan)
+    put(tmp_path, plan)
+    (tmp_path / f"{name}.cubin").write_bytes(b"image")
+    entry = {"nvrtc": "13.0", "entry": "causal_forward", "threads": 64, "dynamic_shared_bytes": 512}
+    (tmp_path / MANIFEST).write_text(json.dumps({"kernels": {name: entry}}))
+    code = PackageStore(tmp_path).machine_codes([plan])[name]
+    assert (code.image, code.nvrtc, code.entry, code.threads, code.shared_bytes) == (
+        b"image", "13.0", "causal_forward", 64, 512,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("damage", ["no plans", "plan", "foreign plan", "manifest"])
+def test_damage_is_told_by_file(tmp_path: Path, damage: str) -> None:
+    plan = plans.plan(plans.CAUSAL, "fp32")
+    path = put(tmp_path, plan) / f"{kernel_name(plan)}{PLAN_SUFFIX}"
+    if damage == "no plans":
+        path.unlink()
+    elif damage == "plan":
+        path.write_text(path.read_text()[:-40])
+    elif damage == "foreign plan":
+        path.write_text('{"class": "os.system"}')
+    else:
+        (tmp_path / f"{kernel_name(plan)}.cubin").write_bytes(b"image")
+        (tmp_path / MANIFEST).write_text("{")
+    with pytest.raises(AttnccError, match=r"A507"):
+        store = PackageStore(tmp_path)
+        Kernel(store)(*(np.zeros((1, 1, 8, 16), np.float32),) * 3)
+        store.machine_codes([plan])

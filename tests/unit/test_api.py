@@ -1,0 +1,204 @@
+"""`attncc.parse` and `attncc.compile`."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncc
+from attncc import api, compiler, reference
+from attncc.diagnostics import AttnccError, AttnccWarning
+from attncc.resources import folder
+from attncc.runtime import nvrtc
+from attncc.schedule.schedule import Schedule
+from tests import plans
+
+SPECS = folder("specs")
+TWO = "attn 1\nvariant one {}\nvariant two { const width: int = 4\n keep if q_pos - kv_idx < width }\n"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATTNCC_CACHE", str(tmp_path / "kernels"))
+    monkeypatch.setattr(api, "_kernels", {})
+
+
+# -------------------------------------------------------------------- parse
+
+
+def test_a_path_or_a_text() -> None:
+    assert attncc.parse(SPECS / "causal.attn").name == "causal"
+    assert attncc.parse(str(SPECS / "causal.attn")).name == "causal"
+    assert attncc.parse("attn 1\nvariant mine {}\n").variant.name == "mine"
+    with pytest.raises(AttnccError, match=r"A511.*nothing.attn"):
+        attncc.parse("nothing.attn")
+    with pytest.raises(AttnccError, match="A0"):
+        attncc.parse("attn 1\nvarient mine {}\n")
+
+
+def test_one_of_several() -> None:
+    assert attncc.parse(TWO, variant="two").name == "two"
+    with pytest.raises(AttnccError, match=r"A512.*2 variants"):
+        attncc.parse(TWO)
+    with pytest.raises(AttnccError, match="A512") as caught:
+        attncc.parse(TWO, variant="tow")
+    assert caught.value.diagnostics[0].help == "did you mean `two`?"
+    assert "one, two" in caught.value.diagnostics[0].notes[0]
+
+
+def test_defines() -> None:
+    assert attncc.parse(TWO, variant="two", defines={"width": 1}).mask(5, 5).sum() == 15
+    with pytest.raises(AttnccError, match="A114"):
+        attncc.parse(TWO, variant="two", defines={"length": 1})
+
+
+def test_mask_tile_map_and_reference_agree() -> None:
+    documents = attncc.parse(SPECS / "documents.attn")
+    doc = np.array([[0] * 10 + [1] * 30 + [2] * 24, [0] * 64], np.int32)
+    mask = documents.mask(64, 64, doc=doc)
+    assert mask.shape == (2, 1, 64, 64)
+    assert np.array_equal(mask[:, 0], np.tril(doc[:, :, None] == doc[:, None, :]))
+    kinds = documents.tile_map(64, 64, 16, 8, doc=doc)
+    assert (kinds.shape, kinds.dtype) == ((2, 1, 4, 8), np.uint8)
+    tiles = mask.reshape(2, 1, 4, 16, 8, 8).swapaxes(3, 4)
+    assert not tiles.any((-1, -2))[kinds == 0].any()
+    assert tiles.all((-1, -2))[kinds == 2].all()
+    assert set(np.unique(kinds)) == {0, 1, 2}
+
+    q, k, v = plans.qkv(lengths=(64, 64))
+    out, lse = documents.reference(q, k, v, doc=doc)
+    score = np.einsum("bhqd,bhkd->bhqk", q.astype(float), np.repeat(k, 2, 1).astype(float)) / 4
+    prob = np.exp(np.where(mask, score, -np.inf))
+    assert np.allclose(out, np.einsum("bhqk,bhkd->bhqd", prob, np.repeat(v, 2, 1)) / prob.sum(-1, keepdims=True))
+    assert lse is not None
+    assert np.allclose(lse, np.log(prob.sum(-1)))
+
+
+def test_a_tile_map_of_full_attention_and_of_heads() -> None:
+    assert np.array_equal(attncc.parse(TWO, variant="one").tile_map(5, 9, 4, 4), np.full((1, 1, 2, 3), 2))
+    headwise = attncc.parse("attn 1\nvariant headwise {\n keep if q_pos - kv_idx >= h }\n")
+    assert headwise.tile_map(32, 32, 16, 16, num_heads=3).shape == (1, 3, 2, 2)
+    with pytest.raises(AttnccError, match="A620"):
+        headwise.tile_map(32, 32, 16, 16)
+
+
+# -------------------------------------------------------------------- compile
+
+
+def test_kernels_are_kept_by_content() -> None:
+    text = (SPECS / "causal.attn").read_text()
+    first = attncc.compile(SPECS / "causal.attn", dtype="bf16", head_dim=64)
+    assert attncc.compile(text, dtype="bf16", head_dim=64) is first
+    assert attncc.compile(text, dtype="bf16", head_dim=64, value_head_dim=64) is first
+    assert attncc.compile(text, dtype="bf16", head_dim=64, value_head_dim=32) is not first
+    assert attncc.compile(text, dtype="fp16", head_dim=64) is not first
+    changed = text.replace("keep if causal()", "keep if causal_top_left()")
+    assert attncc.compile(changed, dtype="bf16", head_dim=64) is not first
+
+
+def test_what_is_imported_is_content_too(tmp_path: Path) -> None:
+    (tmp_path / "mine.attn").write_text("attn 1\nmask mine() = q_pos >= kv_idx\n")
+    spec = tmp_path / "spec.attn"
+    spec.write_text('attn 1\nimport "mine.attn"\nvariant v { keep if mine() }\n')
+    first = attncc.compile(spec, dtype="fp32", head_dim=16)
+    (tmp_path / "mine.attn").write_text("attn 1\nmask mine() = q_pos > kv_idx\n")
+    assert attncc.compile(spec, dtype="fp32", head_dim=16) is not first
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "fp64"])
+def test_numpy_runs_without_a_gpu(dtype: str) -> None:
+    kernel = attncc.compile(SPECS / "alibi.attn", dtype=dtype, head_dim=16)
+    q, k, v = plans.qkv(dtype)
+    slope = np.ones(4, np.float32)
+    out = kernel(q, k, v, slope=slope)
+    expected, _ = reference.forward(attncc.parse(SPECS / "alibi.attn").variant, q, k, v, slope=slope)
+    assert np.abs(out - expected).max() < {"fp16": 2e-3, "fp64": 1e-12}[dtype]
+
+
+def compilations(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+
+    def compile_(self: Any, text: str, target: str, name: str) -> nvrtc.Cubin:
+        seen.append(name)
+        return nvrtc.Cubin(b"cubin", nvrtc.Resources(1, 0, 0, 0, 0.0), "13.0")
+
+    monkeypatch.setattr(nvrtc.Nvrtc, "compile", compile_)
+    return seen
+
+
+def test_nothing_is_compiled_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = compilations(monkeypatch)
+    attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16)
+    assert seen == []
+    attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch="sm_90")
+    assert seen == ["one_forward_bf16_d16_sm_90.cu"]
+    attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch=["sm_80", "sm_90"])
+    assert seen[1:] == ["one_forward_bf16_d16_sm_80.cu"]  # the other is in the cache
+    attncc.compile(TWO, variant="one", dtype="fp64", head_dim=16, arch=())
+
+
+def test_gpus_of_this_machine_are_compiled_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attncc.runtime.driver import Driver
+    from tests.unit.runtime.fakes import FakeCuda
+
+    seen = compilations(monkeypatch)
+    monkeypatch.setattr(compiler, "driver", lambda: Driver(FakeCuda({}, capability=89)))  # type: ignore[arg-type]
+    attncc.compile(SPECS / "decode.attn", dtype="bf16", head_dim=64)
+    assert sorted(seen) == [
+        "combine_bf16_d64_sm_80.cu", "decode_decode_bf16_d64_sm_80.cu", "decode_forward_bf16_d64_sm_80.cu",
+    ]  # fmt: skip
+
+
+def test_a_schedule_may_be_given() -> None:
+    given = Schedule("mine", "one", "forward", "sm_90", (("block_q", (16,)),))
+    kernel = attncc.compile(TWO, variant="one", dtype="bf16", head_dim=64, schedule=given)
+    store = kernel._store
+    (plan,) = store.plans(kernel.configurations[0], "sm_90")
+    assert plan.block_q == 16
+    assert store.plans(kernel.configurations[0], None)[0].block_q == 16  # what the CPU walks has a schedule, if any has
+    assert store.plans(kernel.configurations[0], "sm_90a")[0].block_q == 16
+    assert store.plans(kernel.configurations[0], "sm_80")[0].block_q != 16
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [({"dtype": "int8"}, "A4"), ({"head_dim": 20}, "A4"), ({"arch": "sm_75"}, "A513"), ({"variant": "three"}, "A512")],
+)
+def test_bad_settings(settings: dict[str, Any], code: str) -> None:
+    with pytest.raises(AttnccError, match=code):
+        attncc.compile(TWO, **{"dtype": "bf16", "head_dim": 64, "variant": "one", **settings})
+
+
+def test_warnings_of_a_spec_are_shown() -> None:
+    spec = "attn 1\nvariant unused {\n input cap: f32\n}\n"
+    with pytest.warns(AttnccWarning, match="A120"):
+        attncc.compile(spec, dtype="fp32", head_dim=16)
+
+
+def test_threads_may_compile_at_once() -> None:
+    made: list[Any] = []
+
+    def work() -> None:
+        made.append(attncc.compile(TWO, variant="two", dtype="fp32", head_dim=16))
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, made))) == 1
+
+
+# -------------------------------------------------------------------- the package itself
+
+
+def test_exports() -> None:
+    assert {"compile", "parse", "AttnccError", "Kernel"} <= set(attncc.__all__) <= set(dir(attncc))
+    for name in attncc.__all__:
+        assert getattr(attncc, name) is not None
+    with pytest.raises(AttributeError, match="nothing"):
+        attncc.nothing  # noqa: B018
