@@ -1,0 +1,52 @@
+"""What README.md shows is what there is."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from attncc.build import prepare
+from attncc.cli import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+TEXT = (ROOT / "README.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.M | re.S)
+SPEC = ROOT / "specs" / "alibi_documents.attn"
+
+
+def test_the_spec_is_the_shipped_one() -> None:
+    shown = next(text for _, text in BLOCKS if text.startswith("attn 1"))
+    without_remarks = [re.sub(r" *# .*", "", line) for line in shown.splitlines()]
+    shipped = [re.sub(r" *# .*", "", line) for line in SPEC.read_text("utf-8").splitlines()]
+    assert without_remarks == shipped
+
+
+def test_the_cuda_is_what_comes_out() -> None:
+    shown = next(text for language, text in BLOCKS if language == "cuda")
+    (package,) = prepare(SPEC, archs=["sm_90"], head_dims=[128])
+    source = next(iter(package.sources.values()))[0].text
+    assert shown in re.sub(r"^#line .*\n", "", source, flags=re.M)
+
+
+def test_every_command_stands_in_the_table() -> None:
+    assert set(re.findall(r"^\| `attncc (\w+)", TEXT, re.M)) == set(COMMANDS)
+
+
+def test_links_and_folders_exist() -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
+        assert (ROOT / target).exists(), target
+    for folder in re.findall(r"^\| ((?:`\w+/`(?:, )?)+)", TEXT, re.M):
+        for name in re.findall(r"`(\w+)/`", folder):
+            assert (ROOT / name).is_dir(), name
+
+
+def test_the_first_command_is_what_ci_does() -> None:
+    ci = (ROOT / ".ci" / "run").read_text("utf-8")
+    assert "pip install -q '.[cuda13,test]'" in TEXT
+    assert "pip install -q '.[cuda13,test]'" in ci
+    assert "\npytest" in ci
+    assert "attncc run specs/alibi_documents.attn" in TEXT
+
+
+def test_it_stays_short() -> None:
+    assert len(TEXT.splitlines()) <= 160
