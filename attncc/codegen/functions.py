@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from ..schedule.identifiers import identifier
 from ..source import Span
-from .line_marks import Line
+from .line_marks import WIDTH, Line
 from .nodes import Level, Node, Precedence
 
 HOIST_COST = 4  # instructions from which a value is worth a field; cheaper ones the compiler moves by itself
-WIDTH = 100  # columns of the generated files
 
 # Names that no local and no field may hide: what codegen prints by itself.
 PRINTED = frozenset(

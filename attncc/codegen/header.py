@@ -9,10 +9,9 @@ from collections.abc import Iterator
 from .. import __version__
 from ..ir import show
 from ..schedule.plan import KernelPlan
-from .line_marks import shown_path
+from .line_marks import WIDTH, shown_path
 from .tile_code import BOUNDS, bounds_needed, kind_needed
 
-_WIDTH = 100
 _LONGEST_RULE = 250  # characters; the function says it better
 
 
@@ -81,5 +80,5 @@ def _tile_rules(plan: KernelPlan) -> Iterator[str]:
 def _comment(lines: Iterator[str] | list[str]) -> Iterator[str]:
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
-        parts = textwrap.wrap(line.rstrip("\\"), _WIDTH - 3, subsequent_indent=indent, break_long_words=False)
+        parts = textwrap.wrap(line.rstrip("\\"), WIDTH - 3, subsequent_indent=indent, break_long_words=False)
         yield from (f"// {part}".rstrip() for part in parts or [""])

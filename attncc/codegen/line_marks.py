@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from ..source import Span
+
+WIDTH = 100  # columns of the generated files
+INDENT = " " * 4
 
 _RESTORE = "#line restore"
 
@@ -36,10 +40,18 @@ def marked(lines: Iterable[Line]) -> Iterator[str]:
             yield f'#line {wanted[1]} "{wanted[0]}"'
         elif wanted is None and place is not None:
             yield _RESTORE
-        yield f"    {line.text}"
-        place = None if wanted is None else (wanted[0], wanted[1] + 1)
+        texts = _wrapped(line.text)
+        yield from texts
+        place = None if wanted is None else (wanted[0], wanted[1] + len(texts))
     if place is not None:
         yield _RESTORE
+
+
+def _wrapped(text: str) -> list[str]:
+    """A statement on as many lines as it needs."""
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=INDENT, subsequent_indent=2 * INDENT, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def restored(text: str, name: str) -> str:

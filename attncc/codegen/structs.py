@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ..schedule.parameters import Parameter
-from .functions import WIDTH, Body, Fields
-from .line_marks import Line, marked
+from .functions import Body, Fields
+from .line_marks import WIDTH, Line, marked
 from .nodes import Level, Node
 
 FUNCTION = "__device__ __forceinline__"
@@ -43,7 +43,9 @@ def context(fields: Fields, scale: Node | None) -> str:
     body = Body(fields, Level.UNIFORM, roots if scale is None else [(scale, None), *roots])
     body.add("Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};")
     if scale is not None:
-        body.add(f"if (params.scale != params.scale) ctx.scale = {body.value(scale)};")
+        value = body.value(scale)
+        body.add("// NaN: the call gives no scale.")
+        body.add(f"if (params.scale != params.scale) ctx.scale = {value};")
     for node in _in_order(hoisted):
         body.assign(node, f"ctx.{hoisted[node]}", fields.spans[node])
     head = f"Context make_context(const Params& params, {_CONTEXT_ARGUMENTS})"

@@ -42,6 +42,14 @@ def test_marks_only_where_the_count_is_wrong() -> None:
     ]
 
 
+def test_a_long_statement_takes_several_lines() -> None:
+    let = span("let x = 1")
+    found = list(marked([Line("const bool x = " + " | ".join(["name"] * 30) + ";", let), Line("next;", let)]))
+    assert found[0] == '#line 2 "specs/a.attn"' and len(found) == 7
+    assert all(len(line) <= 100 for line in found) and found[2].startswith("        ")
+    assert found[4:6] == ['#line 2 "specs/a.attn"', "    next;"]
+
+
 def test_the_file_goes_on_with_its_own_lines() -> None:
     text = "\n".join(['#line 9 "a.attn"', "x", "#line restore", "y"])
     assert restored(text, "k.cu").splitlines()[2:] == ['#line 4 "k.cu"', "y"]
