@@ -87,7 +87,8 @@ def read(array: Array, indices: list[Array]) -> Array:
 
 def _apply(expr: Apply, args: list[Array], float_dtype: DTypeLike) -> Array:
     if expr.op in ("min", "max") and expr.type is Type.FLOAT:
-        return _FLOAT_MIN_MAX[expr.op](*args)
+        chosen: Array = _FLOAT_MIN_MAX[expr.op](*args)
+        return chosen
     if expr.op == "to_float":
         return args[0].astype(float_dtype)
     result: Array = np.asarray(_OPERATIONS[expr.op](*args))
