@@ -121,17 +121,16 @@ class Driver:
         current = _Pointer()
         self._current(ctypes.byref(current))
         if current.value == function.context:
-            self._start(function, grid, stream, params)
+            result = self._start(function, grid, stream, params)
         else:
             with self._entered(function.context):
-                self._start(function, grid, stream, params)
-
-    def _start(self, function: Function, grid: int, stream: int, params: bytes) -> None:
-        result = self._launch(
-            function.handle, grid, 1, 1, function.threads, 1, 1, function.shared_bytes, stream, _Arguments(params), None
-        )
+                result = self._start(function, grid, stream, params)
         if result:
             raise AttnccError(self._failure("cuLaunchKernel", result, f"grid of {grid} blocks"))
+
+    def _start(self, function: Function, grid: int, stream: int, params: bytes) -> int:
+        threads, shared_bytes = function.threads, function.shared_bytes
+        return self._launch(function.handle, grid, 1, 1, threads, 1, 1, shared_bytes, stream, _Arguments(params), None)
 
     def _open(self, ordinal: int) -> Device:
         handle, context, name = ctypes.c_int(), _Pointer(), ctypes.create_string_buffer(256)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..schedule.parameters import Parameter, combine_parameters, parameters, used_zone_maps, zone_map_parameters
 from ..schedule.plan import KernelPlan
 from ..schedule.target import TARGETS
 from .device import best_target
 from .driver import Device, Driver, Function
-from .store import Configuration, KernelStore
+from .steps import ParamsLayout
+from .store import Configuration, KernelStore, combine_name, kernel_name, zone_map_name
 
 
 class Family:
@@ -30,6 +32,8 @@ class Family:
             driver.check_version(code.nvrtc)
             self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
 
+        self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
+
     def plan(self, rows: int) -> KernelPlan:
         """The plan for this many rows of q for each head and sequence: decode where they fit one of its tiles."""
         fitting = [plan for plan in self.plans if plan.pass_name == "decode" and rows <= plan.block_q]
@@ -37,6 +41,21 @@ class Family:
 
     def function(self, name: str) -> Function:
         return self._functions[name]
+
+    def layout(self, name: str) -> ParamsLayout:
+        """`struct Params` of the kernel of this name."""
+        return self._layouts[name]
+
+
+def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
+    """The fields of `Params` of every kernel that launches of a plan may need."""
+    structs = {kernel_name(plan): parameters(plan)}
+    if plan.may_split:
+        structs[combine_name(plan)] = combine_parameters(plan.dtype)
+    for zone_map in used_zone_maps(plan):
+        dtype = plan.variant.input(zone_map.input).dtype
+        structs[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)
+    return structs
 
 
 def _no_target(variant: str, available: tuple[str, ...], device: Device) -> Diagnostic:

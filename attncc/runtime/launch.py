@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..problem import Signature, bind, check_values
@@ -24,14 +25,18 @@ class Launcher:
     def __init__(self, store: KernelStore) -> None:
         self._store = store
         self._names = tuple(item.name for item in store.variant.inputs)
+        self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
         self._families: dict[tuple[Configuration, int], Family] = {}
         self._prepared: dict[Any, Prepared] = {}
-        self._checked: list[Any] | None = None  # the numbers that were found good last
+        self._checked: Sequence[Any] | None = None  # the numbers that were found good last
 
     def run(self, framework: DeviceFramework, ordinal: int, call: Arguments) -> Array | tuple[Array, Array]:
         """out, or (out, lse), queued on the framework's current stream. AttnccError before any launch."""
         operands = gather(framework, self._names, call)
-        prepared = self._lookup(operands.key)
+        try:
+            prepared = self._prepared.get(operands.key)
+        except TypeError:  # what can't be hashed, such as a list for `layout`, `bind` refuses
+            prepared = None
         if prepared is None:
             prepared = self._prepare(framework, ordinal, call, operands)
         if operands.numbers != self._checked:
@@ -43,16 +48,10 @@ class Launcher:
         for configuration in self._store.configurations:
             self._family(configuration, ordinal)
 
-    def _lookup(self, key: tuple[Any, ...]) -> Prepared | None:
-        try:
-            return self._prepared.get(key)
-        except TypeError:  # something that can't be hashed, such as a list for `layout`: refused by `bind`
-            return None
-
     def _prepare(self, framework: DeviceFramework, ordinal: int, call: Arguments, operands: Operands) -> Prepared:
         facts = call_of(framework, call)
         configuration = configuration_of(self._store.variant.name, self._store.configurations, facts.q, facts.v)
-        problem = bind(Signature(self._store.variant, *configuration), facts)
+        problem = bind(self._signatures[configuration], facts)
         form = CallForm(facts, operands.misaligned, call.scale is not None)
         prepared = prepare(self._family(configuration, ordinal), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
@@ -94,7 +93,8 @@ def _launch(
         workspace = framework.empty((prepared.workspace_bytes // _WORD_BYTES,), "float32", ordinal)
         base = framework.pointer(workspace)
         temporary.append(workspace)
-    values[SEED] &= _SEED_MASK
+    if values[SEED] is not None:
+        values[SEED] &= _SEED_MASK
     stream = framework.current_stream(ordinal)
     for step in prepared.steps:
         step.launch(prepared.family.driver, stream, values, base)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from types import NoneType
 from typing import Any, NamedTuple
 
 from ..diagnostics import AttnccError
@@ -16,6 +16,8 @@ from .steps import Value
 Q, K, V, OUT, LSE, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(10)
 
 _NUMBERS = frozenset({int, float, bool})
+_PLAIN = _NUMBERS | {NoneType}
+_EXTRAS = ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale")
 _ALIGNMENT_MASK = 15  # bases are to be multiples of 16 bytes
 _ARRAY = object()  # stands for an array where only numbers matter
 
@@ -36,64 +38,60 @@ class Arguments(NamedTuple):
     return_lse: bool
 
 
-@dataclass(slots=True)
-class Operands:
+class Operands(NamedTuple):
     """What changes from call to call, and the key of what seldom does."""
 
-    values: list[Value]  # pointers and numbers, by operand; 0 for what is absent
+    values: list[Any]  # pointers and numbers, by operand; None for what is absent
     key: tuple[Any, ...]  # equal keys: equal facts of all arrays, and numbers in the same places
-    numbers: list[Any]  # of cu_seqlens, seed, scale and the inputs: those that came as numbers
+    numbers: Sequence[Any]  # of cu_seqlens, seed, scale and the inputs: those that came as numbers
 
     @property
     def misaligned(self) -> tuple[str, ...]:
         """Which of q, k, v, out don't start at a multiple of 16 bytes."""
-        names: tuple[str, ...] = self.key[-1]
-        return names
+        operands = zip(("q", "k", "v", "out"), self.values, strict=False)
+        return tuple(name for name, base in operands if base is not None and base & _ALIGNMENT_MASK)
 
 
 def gather(framework: DeviceFramework, names: tuple[str, ...], call: Arguments) -> Operands:
     """The operands of a call whose q is of this framework and on a GPU; `names` are the variant's inputs.
 
-    AttnccError A622 or A654 for what isn't an array of the framework.
+    AttnccError A622 or A654 for what isn't an array of the framework. Every call passes here, so it does little.
     """
-    q, k, v, _, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = call
-    _check_frameworks(framework, call)
+    q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = call
+    if not type(q) is type(k) is type(v) or type(out) not in (type(q), NoneType):
+        _check_frameworks(framework, call)
     pointer, key = framework.pointer, framework.key
-    values: list[Any] = [pointer(q), pointer(k), pointer(v), 0 if out is None else pointer(out), 0]
-    forms: list[Any] = [key(q), key(k), key(v), None if out is None else key(out)]
-    numbers: list[Any] = []
-    # A missing name is a None here and a further name changes the count, so both miss every key of a good call.
-    extras = (cu_seqlens_q, cu_seqlens_kv, seed, scale, *map(call.inputs.get, names))
-    for position, given in enumerate(extras):
-        value, kind = given, type(given)
-        if value is not None and kind not in _NUMBERS:
-            value, kind = _opened(framework, _name(position, names), given)
-        values.append(0 if value is None else value)
-        forms.append(kind)
-        numbers.append(value if value is None or kind in _NUMBERS else _ARRAY)
-    return Operands(values, (*forms, layout, return_lse, len(call.inputs), _misaligned(values)), numbers)
+    values: list[Any] = [pointer(q), pointer(k), pointer(v), None, None]
+    forms = [layout, return_lse, key(q), key(k), key(v)]
+    misaligned = values[Q] | values[K] | values[V]
+    if out is not None:
+        values[OUT] = pointer(out)
+        forms.append(key(out))
+        misaligned |= values[OUT]
+    # A missing input is a None here and a further one changes the count, so both miss every key of a good call.
+    extras = (cu_seqlens_q, cu_seqlens_kv, seed, scale, *map(inputs.get, names))
+    kinds = tuple(map(type, extras))
+    numbers: Sequence[Any] = extras
+    if not _PLAIN.issuperset(kinds):
+        extras, kinds, numbers = _opened(framework, names, extras)
+    values += extras
+    aligned = not misaligned & _ALIGNMENT_MASK or Operands(values, (), ()).misaligned
+    return Operands(values, (*forms, len(inputs), aligned, kinds), numbers)
 
 
-def _name(position: int, names: tuple[str, ...]) -> str:
-    return ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale", *names)[position]
+def _opened(framework: DeviceFramework, names: tuple[str, ...], extras: Sequence[Any]) -> tuple[Any, Any, Any]:
+    """Pointers in place of arrays, their keys in place of types, and the numbers."""
+    values, kinds, numbers = list(extras), [], list(extras)
+    for position, (name, given) in enumerate(zip(_EXTRAS + names, extras, strict=True)):
+        kind: Any = type(given)
+        if kind not in _PLAIN:
+            values[position], kind = _array(framework, name, given)
+            numbers[position] = values[position] if kind in _NUMBERS else _ARRAY
+        kinds.append(kind)
+    return values, tuple(kinds), numbers
 
 
-def _misaligned(values: list[Any]) -> tuple[str, ...]:
-    """Names of the operands that don't start at a multiple of 16 bytes."""
-    q, k, v, out, *_ = values
-    if not (q | k | v | out) & _ALIGNMENT_MASK:
-        return ()
-    return tuple(name for name, base in zip(("q", "k", "v", "out"), values, strict=False) if base & _ALIGNMENT_MASK)
-
-
-def _check_frameworks(framework: DeviceFramework, call: Arguments) -> None:
-    kind = type(call.q)
-    for name, array in (("k", call.k), ("v", call.v), ("out", call.out)):
-        if array is not None and type(array) is not kind and framework_of(array, name) is not framework:
-            raise _mixed(name, array)
-
-
-def _opened(framework: DeviceFramework, name: str, value: Any) -> tuple[Any, Any]:
+def _array(framework: DeviceFramework, name: str, value: Any) -> tuple[Value, Any]:
     """The pointer and key of an array; a 0-d array that the CPU can read is a number, with its type."""
     own = framework_of(value, name)
     if own.ordinal(value) >= 0:
@@ -104,6 +102,13 @@ def _opened(framework: DeviceFramework, name: str, value: Any) -> tuple[Any, Any
         return 0, own.key(value)  # `bind` refuses it: no good call has this key
     number = value.item()
     return number, type(number)
+
+
+def _check_frameworks(framework: DeviceFramework, call: Arguments) -> None:
+    kind = type(call.q)
+    for name, array in (("k", call.k), ("v", call.v), ("out", call.out)):
+        if array is not None and type(array) is not kind and framework_of(array, name) is not framework:
+            raise _mixed(name, array)
 
 
 def is_number(value: Any) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
-from ..schedule.parameters import combine_parameters, field_name, parameters, used_zone_maps
+from ..schedule.parameters import field_name, used_zone_maps
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from .driver import MAX_GRID, Device, Function
 from .family import Family
@@ -97,7 +97,7 @@ class _Preparation:
         self._heads = problem.num_heads * (1 if problem.packed else problem.batch)
         self._q_blocks = problem.q_blocks(plan.block_q)
         self._splits = self._choose_splits()
-        self._main = StepBuilder(parameters(plan))
+        self._main = StepBuilder(family.layout(kernel_name(plan)))
         self._partials: dict[str, int] = {}  # offsets in the workspace
 
     def steps(self) -> tuple[Step, ...]:
@@ -130,9 +130,11 @@ class _Preparation:
 
     def _set_operands(self) -> None:
         main, variant = self._main, self._plan.variant
-        for name, operand in (("q", Q), ("k", K), ("v", V), ("cu_seqlens_q", CU_SEQLENS_Q)):
+        for name, operand in (("q", Q), ("k", K), ("v", V)):
             main.operand(name, operand)
-        main.operand("cu_seqlens_kv", CU_SEQLENS_KV)
+        if self._problem.packed:
+            main.operand("cu_seqlens_q", CU_SEQLENS_Q)
+            main.operand("cu_seqlens_kv", CU_SEQLENS_KV)
         if variant.dropout is not None and self._call.seed is not None:
             main.operand("seed_pointer" if isinstance(self._call.seed, ArrayFacts) else "seed", SEED)
         if self._scale_given:
@@ -162,7 +164,7 @@ class _Preparation:
         kv_outer = plan.loop == "kv_outer"
         if kv_outer or self._splits == 1:
             main.operand("out", OUT)
-            main.operand("lse", LSE)
+            self._operand_lse(main)
         if kv_outer or self._splits > 1:
             self._floats("partial_out", self._splits * rows * plan.value_head_dim)
         if kv_outer:
@@ -170,6 +172,10 @@ class _Preparation:
             self._floats("row_sum", rows)
         elif self._splits > 1 and plan.variant.normalize == "softmax":
             self._floats("partial_lse", self._splits * rows)
+
+    def _operand_lse(self, step: StepBuilder) -> None:
+        if self._call.return_lse:
+            step.operand("lse", LSE)
 
     def _floats(self, name: str, count: int) -> None:
         self._partials[name] = self._workspace.take(4 * count)
@@ -180,9 +186,10 @@ class _Preparation:
         for zone_map in used_zone_maps(self._plan):
             declared, facts = self._plan.variant.input(zone_map.input), given[zone_map.input]
             assert isinstance(facts, ArrayFacts)
-            function = self._family.function(zone_map_name(declared.dtype, self._plan.target))
+            name = zone_map_name(declared.dtype, self._plan.target)
+            function = self._family.function(name)
             operand = INPUTS + names.index(zone_map.input)
-            step = ZoneMapStep(zone_map, declared, facts, self._problem)
+            step = ZoneMapStep(zone_map, declared, facts, self._problem, self._family.layout(name))
             step.place(self._workspace, self._main)
             if step.entries:
                 yield step.build(operand, function, warps_grid(step.entries, function, self._family.device))
@@ -190,16 +197,16 @@ class _Preparation:
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""
         problem = self._problem
-        step = StepBuilder(combine_parameters(self._plan.dtype))
+        name = combine_name(self._plan)
+        step, function = StepBuilder(self._family.layout(name)), self._family.function(name)
         step.operand("out", OUT)
-        step.operand("lse", LSE)
+        self._operand_lse(step)
         for name, offset in self._partials.items():
             step.workspace(name, offset)
         assert self._call.out is not None
         step.set(Strides.of(self._call.out, problem).fields("out"))
         batch = 1 if problem.packed else problem.batch
         step.set({"batch": batch, "num_heads": problem.num_heads, "q_len": problem.q_len, "splits": self._splits})
-        function = self._family.function(combine_name(self._plan))
         return step.build(function, warps_grid(self._heads * problem.q_len, function, self._family.device))
 
 

@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ..schedule.parameters import Parameter, struct_format
 from .driver import Driver, Function
@@ -26,7 +27,7 @@ class Step:
     operands: tuple[tuple[int, int], ...]  # (field, operand)
     workspace: tuple[tuple[int, int], ...]  # (field, offset in bytes)
 
-    def launch(self, driver: Driver, stream: int, operands: list[Value], workspace: int) -> None:
+    def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
         """`workspace` is the address of the call's temporary memory."""
         fields = list(self.fields)
         for field, operand in self.operands:
@@ -48,13 +49,21 @@ def _saturated(value: Value) -> Value:
     return value
 
 
+class ParamsLayout:
+    """`struct Params` of one kernel: what packs it, and the number of each field."""
+
+    def __init__(self, parameters: Iterable[Parameter]) -> None:
+        items = tuple(parameters)
+        self.packer = struct.Struct(struct_format(items))
+        self.index = {item.name: number for number, item in enumerate(items)}
+
+
 class StepBuilder:
     """Collects the fields of a step by name; those never set stay 0, which is null for a pointer."""
 
-    def __init__(self, parameters: Iterable[Parameter]) -> None:
-        self._parameters = tuple(parameters)
-        self._index = {item.name: number for number, item in enumerate(self._parameters)}
-        self._fields: list[Value] = [0] * len(self._parameters)
+    def __init__(self, layout: ParamsLayout) -> None:
+        self._packer, self._index = layout.packer, layout.index
+        self._fields: list[Value] = [0] * len(layout.index)
         self._operands: list[tuple[int, int]] = []
         self._workspace: list[tuple[int, int]] = []
 
@@ -71,5 +80,4 @@ class StepBuilder:
         self._workspace.append((self._index[name], offset))
 
     def build(self, function: Function, grid: int) -> Step:
-        packer = struct.Struct(struct_format(self._parameters))
-        return Step(function, grid, packer, tuple(self._fields), tuple(self._operands), tuple(self._workspace))
+        return Step(function, grid, self._packer, tuple(self._fields), tuple(self._operands), tuple(self._workspace))

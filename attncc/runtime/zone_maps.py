@@ -8,9 +8,9 @@ from ..analysis.rules import ZoneMap
 from ..ir import Input
 from ..problem import ArrayFacts, Problem
 from ..problem.inputs import merges
-from ..schedule.parameters import field_name, zone_map_parameters
+from ..schedule.parameters import field_name
 from .driver import Function
-from .steps import Step, StepBuilder, Value
+from .steps import ParamsLayout, Step, StepBuilder, Value
 from .strides import contiguous
 from .workspace import Workspace
 
@@ -35,11 +35,13 @@ def input_fields(name: str, declared: Input, facts: ArrayFacts, problem: Problem
 class ZoneMapStep:
     """The pre-pass for one zone map of a call."""
 
-    def __init__(self, zone_map: ZoneMap, declared: Input, facts: ArrayFacts, problem: Problem) -> None:
+    def __init__(
+        self, zone_map: ZoneMap, declared: Input, facts: ArrayFacts, problem: Problem, layout: ParamsLayout
+    ) -> None:
         self._zone_map, self._declared, self._facts, self._problem = zone_map, declared, facts, problem
         self._shape = (*facts.shape[:-1], -(-facts.shape[-1] // zone_map.block))
         self.entries = math.prod(self._shape)  # of the minima, and of the maxima
-        self._builder = StepBuilder(zone_map_parameters(declared.dtype))
+        self._builder = StepBuilder(layout)
 
     def place(self, workspace: Workspace, main: StepBuilder) -> None:
         """Gives the results their places, and tells the main kernel."""

@@ -12,16 +12,10 @@ from typing import Any
 
 from attncc.ir import Variant
 from attncc.problem import ArrayFacts
-from attncc.runtime.store import Configuration, MachineCode, combine_name, kernel_name, kernel_names, zone_map_name
-from attncc.schedule.parameters import (
-    Parameter,
-    combine_parameters,
-    parameters,
-    struct_format,
-    used_zone_maps,
-    zone_map_parameters,
-)
-from attncc.schedule.plan import DTYPE_BYTES, KernelPlan
+from attncc.runtime import family
+from attncc.runtime.store import Configuration, MachineCode, kernel_names
+from attncc.schedule.parameters import Parameter, struct_format
+from attncc.schedule.plan import KernelPlan
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
 CONTEXT = 0xC0  # the primary context of device 0; the next device's is one more
@@ -237,12 +231,4 @@ class FakeStore:
 
     def structs(self) -> dict[str, Sequence[Parameter]]:
         """The fields of `Params` of every kernel, for the fake driver."""
-        found: dict[str, Sequence[Parameter]] = {}
-        for plan in self.all_plans:
-            found[kernel_name(plan)] = parameters(plan)
-            if plan.dtype != "fp64" and DTYPE_BYTES[plan.dtype]:
-                found[combine_name(plan)] = combine_parameters(plan.dtype)
-            for zone_map in used_zone_maps(plan):
-                dtype = plan.variant.input(zone_map.input).dtype
-                found[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)
-        return found
+        return {name: fields for plan in self.all_plans for name, fields in family.structs(plan).items()}
