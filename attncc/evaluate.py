@@ -87,8 +87,7 @@ def read(array: Array, indices: list[Array]) -> Array:
 
 def _apply(expr: Apply, args: list[Array], float_dtype: DTypeLike) -> Array:
     if expr.op in ("min", "max") and expr.type is Type.FLOAT:
-        chosen: Array = _FLOAT_MIN_MAX[expr.op](*args)
-        return chosen
+        return _FLOAT_MIN_MAX[expr.op](*args)
     if expr.op == "to_float":
         return args[0].astype(float_dtype)
     result: Array = np.asarray(_OPERATIONS[expr.op](*args))
@@ -117,7 +116,7 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    return np.vectorize(math.erf, otypes=[x.dtype])(x)
+    return np.asarray(np.vectorize(math.erf, otypes=[x.dtype])(x))
 
 
 def _floor(x: Array) -> Array:
