@@ -54,7 +54,7 @@ def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
     call, packs, stages_out = _repacked(form, problem, DTYPE_BYTES[plan.dtype])
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
-    if problem.total_q * problem.num_heads:
+    if problem.batch * problem.total_q * problem.num_heads:
         steps = _Preparation(family, plan, call, form.scale_given, problem, workspace).steps()
     shapes = (problem.out_shape, call.q.dtype, problem.lse_shape)
     return Prepared(family, steps, *shapes, workspace.size, packs, stages_out)

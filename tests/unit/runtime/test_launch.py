@@ -258,6 +258,13 @@ def test_no_rows_launch_nothing(bench: MakeBench, batch: int, q_len: int) -> Non
     assert not made.cuda.launches
 
 
+def test_no_sequences_launch_nothing(bench: MakeBench) -> None:
+    made = bench(plan(plans.CAUSAL))
+    q, cu = FakeArray((HEADS, 100, D), "float16"), FakeArray((1,), "int32")
+    made.kernel(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    assert not made.cuda.launches
+
+
 def test_no_keys_still_write_the_rows(bench: MakeBench) -> None:
     made = bench(plan(plans.CAUSAL))
     made.kernel(*qkv(kv_len=0))
