@@ -31,13 +31,26 @@ def _of_plan(plan: KernelPlan) -> Iterator[str]:
     yield f"Written by attncc {__version__}{_origin(plan)}. Do not edit."
     if variant.documentation:
         yield ""
-        yield from variant.documentation.splitlines()
+        yield from _paragraphs(variant.documentation)
     yield ""
     yield from variant.show().splitlines()
     yield ""
     yield from _schedule(plan)
     yield ""
     yield from _tile_rules(plan)
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """A text filled anew, its paragraphs kept apart; what is indented keeps its lines."""
+    paragraph: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        if line.strip() and not line.startswith(" "):
+            paragraph.append(line)
+            continue
+        if paragraph:
+            yield from textwrap.wrap(" ".join(paragraph), WIDTH - 3)
+        paragraph = []
+        yield line
 
 
 def _head_dims(plan: KernelPlan) -> str:

@@ -99,7 +99,7 @@ def assemble(text: str, name: str) -> str:
 
 
 def _inlined(text: str) -> str:
-    """The text with each leaf file in place of its first `#include`."""
+    """The text with each leaf file in place of its first `#include`, under its name."""
     seen: set[str] = set()
 
     def leaf(match: re.Match[str]) -> str:
@@ -107,7 +107,14 @@ def _inlined(text: str) -> str:
         if name in seen:
             return ""
         seen.add(name)
-        return _INCLUDE.sub(leaf, resources.read("templates", "include", "attncc", name).replace("#pragma once\n", ""))
+        content = resources.read("templates", "include", "attncc", name)
+        before = _INCLUDE.match(content)  # what a leaf needs stands above it
+        needed = ""
+        while before is not None:
+            needed += leaf(before)
+            content = content[before.end() :]
+            before = _INCLUDE.match(content)
+        return f"{needed}\n// ---- {name}\n\n{content.strip()}\n\n"
 
     return _INCLUDE.sub(leaf, text)
 

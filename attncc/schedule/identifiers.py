@@ -15,7 +15,7 @@ KEYWORDS = frozenset(
     namespace new noexcept not not_eq nullptr operator or or_eq private protected public register reinterpret_cast
     requires restrict return short signed sizeof static static_assert static_cast struct switch template this
     thread_local throw true try typedef typeid typename typeof union unsigned using virtual void volatile wchar_t while
-    xor xor_eq asm linux unix i386 NULL NAN INFINITY assert offsetof
+    xor xor_eq asm linux unix i386 NULL NAN INFINITY NEGATIVE_INFINITY assert offsetof
         """,
     )
 )

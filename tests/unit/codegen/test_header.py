@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from attncc import __version__
 from attncc.codegen import header
+from attncc.ir import Variant
 from attncc.schedule.schedule import make_plan
 from tests import plans
 from tests.printed import variant
@@ -21,10 +22,16 @@ def test_it_says_what_was_built_and_from_what() -> None:
 
 
 def test_no_line_can_end_the_comment_or_go_on_into_code() -> None:
-    documented = variant("", path="specs/doc.attn")
-    plan = plans.plan(type(documented)("v", documentation="ends in a backslash \\\n  indented */ word " + "x" * 150))
+    plan = plans.plan(Variant("v", documentation="ends in a backslash \\\n  indented */ word " + "x" * 150))
     lines = header.of_plan(plan).splitlines()
     assert all(line.startswith("//") and not line.endswith("\\") for line in lines if line)
+
+
+def test_documentation_is_filled_by_paragraphs() -> None:
+    text = "\n".join(["word " * 20 + "end of line", "and on", "", "  kept = as it is", "a second", "paragraph"])
+    lines = header.of_plan(plans.plan(Variant("v", documentation=text))).splitlines()
+    start = next(index for index, line in enumerate(lines) if line.startswith("// word"))
+    assert lines[start + 1 : start + 5] == ["// word end of line and on", "//", "//   kept = as it is", "// a second paragraph"]
 
 
 def test_long_tile_rules_are_left_to_their_function() -> None:

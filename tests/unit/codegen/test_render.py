@@ -34,6 +34,10 @@ def test_the_text_is_deterministic_and_self_contained() -> None:
 def test_each_leaf_file_is_inlined_once() -> None:
     text = '#include "attncc/load.cuh"\n#include "attncc/element.cuh"\n#include "attncc/load.cuh"\nint x;\n'
     found = assemble(text, "k")
+    assert [line for line in found.splitlines() if line.startswith("// ----")] == [
+        "// ---- element.cuh",
+        "// ---- load.cuh",
+    ]
     assert found.count("struct bf16") == 1
     assert found.count("float load(const float* address)") == 1
     assert found.index("struct bf16") < found.index("float load(const float* address)") < found.index("int x;")
