@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
+from itertools import combinations
 
 from ..ir import Apply, Const, Expr, Type, Variant, apply, const
 from .affine import Affine
@@ -26,6 +27,9 @@ class Relation(Enum):
     NONZERO = "!= 0"
 
 
+# Only the first so many comparisons of a conjunction are looked at in pairs.
+_MOST_PAIRED = 6
+
 _WRITTEN = {"ZERO": "eq", "NONZERO": "ne"}
 _OPPOSITE = {"le": "gt", "lt": "ge", "gt": "le", "ge": "lt", "eq": "ne", "ne": "eq"}
 
@@ -33,8 +37,8 @@ _OPPOSITE = {"le": "gt", "lt": "ge", "gt": "le", "ge": "lt", "eq": "ne", "ne": "
 class Algebra(Integers):
     """Adds comparisons and logic. The form of a comparison may exceed 64 bits; what it is printed as never does."""
 
-    def __init__(self, variant: Variant, block_q: int, block_kv: int) -> None:
-        super().__init__(variant, block_q, block_kv)
+    def __init__(self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False) -> None:
+        super().__init__(variant, block_q, block_kv, near=near)
         self.relations: dict[Expr, tuple[Relation, Affine]] = {}
         self._negations: dict[Expr, Expr] = {}
         self.leaf(TRUE)
@@ -56,8 +60,10 @@ class Algebra(Integers):
         if op in ("gt", "ge"):
             a, b = b, a
         form = self.form(a).plus(self.form(b), -1)
-        if op in ("eq", "ne"):
+        if op in ("eq", "ne"):  # equal remainders are a matter of one remainder: `Canonical` sees to them
+            form = self.correlated(form, ("floordiv",))
             return (Relation.ZERO if op == "eq" else Relation.NONZERO), form
+        form = self.correlated(form, ("floordiv", "mod"))
         return Relation.BELOW, form.shifted(1 if op in ("lt", "gt") else 0)
 
     def related(self, relation: Relation, form: Affine) -> Expr | None:
@@ -77,6 +83,8 @@ class Algebra(Integers):
         for side in self._left_sides(form):
             sign = -1 if sum(1 if c > 0 else -1 for c in side.terms.values()) < 0 else 1
             left, right = side.times(sign), form.plus(side, -1).times(-sign)
+            if not self.fits(right):  # a 64-bit input minus 1 may not, where the 1 is as well added on the left
+                left, right = left.shifted(-right.const), right.shifted(-right.const)
             if self.fits(left) and self.fits(right):
                 op = ("le" if sign > 0 else "ge") if relation is Relation.BELOW else relation.name
                 found = self.leaf(apply(_WRITTEN.get(op, op), self.sum(left), self.sum(right)))
@@ -110,8 +118,9 @@ class Algebra(Integers):
         parts = None if absorbing in flat else self._merged(op, list(flat))
         if parts is None:
             return absorbing
-        if len(parts) < 2:
-            return parts[0] if parts else neutral
+        parts = list(dict.fromkeys(part for part in parts if part is not neutral))
+        if absorbing in parts or len(parts) < 2:
+            return absorbing if absorbing in parts else parts[0] if parts else neutral
         return self.leaf(apply(op, *parts))
 
     def _merged(self, op: str, parts: list[Expr]) -> list[Expr] | None:
@@ -127,7 +136,22 @@ class Algebra(Integers):
                 return None
         kept = [part for part in parts if part not in forms or deciding[forms[part].key] == forms[part].const]
         others = {part for part in kept if part not in forms and not _has_parts(part)}
-        return None if any(self.negation(part) in others for part in others) else kept
+        if any(self.negation(part) in others for part in others):
+            return None
+        return [*kept, *self._opposed(op, [forms[part] for part in kept if part in forms])]
+
+    def _opposed(self, op: str, forms: list[Affine]) -> list[Expr]:
+        """What f <= 0 and g <= 0 imply, or one of the two is implied by, where all that varies cancels in f + g.
+
+        So an empty window is found out at run time: 0 <= d < width says 0 < width, whatever d is.
+        """
+        implied = []
+        for f, g in combinations(forms[:_MOST_PAIRED], 2):
+            total = f.plus(g) if op == "and" else f.plus(g).shifted(-1)
+            if all(self.uniform(atom) for atom in total.terms) and not all(self.uniform(atom) for atom in f.terms):
+                found = self.related(Relation.BELOW, total)
+                implied += [] if found is None else [found]
+        return implied
 
     def _relation(self, expr: Expr) -> list[tuple[Relation, Affine]]:
         return [self.relations[expr]] if expr in self.relations else []

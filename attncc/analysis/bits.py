@@ -25,22 +25,25 @@ class Bits(NamedTuple):
 
 
 def bits_interval(box: Box, node: Apply) -> Interval:
-    """Ends of a bit operation whose result can't be negative."""
-    bits = _bits(box, node)
-    if bits is None or any(box.algebra.range(end).low < 0 for end in bits):
-        return box.anything(node, "it works on the bits of what may be negative")
-    low, high = box.algebra.range(node)
-    return Interval(bits.ones, bits.may, high - low)
+    """Ends of a bit operation: unknown bits 0 or 1, the sign bit the other way round."""
+    algebra, (ones, may) = box.algebra, _bits(box, node)
+    low, high = algebra.range(node)
+    if low < 0:
+        sign = -1 << max(high, ~low).bit_length()  # above these bits all are the same as the sign
+        ones, may = (
+            algebra.bitor(ones, algebra.bitand(may, algebra.number(sign))),
+            algebra.bitand(may, algebra.bitor(ones, algebra.number(~sign))),
+        )
+    return Interval(ones, may, high - low)
 
 
-def _bits(box: Box, expr: Expr) -> Bits | None:
+def _bits(box: Box, expr: Expr) -> Bits:
     algebra = box.algebra
     if algebra.uniform(expr):
         return Bits(expr, expr)
     if isinstance(expr, Apply):
-        sides = [_bits(box, arg) for arg in expr.args] if expr.op in _COMBINED else []
-        if len(sides) == 2:
-            return None if sides[0] is None or sides[1] is None else _COMBINED[expr.op](algebra, sides[0], sides[1])
+        if expr.op in _COMBINED:
+            return _COMBINED[expr.op](algebra, *(_bits(box, arg) for arg in expr.args))
         if expr.op in ("floordiv", "mod") and _is_power(expr.args[1]):
             return _each(_bits(box, expr.args[0]), lambda end: algebra.make(expr.op, end, expr.args[1]))
     form = algebra.form(expr)
@@ -55,18 +58,17 @@ def _is_power(expr: Expr) -> bool:
     return isinstance(expr, Const) and expr.value > 0 and int(expr.value) & (int(expr.value) - 1) == 0
 
 
-def _each(bits: Bits | None, move: Callable[[Expr], Expr]) -> Bits | None:
-    return bits and Bits(move(bits.ones), move(bits.may))
+def _each(bits: Bits, move: Callable[[Expr], Expr]) -> Bits:
+    return Bits(move(bits.ones), move(bits.may))
 
 
-def _prefix(box: Box, expr: Expr) -> Bits | None:
+def _prefix(box: Box, expr: Expr) -> Bits:
     """All values from low to high share the bits above the highest one in which these two differ."""
     algebra, (low, high, _) = box.algebra, box.interval(expr)
-    if algebra.range(low).low < 0 or algebra.range(high).low < 0:
-        return None
     differing = algebra.bitxor(low, high)
-    shift = 1
-    while shift < algebra.range(differing).high.bit_length():
+    least, most = algebra.range(differing)
+    bits, shift = max(most, ~least).bit_length() + (least < 0), 1
+    while shift < bits:
         differing = algebra.bitor(differing, algebra.shr(differing, algebra.number(shift)))
         shift *= 2
     return Bits(algebra.bitand(low, algebra.bitnot(differing)), algebra.bitor(high, differing))

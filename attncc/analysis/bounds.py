@@ -8,9 +8,9 @@ ranges, and of the full ranges the union where they touch, else the longer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..ir import Apply, Const, Expr
+from ..ir import Apply, Const, Expr, Load
 from .affine import Affine
 from .algebra import TRUE, Relation
 from .box import Box
@@ -185,46 +185,52 @@ class Solver:
         live, full = ([self._below(side, end) for side in forms] for end in (0, 1))
         if any(part is None for part in live + full):
             return self._unknown()
-        return LoopBounds(self._intersection([x for x in live if x]), self._intersection([x for x in full if x]))
+        found = (self._intersection([part for part in parts if part]) for parts in (live, full))
+        alone = relation is Relation.BELOW or not any(isinstance(atom, Load) for atom in form.terms)
+        # Of an equality with a lookup the tile rule may know each entry, the ranges know the least and the greatest.
+        return LoopBounds(*(replace(part, exact=part.exact and alone) for part in found))
 
-    def _below(self, form: Affine, end: int) -> KvRange | None:
-        """Where form <= 0: for some row (end = 0: what it is at least) or for all (end = 1: what it is at most)."""
-        moving = [atom for atom in form.terms if self._algebra.varies(atom)[1]]
+    def _below(self, form: Affine, end: int, beyond: Affine | None = None) -> KvRange | None:
+        """Where form + beyond <= 0, `beyond` being a form over the q block.
+
+        For some row (end = 0: what the form is at least) or for all (end = 1: what it is at most).
+        """
+        algebra = self._algebra
+        moving = [atom for atom in form.terms if algebra.varies(atom)[1]]
         if len(moving) != 1:
             return None
         atom, factor = moving[0], form.terms[moving[0]]
-        rest = self._box.ends(form.plus(Affine({atom: factor}), -1))[end]
-        return self._solved(atom, factor, rest, end)
+        others = form.plus(Affine({atom: factor}), -1)
+        rest = self._box.ends(others)[end].plus(beyond or Affine({}))
+        limit = self._quotient(rest.times(-1), abs(factor))
+        found = None if limit is None else self._limited(atom, factor > 0, limit.times(1 if factor > 0 else -1), end)
+        if found and algebra.varies(atom)[0] and any(algebra.varies(other)[0] for other in others.terms):
+            return replace(found, exact=False)  # the tile rule may know how the two move together
+        return found
 
-    def _solved(self, atom: Expr, factor: int, rest: Affine, end: int) -> KvRange | None:
-        """Where factor * atom + rest <= 0: the atom is at most, or with a negative factor at least, a quotient."""
+    def _limited(self, atom: Expr, at_most: bool, limit: Affine, end: int) -> KvRange | None:
+        """Where the atom is at most, or at least, a limit over the q block."""
         algebra = self._algebra
-        if not algebra.fits(rest.times(-1)):
-            return None
-        quotient = algebra.form(algebra.floordiv(algebra.sum(rest.times(-1)), algebra.number(abs(factor))))
-        limit = quotient if factor > 0 else quotient.times(-1)
         if atom is algebra.symbol("kv_idx"):
-            limit = limit.shifted(1) if factor > 0 else limit
-            if not algebra.fits(limit):
+            if not algebra.fits(limit.shifted(1)):
                 return None
-            found = algebra.sum(limit)
-            return KvRange(None, found) if factor > 0 else KvRange(found, None)
+            return KvRange(None, algebra.sum(limit.shifted(1))) if at_most else KvRange(algebra.sum(limit), None)
         if isinstance(atom, Apply) and atom.op == "floordiv" and isinstance(atom.args[1], Const):
             inner, size = algebra.form(atom.args[0]), int(atom.args[1].value)
-            if size > 0:  # x // c <= t is x <= c * t + c - 1, and x // c >= t is x >= c * t
-                if factor > 0:
-                    return self._below_of(inner, limit.times(size).shifted(size - 1), 1, end)
-                return self._below_of(inner, limit.times(size), -1, end)
+            if size > 0 and at_most:  # x // c <= t is x - c * t - c + 1 <= 0
+                return self._below(inner, end, limit.times(-size).shifted(1 - size))
+            if size > 0:  # x // c >= t is c * t - x <= 0
+                return self._below(inner.times(-1), end, limit.times(size))
         return None
 
-    def _below_of(self, inner: Affine, limit: Affine, sign: int, end: int) -> KvRange | None:
-        """Where sign * inner <= sign * limit, for a limit over the q block."""
-        moving = [atom for atom in inner.terms if self._algebra.varies(atom)[1]]
-        if len(moving) != 1:
-            return None
-        atom, factor = moving[0], sign * inner.terms[moving[0]]
-        rest = self._box.ends(inner.times(sign).plus(Affine({atom: factor}), -1))[end]
-        return self._solved(atom, factor, rest.plus(limit, -sign), end)
+    def _quotient(self, form: Affine, divisor: int) -> Affine | None:
+        """floor(form / divisor), if that fits 64 bits where it must."""
+        algebra = self._algebra
+        if divisor == 1:
+            return form
+        return (
+            algebra.form(algebra.floordiv(algebra.sum(form), algebra.number(divisor))) if algebra.fits(form) else None
+        )
 
 
 # More than so many ranges that are open at neither end are not united: each would take a dozen instructions.

@@ -6,15 +6,30 @@ values, so what is known is an expression over them (docs/analysis.md gives the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import lcm
+from typing import NamedTuple
 
-from ..ir import Apply, Expr, Load, Symbol, Variant
+from ..ir import Apply, Const, Expr, Load, Symbol, Variant
 from .affine import Affine
 from .algebra import Algebra
 from .intervals import APPLIED
 from .lookups import ZoneTables, lookup_interval
 from .truth import truth_of
-from .values import Interval, Truth
+from .values import WRAPS, Interval, Truth
+
+
+# Bounds of a sum with quotients are looked for at a common multiple of their divisors, if it is not above this.
+_MOST_TIMES = 2**20
+
+
+class Relaxed(NamedTuple):
+    """low <= times * form <= high for every pair, where the two forms have terms that cancel."""
+
+    times: int
+    low: Affine
+    high: Affine
 
 
 @dataclass
@@ -46,7 +61,7 @@ class Box:
             low, high = self.ends(form)
             if algebra.fits(low) and algebra.fits(high):
                 return Interval(algebra.sum(low), algebra.sum(high), self.width(form))
-            return self.anything(expr, "it may leave 64 bits")
+            return self.anything(expr, WRAPS)
         if isinstance(expr, Symbol):
             axis, _, _ = expr.name.partition("_")
             width = (self.block_q if axis == "q" else self.block_kv) - 1
@@ -57,14 +72,56 @@ class Box:
         return APPLIED[expr.op](self, expr)
 
     def ends(self, form: Affine) -> tuple[Affine, Affine]:
-        """Forms over the tile's ends that are the least and greatest value of a form over its pairs."""
+        """Forms over the tile's ends: no value of the given form over its pairs is below the one or above the other."""
+        low, high = self.apart(form)
+        relaxed = self._relaxed(form)
+        if relaxed is None or not self.algebra.fits(low) or not self.algebra.fits(high):
+            return low, high
+        algebra, times = self.algebra, self.algebra.number(relaxed.times)
+        least, most = self.apart(relaxed.low)[0], self.apart(relaxed.high)[1]
+        if not algebra.fits(least.times(-1)) or not algebra.fits(most):
+            return low, high
+        rounded = algebra.neg(algebra.floordiv(algebra.sum(least.times(-1)), times))
+        return (
+            algebra.form(algebra.max(algebra.sum(low), rounded)),
+            algebra.form(algebra.min(algebra.sum(high), algebra.floordiv(algebra.sum(most), times))),
+        )
+
+    def apart(self, form: Affine, given: Mapping[Expr, Interval] | None = None) -> tuple[Affine, Affine]:
+        """The ends where each term takes its own extreme; those of some atoms may be given."""
         low = high = Affine({}, form.const)
         for atom, coefficient in form.terms.items():
-            interval = self.interval(atom)
+            interval = given[atom] if given and atom in given else self.interval(atom)
             first, last = (interval.low, interval.high) if coefficient > 0 else (interval.high, interval.low)
             low = low.plus(self.algebra.form(first), coefficient)
             high = high.plus(self.algebra.form(last), coefficient)
         return low, high
+
+    def _relaxed(self, form: Affine) -> Relaxed | None:
+        """Bounds without quotients where these move together with other terms: x - c < c * (x // c) <= x."""
+        varies = self.algebra.varies
+        quotients = {
+            atom: int(atom.args[1].value)
+            for atom in form.terms
+            if isinstance(atom, Apply) and atom.op == "floordiv" and isinstance(atom.args[1], Const)
+            if any(
+                a and b
+                for other in form.terms
+                if other is not atom
+                for a, b in zip(varies(atom), varies(other), strict=True)
+            )
+        }
+        times = lcm(*quotients.values())
+        if not quotients or min(quotients.values()) < 1 or times > _MOST_TIMES:
+            return None
+        low = high = form.times(times)
+        for atom, size in quotients.items():
+            factor = form.terms[atom] * times // size
+            moved = self.algebra.form(atom.children[0]).plus(Affine({atom: size}), -1)
+            slack = factor * (size - 1)
+            low = low.plus(moved, factor).shifted(-max(slack, 0))
+            high = high.plus(moved, factor).shifted(-min(slack, 0))
+        return Relaxed(times, low, high)
 
     def width(self, form: Affine) -> int:
         return sum(abs(coefficient) * self.interval(atom).width for atom, coefficient in form.terms.items())

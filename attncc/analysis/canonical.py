@@ -86,12 +86,12 @@ class Canonical:
         return algebra.either(*parts) if either else algebra.both(*parts)
 
     def _hiding(self, form: Affine) -> Iterator[Apply]:
-        """Atoms worth taking apart: those of the kv position, and those that vary with other terms of the form."""
+        """Atoms worth taking apart: of the kv position, alone in the form, or varying together with other terms."""
         for atom in form.terms:
             if isinstance(atom, Apply) and atom.op in _SPLIT:
                 q, kv = self._algebra.varies(atom)
                 others = [self._algebra.varies(other) for other in form.terms if other is not atom]
-                if kv or (q and any(other_q for other_q, _ in others)):
+                if kv or (q and (not any(map(any, others)) or any(other_q for other_q, _ in others))):
                     yield atom
 
     def _congruence(self, form: Affine) -> Expr | None:

@@ -5,6 +5,7 @@ A rule that is only true of integers without bounds is used where ranges prove t
 
 from __future__ import annotations
 
+from itertools import combinations
 from math import gcd
 
 from ..ir import Apply, Const, Expr
@@ -42,15 +43,36 @@ class Integers(Terms):
         return self.node("mul", *sorted((a, b), key=self._order.__getitem__))
 
     def _with_remainders(self, form: Affine) -> Affine:
-        """`x - c * (x // c)` in a sum is `x % c`."""
+        """In a sum, `x - c * (x // c)` is `x % c`, and `x - x % c` is `c * (x // c)`."""
         for atom, coefficient in form.terms.items():
-            if isinstance(atom, Apply) and atom.op == "floordiv" and isinstance(atom.args[1], Const):
-                times, rest = divmod(-coefficient, int(atom.args[1].value))
-                inner = self.form(atom.args[0])
-                if rest == 0 and all(form.terms.get(term) == times * c for term, c in inner.terms.items()):
-                    remainder = self.form(self.mod(atom.args[0], atom.args[1]))
+            if isinstance(atom, Apply) and atom.op in ("floordiv", "mod") and isinstance(atom.args[1], Const):
+                x, c = atom.args
+                is_quotient = atom.op == "floordiv"
+                times, rest = divmod(-coefficient, int(c.value) if is_quotient else 1)
+                inner = self.form(x)
+                if rest == 0 and all(form.terms.get(term) == times * k for term, k in inner.terms.items()):
+                    other = self.form(self.mod(x, c) if is_quotient else self.floordiv(x, c))
                     without = form.plus(Affine({atom: coefficient}), -1).plus(inner, -times)
-                    return without.plus(remainder, times)
+                    return without.plus(other, times * (1 if is_quotient else int(c.value)))
+        return form
+
+    def correlated(self, form: Affine, ops: tuple[str, ...]) -> Affine:
+        """The same form, with terms that move together brought together: what a bound of each alone would miss.
+
+        `(x + k) // c - x // c` is `(x % c + k) // c` for a uniform k, and for remainders it is k - c times that. `ops`
+        says which of the two operators to look at.
+        """
+        form = self._with_remainders(form)
+        atoms = [atom for atom in form.terms if isinstance(atom, Apply) and atom.op in ops]
+        for a, b in combinations(atoms, 2):
+            (x, c), (y, d), factor = a.args, b.args, form.terms[a]
+            shift = self.form(x).plus(self.form(y), -1)
+            if a.op != b.op or c is not d or not isinstance(c, Const) or form.terms[b] != -factor:
+                continue
+            if all(self.uniform(atom) for atom in shift.terms) and self.fits(shift):
+                carry = self.form(self.floordiv(self.add(self.mod(y, c), self.sum(shift)), c))
+                change = carry if a.op == "floordiv" else shift.plus(carry, -int(c.value))
+                return form.plus(Affine({a: factor, b: -factor}), -1).plus(change, factor)
         return form
 
     # ------------------------------------------------------------ division
@@ -136,7 +158,7 @@ class Integers(Terms):
         shift = (mask & -mask).bit_length() - 1
         field = mask >> shift
         if field == -1 and shift < 63:
-            return self.sub(a, self.mod(a, self.number(1 << shift)))
+            return self.mul(self.floordiv(a, self.number(1 << shift)), self.number(1 << shift))
         if mask > 0 and field & (field + 1) == 0 and field < 2**62:
             bits = self.mod(self.floordiv(a, self.number(1 << shift)), self.number(field + 1))
             return self.mul(bits, self.number(1 << shift))

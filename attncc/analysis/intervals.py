@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..ir import Apply, Expr
 from .bits import bits_interval
 from .ranges import INT64, Range
-from .values import Interval
+from .values import WRAPS, Interval
 
 if TYPE_CHECKING:
     from .box import Box
@@ -32,7 +32,7 @@ def _floordiv(box: Box, node: Apply) -> Interval:
         return box.anything(node, "it divides by what varies over the tile")
     interval, by = box.interval(x), box.algebra.range(divisor)
     if _may_wrap(box, divisor, interval.low, interval.high):
-        return box.anything(node, "it may leave 64 bits")
+        return box.anything(node, WRAPS)
     ends = [box.algebra.floordiv(end, divisor) for end in (interval.low, interval.high)]
     if by.low > 0:
         return Interval(ends[0], ends[1], -(-interval.width // by.low))
@@ -47,7 +47,7 @@ def _mod(box: Box, node: Apply) -> Interval:
     algebra, (low, high, _) = box.algebra, box.interval(x)
     by = algebra.range(divisor)
     if _may_wrap(box, divisor, low, high):
-        return box.anything(node, "it may leave 64 bits")
+        return box.anything(node, WRAPS)
     within = algebra.compare("eq", algebra.floordiv(low, divisor), algebra.floordiv(high, divisor))
     least = algebra.number(0) if by.low > 0 else algebra.min(algebra.add(divisor, algebra.number(1)), algebra.number(0))
     most = algebra.max(algebra.sub(divisor, algebra.number(1)), algebra.number(0))
@@ -64,7 +64,7 @@ def _mul(box: Box, node: Apply) -> Interval:
     sides = [box.interval(arg) for arg in node.args]
     ranges = [algebra.range(end) for side in sides for end in side[:2]]
     if not _corner_range(ranges).fits(64):
-        return box.anything(node, "it may leave 64 bits")
+        return box.anything(node, WRAPS)
     a, b = sides
     if algebra.range(a.low).low >= 0 and algebra.range(b.low).low >= 0:
         return Interval(algebra.mul(a.low, b.low), algebra.mul(a.high, b.high), _static_width(box, node))
@@ -87,7 +87,7 @@ def _extreme(box: Box, node: Apply) -> Interval:
 def _abs(box: Box, node: Apply) -> Interval:
     algebra, (low, high, width) = box.algebra, box.interval(node.args[0])
     if min(algebra.range(end).low for end in (node.args[0], low, high)) == INT64.low:
-        return box.anything(node, "it may leave 64 bits")
+        return box.anything(node, WRAPS)
     least = algebra.max(low, algebra.neg(high), algebra.number(0))
     return Interval(least, algebra.max(high, algebra.neg(low)), width)
 
@@ -127,7 +127,7 @@ def _unknown(reason: str) -> Callable[[Box, Apply], Interval]:
 APPLIED: dict[str, Callable[[Box, Apply], Interval]] = {
     "floordiv": _floordiv, "mod": _mod, "mul": _mul, "min": _extreme, "max": _extreme, "abs": _abs,
     "select": _select, "shr": _shr, "bitand": bits_interval, "bitor": bits_interval, "bitxor": bits_interval,
-    "shl": _unknown("it shifts by what varies, or may leave 64 bits"),
-    "add": _unknown("it may leave 64 bits"), "sub": _unknown("it may leave 64 bits"),
-    "neg": _unknown("it may leave 64 bits"), "floor": _unknown("it is made of floats"),
+    "shl": _unknown(WRAPS),
+    "add": _unknown(WRAPS), "sub": _unknown(WRAPS),
+    "neg": _unknown(WRAPS), "floor": _unknown("it is made of floats"),
 }  # fmt: skip

@@ -36,9 +36,10 @@ class ZoneTables:
 
     @classmethod
     def for_tiles(cls, block_q: int, block_kv: int) -> ZoneTables:
-        """Blocks that tiles begin and end with where possible, and small enough to tell tiles apart."""
+        """Blocks that tiles begin and end with where possible; about four to a tile, so that tiles that are shifted
+        against the blocks (q_pos, packed batches) meet few strangers."""
         common = gcd(block_q, block_kv)
-        block = min(max(common & -common, _SMALLEST_ZONE), _LARGEST_ZONE)
+        block = min(max((common & -common) // 4, _SMALLEST_ZONE), _LARGEST_ZONE)
         while max(block_q, block_kv) // block + 2 > MOST_ENTRIES:
             block *= 2
         return cls({}, block)
@@ -72,14 +73,18 @@ def lookup_truth(box: Box, load: Load) -> Truth:
     return Truth(algebra.either(*most), algebra.both(inside, *least))
 
 
+def direct_entries(box: Box, load: Load) -> list[Expr]:
+    """All that a lookup can read over the tile, if that is few entries; else nothing."""
+    intervals = [box.interval(index) for index in load.indices]
+    if prod(interval.width + 1 for interval in intervals) > MOST_ENTRIES:
+        return []
+    return _loads(box.algebra, load, load.input, [_places(box.algebra, interval) for interval in intervals])
+
+
 def _entries(box: Box, load: Load) -> tuple[list[Expr], list[Expr], Expr] | None:
     """Loads whose minimum bounds the lookup from below, those whose maximum does from above, and if no index is out."""
-    intervals = [box.interval(index) for index in load.indices]
-    if prod(interval.width + 1 for interval in intervals) <= MOST_ENTRIES:
-        places = [_places(box.algebra, interval) for interval in intervals]
-        direct = _loads(box.algebra, load, load.input, places)
-        return direct, direct, TRUE
-    return _zones(box, load, intervals)
+    direct = direct_entries(box, load)
+    return (direct, direct, TRUE) if direct else _zones(box, load, [box.interval(index) for index in load.indices])
 
 
 def _places(algebra: Algebra, interval: Interval) -> list[Expr]:

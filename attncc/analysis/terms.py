@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol
 from .affine import Affine, Facts
-from .ranges import Range, StaticRanges, transfer
+from .ranges import INT64, Range, StaticRanges, transfer
 
 # What varies over a tile, or from tile to tile.
 _Q_SYMBOLS = frozenset({"q_idx", "q_pos", "q_first", "q_last"})
@@ -13,14 +13,22 @@ _KV_SYMBOLS = frozenset({"kv_idx", "kv_first", "kv_last"})
 # Terms are written in this order; others follow in order of appearance.
 _FIRST_SYMBOLS = ("q_idx", "q_first", "q_last", "kv_idx", "kv_first", "kv_last", "kv_len", "q_len")
 
+# So near that sums and small multiples of such values, positions and 32-bit inputs fit 64 bits.
+NEAR = Range(-(2**48), 2**48)
+
 _Piece = tuple[int, Expr]  # a sign and what to add or take away
 
 
 class Terms:
-    """One node for each distinct expression, with its affine form and range, for one variant and tile size."""
+    """One node for each distinct expression, with its affine form and range, for one variant and tile size.
 
-    def __init__(self, variant: Variant, block_q: int, block_kv: int) -> None:
+    With `near`, 64-bit inputs that don't vary over a tile are taken to be within `NEAR`: what is proven then holds for
+    calls where they are.
+    """
+
+    def __init__(self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False) -> None:
         self.ranges = StaticRanges(variant)
+        self._near = near
         self._facts = (Facts("q", block_q), Facts("kv", block_kv))
         self._nodes: dict[Expr, Expr] = {}
         self._order: dict[Expr, int] = {}
@@ -94,7 +102,8 @@ class Terms:
             case Symbol():
                 return self.ranges.symbol(expr.name)
             case Load():
-                return self.ranges.load(expr.input)
+                found = self.ranges.load(expr.input)
+                return NEAR if self._near and found == INT64 and self.uniform(expr) else found
         assert isinstance(expr, Apply)
         return transfer(expr.op, tuple(self.range(arg) for arg in expr.args if arg.type is Type.INT))
 

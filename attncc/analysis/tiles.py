@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..ir import Apply, Expr, Variant, walk
+from ..ir import Apply, Expr, Load, Type, Variant, apply, const, walk
 from .algebra import FALSE, TRUE, Algebra
 from .bounds import KvRange, Solver
 from .box import Box
 from .canonical import Canonical
 from .lookups import ZoneTables
+from .ranges import INT64
 from .rules import TileRules
+from .terms import NEAR
+from .values import WRAPS
 
 
 def analyse(variant: Variant, block_q: int, block_kv: int) -> TileRules:
@@ -19,11 +22,19 @@ def analyse(variant: Variant, block_q: int, block_kv: int) -> TileRules:
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
     """
     mask = _lower(variant, block_q, block_kv)
-    algebra, truth = mask.box.algebra, mask.box.truth(mask.kept)
-    bounds = Solver(mask.box).of(mask.kept)
+    rules = _rules(mask, _rows_never_empty(variant, block_kv))
+    wide = mask.wide_inputs()
+    if not wide or WRAPS not in mask.box.reasons.values():
+        return rules
+    near = _rules(_lower(variant, block_q, block_kv, near=True), rules.rows_never_empty)
+    return _where(_all_near(wide), near, rules)
+
+
+def _rules(mask: _Mask, rows_never_empty: bool) -> TileRules:
+    truth, bounds = mask.box.truth(mask.kept), Solver(mask.box).of(mask.kept)
     blind = truth.any is TRUE and truth.all is FALSE
-    kv_begin, kv_end = _clamped(algebra, bounds.live)
-    full_begin, full_end = _clamped(algebra, bounds.full)
+    kv_begin, kv_end = _clamped(mask.box.algebra, bounds.live)
+    full_begin, full_end = _clamped(mask.box.algebra, bounds.full)
     return TileRules(
         any_kept=truth.any,
         all_kept=truth.all,
@@ -34,9 +45,24 @@ def analyse(variant: Variant, block_q: int, block_kv: int) -> TileRules:
         zone_maps=tuple(mask.box.zones.used.values()),
         bounds_suffice=blind or (bounds.live.exact and bounds.full.exact),
         decides=not blind or bounds.live.begin is not None or bounds.live.end is not None,
-        rows_never_empty=_rows_never_empty(variant, block_kv),
+        rows_never_empty=rows_never_empty,
         undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),
     )
+
+
+def _where(condition: Expr, rules: TileRules, otherwise: TileRules) -> TileRules:
+    """The rules where a uniform condition holds, else the others; both are sound then."""
+    pairs = {name: (getattr(rules, name), getattr(otherwise, name)) for name in _RULES}
+    chosen = {name: a if a == b else apply("select", condition, a, b) for name, (a, b) in pairs.items()}
+    return replace(
+        rules,
+        **chosen,
+        zone_maps=tuple(dict.fromkeys(rules.zone_maps + otherwise.zone_maps)),
+        bounds_suffice=rules.bounds_suffice and otherwise.bounds_suffice,
+    )
+
+
+_RULES = ("any_kept", "all_kept", "kv_begin", "kv_end", "full_begin", "full_end")
 
 
 @dataclass(frozen=True)
@@ -51,13 +77,25 @@ class _Mask:
         known = self.box.reasons
         return list(dict.fromkeys(known[node] for node in walk(keep) if node in known))
 
+    def wide_inputs(self) -> list[Expr]:
+        """The 64-bit inputs among the keep lines, where they don't vary over a tile."""
+        algebra = self.box.algebra
+        loads = [node for node in walk(self.kept) if isinstance(node, Load) and node.type is Type.INT]
+        return [load for load in loads if algebra.uniform(load) and algebra.range(load) == INT64]
 
-def _lower(variant: Variant, block_q: int, block_kv: int) -> _Mask:
-    algebra = Algebra(variant, block_q, block_kv)
+
+def _lower(variant: Variant, block_q: int, block_kv: int, *, near: bool = False) -> _Mask:
+    algebra = Algebra(variant, block_q, block_kv, near=near)
     canonical = Canonical(algebra, variant.lets)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
     box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv))
     return _Mask(box, keeps, algebra.both(*keeps))
+
+
+def _all_near(inputs: list[Expr]) -> Expr:
+    """What the rules of a `near` algebra presume, to be tested at run time."""
+    tests = [(apply("ge", load, const(NEAR.low)), apply("le", load, const(NEAR.high))) for load in inputs]
+    return apply("and", *(test for pair in tests for test in pair))
 
 
 def _clamped(algebra: Algebra, found: KvRange) -> tuple[Expr, Expr]:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ..ir import Apply, Const, Expr, Load
 from .affine import Affine
 from .algebra import FALSE, TRUE, Relation
-from .lookups import lookup_truth
-from .values import Truth
+from .lookups import direct_entries, lookup_truth
+from .values import WRAPS, Interval, Truth
 
 if TYPE_CHECKING:
     from .box import Box
@@ -64,7 +64,7 @@ def _comparison(box: Box, expr: Expr) -> Truth:
     relation, form = box.algebra.relations[expr]
     if relation is Relation.BELOW:
         return _below(box, expr, form)
-    truth = _residue(box, form) or _zero(box, expr, form)
+    truth = _residue(box, form) or _one_of_entries(box, form) or _zero(box, expr, form)
     if relation is Relation.ZERO:
         return truth
     return Truth(box.algebra.negation(truth.all), box.algebra.negation(truth.any))
@@ -76,6 +76,7 @@ def _below(box: Box, expr: Expr, form: Affine) -> Truth:
     if any_below is not None and all_below is not None:
         return Truth(any_below, all_below)
     assert isinstance(expr, Apply)
+    _note_wrapping(box, expr)
     a, b = (box.interval(arg) for arg in expr.args)
     if expr.op in ("ge", "gt"):
         return Truth(box.algebra.compare(expr.op, a.high, b.low), box.algebra.compare(expr.op, a.low, b.high))
@@ -93,9 +94,35 @@ def _zero(box: Box, expr: Expr, form: Affine) -> Truth:
     first, second = expr.args
     ends = [algebra.related(Relation.BELOW, side) for side in (low, high.times(-1), high, low.times(-1))]
     a, b = box.interval(first), box.interval(second)
+    if None in ends:
+        _note_wrapping(box, expr)
     raw = ((a.low, b.high), (b.low, a.high), (a.high, b.low), (b.high, a.low))
     tests = [algebra.compare("le", *raw[i]) if end is None else end for i, end in enumerate(ends)]
     return Truth(algebra.both(tests[0], tests[1]), algebra.both(tests[2], tests[3]))
+
+
+def _one_of_entries(box: Box, form: Affine) -> Truth | None:
+    """f == 0 where a term of f is one of a few entries of an input: each for itself, since they may lie far apart."""
+    algebra = box.algebra
+    for atom in form.terms:
+        entries = direct_entries(box, atom) if isinstance(atom, Load) and not algebra.uniform(atom) else []
+        if len(entries) > 1:
+            ends = [box.apart(form, {atom: Interval(entry, entry, 0)}) for entry in entries]
+            sides = [(low, high.times(-1), high, low.times(-1)) for low, high in ends]
+            tests = [[algebra.related(Relation.BELOW, side) for side in four] for four in sides]
+            known = [[test for test in four if test is not None] for four in tests]
+            if all(len(four) == 4 for four in known):
+                met = algebra.either(*(algebra.both(four[0], four[1]) for four in known))
+                return Truth(met, algebra.both(*(test for four in known for test in four[2:])))
+    return None
+
+
+def _note_wrapping(box: Box, comparison: Apply) -> None:
+    """The sides could not be brought together: that costs something if they move together."""
+    algebra = box.algebra
+    a, b = ({atom for atom in algebra.form(side).terms if not algebra.uniform(atom)} for side in comparison.args)
+    if a & b:
+        box.reasons[comparison] = WRAPS
 
 
 def _residue(box: Box, form: Affine) -> Truth | None:

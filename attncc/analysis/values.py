@@ -20,3 +20,7 @@ class Truth(NamedTuple):
 
     any: Expr
     all: Expr
+
+
+# Why some values stay unknown; `TileRules.undecided` says it to people.
+WRAPS = "it may leave 64 bits"
