@@ -69,7 +69,7 @@ def _ints(variant: Variant, declared: Input, shape: tuple[int, ...], kv_len: int
         return np.cumsum(rng.random(shape) < SEGMENTS / max(shape[-1], SEGMENTS), axis=-1)
     if _is_label(variant, declared.name):
         return rng.integers(0, 3, shape)
-    return rng.integers(0 if shape else 1, kv_len + 1, shape)
+    return rng.integers(0 if shape else min(1, kv_len), kv_len + 1, shape)
 
 
 def _floats(variant: Variant, declared: Input, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
