@@ -176,8 +176,7 @@ def compiled(source: KernelSource, target: str) -> tuple[MachineCode, Resources]
 def _targets_here(targets: Sequence[str]) -> set[str]:
     """The best target for each GPU of this machine."""
     try:
-        gpus = driver()
+        capabilities = driver().capabilities()
     except AttnccError:
         return set()
-    capabilities = {gpus.device(ordinal).capability for ordinal in range(gpus.device_count())}
     return {target for capability in capabilities if (target := best_target(targets, capability))}

@@ -71,17 +71,18 @@ class Driver:
         api.cuLaunchKernel.argtypes = [_Pointer, *[ctypes.c_uint] * 7, _Pointer, _Arguments, _Pointer]
         self._current: Callable[..., int] = api.cuCtxGetCurrent
 
+    def capabilities(self) -> set[int]:
+        """The compute capabilities of this machine's GPUs. Makes no context, which would take memory on each."""
+        count = ctypes.c_int()
+        self._call("cuDeviceGetCount", ctypes.byref(count))
+        return {self._capability(self._handle(ordinal)) for ordinal in range(count.value)}
+
     def device(self, ordinal: int) -> Device:
-        """The GPU with this number, as the frameworks count them."""
+        """The GPU with this number, as the frameworks count them, with its primary context."""
         found = self._devices.get(ordinal)
         if found is None:
             found = self._devices[ordinal] = self._open(ordinal)
         return found
-
-    def device_count(self) -> int:
-        count = ctypes.c_int()
-        self._call("cuDeviceGetCount", ctypes.byref(count))
-        return count.value
 
     def check_version(self, nvrtc: str) -> None:
         """AttnccError A504 if the driver is too old for cubins of this NVRTC version."""
@@ -133,13 +134,19 @@ class Driver:
         return self._launch(function.handle, grid, 1, 1, threads, 1, 1, shared_bytes, stream, _Arguments(params), None)
 
     def _open(self, ordinal: int) -> Device:
-        handle, context, name = ctypes.c_int(), _Pointer(), ctypes.create_string_buffer(256)
-        self._call("cuDeviceGet", ctypes.byref(handle), ordinal)
+        handle, context, name = self._handle(ordinal), _Pointer(), ctypes.create_string_buffer(256)
         self._call("cuDeviceGetName", name, len(name), handle)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        major, minor = self._attribute(handle, _CAPABILITY_MAJOR), self._attribute(handle, _CAPABILITY_MINOR)
         multiprocessors = self._attribute(handle, _MULTIPROCESSORS)
-        return Device(ordinal, name.value.decode(), 10 * major + minor, multiprocessors, context.value or 0)
+        return Device(ordinal, name.value.decode(), self._capability(handle), multiprocessors, context.value or 0)
+
+    def _handle(self, ordinal: int) -> ctypes.c_int:
+        handle = ctypes.c_int()
+        self._call("cuDeviceGet", ctypes.byref(handle), ordinal)
+        return handle
+
+    def _capability(self, device: ctypes.c_int) -> int:
+        return 10 * self._attribute(device, _CAPABILITY_MAJOR) + self._attribute(device, _CAPABILITY_MINOR)
 
     def _attribute(self, device: ctypes.c_int, attribute: int) -> int:
         value = ctypes.c_int()

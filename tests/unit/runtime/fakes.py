@@ -59,6 +59,7 @@ class FakeCuda:
         self.structs, self.capability, self.version, self.devices = structs, capability, cuda_version, devices
         self.launches: list[Launch] = []
         self.loaded: list[str] = []
+        self.retained: list[int] = []  # devices whose primary context was asked for
         self.contexts: list[int] = [CONTEXT]  # the current one last
         self.results: dict[str, int] = {}  # errors to return
         for name in dir(type(self)):
@@ -83,6 +84,7 @@ class FakeCuda:
         name.value = b"Fake GPU"
 
     def cuDevicePrimaryCtxRetain(self, context: Any, device: Any) -> None:  # noqa: N802
+        self.retained.append(device.value)
         context._obj.value = CONTEXT + device.value
 
     def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:  # noqa: N802
