@@ -1,0 +1,97 @@
+"""The CuPy door, with a stand-in for CuPy: real arrays need a GPU."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncc.problem import ArrayFacts
+from attncc.runtime.cupy_arrays import CupyArrays
+
+
+class StandIn:
+    """As much of CuPy as the door uses. `device` is the current one."""
+
+    def __init__(self) -> None:
+        self.device, self.capturing, self.handle, self.log = 0, False, 0x11, list[str]()
+        stream = SimpleNamespace(from_external=self.external)
+        runtime = SimpleNamespace(getDevice=lambda: self.device)
+        self.cuda = SimpleNamespace(
+            get_current_stream=self.current, Stream=stream, Device=self.on_device, runtime=runtime
+        )
+
+    def current(self, ordinal: int) -> Any:
+        return SimpleNamespace(ptr=self.handle + ordinal, is_capturing=lambda: self.capturing)
+
+    @contextmanager
+    def external(self, stream: Any) -> Any:
+        before, self.handle = self.handle, stream.__cuda_stream__()[1]
+        yield
+        self.handle = before
+
+    @contextmanager
+    def on_device(self, ordinal: int) -> Any:
+        before, self.device = self.device, ordinal
+        yield
+        self.device = before
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        self.log.append(f"empty {dtype} on {self.device}")
+        return array(shape, dtype, self.device)
+
+
+def array(shape: tuple[int, ...], dtype: Any, ordinal: int = 0) -> Any:
+    made = np.zeros(shape, dtype)
+    return SimpleNamespace(
+        shape=made.shape,
+        strides=made.strides,
+        dtype=made.dtype,
+        itemsize=made.itemsize,
+        data=SimpleNamespace(device_id=ordinal, ptr=made.ctypes.data),
+    )
+
+
+@pytest.fixture
+def cupy(monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    fake = StandIn()
+    monkeypatch.setitem(sys.modules, "cupy", fake)
+    return fake
+
+
+def test_facts_count_elements(cupy: StandIn) -> None:
+    found = CupyArrays()
+    held = array((2, 3, 8), np.float16, ordinal=1)
+    assert found.facts(held) == ArrayFacts((2, 3, 8), (24, 8, 1), "float16", "cuda:1")
+    assert (found.ordinal(held), found.pointer(held)) == (1, held.data.ptr)
+    assert found.key(held) == found.key(array((2, 3, 8), np.float16, ordinal=1))
+    assert found.key(held) != found.key(array((2, 3, 8), np.float16, ordinal=0))
+
+
+def test_memory_is_allocated_on_the_arrays_device(cupy: StandIn) -> None:
+    found = CupyArrays()
+    assert found.empty((4,), "bfloat16", 1).dtype.name == "bfloat16"
+    found.empty((4,), "float32", 0)
+    assert cupy.log == ["empty bfloat16 on 1", "empty float32 on 0"]
+    assert cupy.device == 0
+
+
+def test_the_current_stream_and_a_given_one(cupy: StandIn) -> None:
+    found = CupyArrays()
+    assert found.current_stream(2) == 0x13
+    with found.on_stream(0x99, 0):
+        assert found.current_stream(0) == 0x99
+    assert found.current_stream(0) == 0x11
+
+
+def test_workspace_of_a_recorded_graph_is_kept(cupy: StandIn) -> None:
+    found, workspace = CupyArrays(), array((4,), np.float32)
+    found.release([workspace], 0)
+    assert found._captured == []
+    cupy.capturing = True
+    found.release([workspace], 0)
+    assert found._captured == [workspace]
