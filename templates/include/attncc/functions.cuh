@@ -1,4 +1,6 @@
-// Float functions that CUDA lacks or computes with branches, accurate to about 2 ulp.
+#include "attncc/math.cuh"
+
+// Float functions that CUDA lacks or computes with branches, accurate to 2 ulp or so.
 
 __device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
     float result;
@@ -6,16 +8,16 @@ __device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
     return result;
 }
 
-// An odd polynomial below 0.55, 1 - 2 / (exp(2|x|) + 1) above; both always, since a branch for each element costs more.
+// An odd polynomial below 0.65, 1 - 2 / (exp(2|x|) + 1) above; both always, since a branch for each element costs more.
 __device__ __forceinline__ float tanh_branchless(float x) {
     const float square = x * x;
-    float series = fmaf(square, -0.006274238f, 0.021071678f);
-    series = fmaf(square, series, -0.053852309f);
-    series = fmaf(square, series, 0.13332586f);
-    series = fmaf(square, series, -0.33333316f);
+    float series = fmaf(square, -0.0055151616f, 0.020469418f);
+    series = fmaf(square, series, -0.053688023f);
+    series = fmaf(square, series, 0.1333083f);
+    series = fmaf(square, series, -0.3333326f);
     const float near = fmaf(x * square, series, x);
-    const float far = fmaf(-2.0f, fast_reciprocal(expf(2.0f * fabsf(x)) + 1.0f), 1.0f);
-    return fabsf(x) < 0.55f ? near : copysignf(far, x);
+    const float far = fmaf(-2.0f, fast_reciprocal(exp2_flushed(2 * LOG2_E * fabsf(x)) + 1.0f), 1.0f);
+    return fabsf(x) < 0.65f ? near : copysignf(far, x);
 }
 
 __device__ __forceinline__ float sigmoid(float x) { return fast_reciprocal(1.0f + expf(-x)); }
