@@ -1,4 +1,4 @@
-"""A covering design: few rows in which every pair of values of every two factors occurs together at least once.
+"""A covering design: few rows in which every wanted pair of values of two factors occurs together at least once.
 
 A mistake in a kernel nearly always needs one or two particular values (this head dim, that mask at this length), seldom
 three at once, so covering all pairs finds what the full product would, in a few hundred runs instead of millions.
@@ -20,26 +20,31 @@ def pairs_of(row: Row) -> set[Pair]:
     return set(combinations(sorted(row.items(), key=lambda item: item[0]), 2))
 
 
-def feasible_pairs(factors: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool]) -> list[Pair]:
-    """All pairs that `allowed` lets stand together; it sees partial rows and judges only what is in them."""
+def pairs_to_cover(
+    factors: Mapping[str, Sequence[Any]], allowed: Callable[[Row], bool], wanted: Callable[[Row], bool]
+) -> list[Pair]:
+    """All wanted pairs that `allowed` lets stand together; both see rows of two factors."""
     names = sorted(factors)
     every = (((a, x), (b, y)) for a, b in combinations(names, 2) for x in factors[a] for y in factors[b])
-    return [pair for pair in every if allowed(dict(pair))]
+    return [pair for pair in every if allowed(dict(pair)) and wanted(dict(pair))]
 
 
 def cover(
     factors: Mapping[str, Sequence[Any]],
     allowed: Callable[[Row], bool] = lambda row: True,
+    wanted: Callable[[Row], bool] = lambda pair: True,
     seed: int = 0,
     tries: int = 8,
 ) -> list[Row]:
-    """Rows that cover every feasible pair, built greedily: each row is the best of a few random ones.
+    """Rows that cover every pair that is `allowed` and `wanted`, built greedily: each is the best of a few random ones.
 
     Each try starts from a pair still missing, then gives each further factor, in random order, the value that covers
     most missing pairs. The same seed gives the same rows.
     """
     chance = random.Random(seed)
-    missing = dict.fromkeys(feasible_pairs(factors, allowed))  # a set that keeps its order, so that seeds repeat
+    missing = dict.fromkeys(
+        pairs_to_cover(factors, allowed, wanted)
+    )  # a set that keeps its order, so that seeds repeat
     rows = []
     while missing:
         candidates = [_candidate(factors, allowed, missing, chance) for _ in range(tries)]

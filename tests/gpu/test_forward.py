@@ -1,7 +1,8 @@
 """Every spec on the GPU against the fp64 oracle, over a covering design.
 
-Each pair of values of every two factors (spec, lengths, head dims, splits, group, dtype, memory, loop order, layout,
-packing: `cases.FACTORS`) meets in some case.
+Each pair of values of every two factors (lengths, head dims, splits, group, dtype, memory, loop order, layout, packing)
+meets in some case. So does each spec of `cases.CORE` with each value; the other specs meet every group, dtype, memory,
+loop order, layout and packing, and three lengths, head dims and numbers of splits each.
 """
 
 from __future__ import annotations

@@ -76,26 +76,35 @@ class Scope:
     floats: torch.dtype
 
     def value(self, expr: Expr) -> Tensor:
+        return self._value(expr, {})
+
+    def _value(self, expr: Expr, known: dict[Expr, Tensor]) -> Tensor:
+        """Shared subtrees are computed once."""
+        if expr not in known:
+            known[expr] = self._compute(expr, known)
+        return known[expr]
+
+    def _compute(self, expr: Expr, known: dict[Expr, Tensor]) -> Tensor:
         match expr:
             case Const() | Symbol():
                 raw = expr.value if isinstance(expr, Const) else self.symbols[expr.name]
                 return torch.as_tensor(raw, dtype=self._dtype(expr.type), device=self.symbols["q_idx"].device)
             case Local():
-                return self.value(self.lets[expr.name].value)
+                return self._value(self.lets[expr.name].value, known)
             case Load():
-                return self._load(expr)
+                return self._load(expr, [self._value(index, known) for index in expr.indices])
             case Apply(op="to_float"):
-                return self.value(expr.args[0]).to(self.floats)
+                return self._value(expr.args[0], known).to(self.floats)
             case Apply():
-                return OPERATIONS[expr.op](*map(self.value, expr.args))
+                return OPERATIONS[expr.op](*(self._value(arg, known) for arg in expr.args))
         raise TypeError(repr(expr))
 
     def _dtype(self, kind: Type) -> torch.dtype:
         return {Type.INT: torch.int64, Type.BOOL: torch.bool}.get(kind, self.floats)
 
-    def _load(self, expr: Load) -> Tensor:
+    def _load(self, expr: Load, at: list[Tensor]) -> Tensor:
         array = self.inputs[expr.input].to(self._dtype(expr.type))
-        indices = torch.broadcast_tensors(*map(self.value, expr.indices)) if expr.indices else ()
+        indices = torch.broadcast_tensors(*at) if at else ()
         inside = torch.ones((), dtype=torch.bool, device=array.device)
         for index, size in zip(indices, array.shape, strict=True):
             inside = inside & (index >= 0) & (index < size)
