@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,8 @@ def compile(
         specification = Specification(specification.variant, (*kept, schedule))
     archs = (arch,) if isinstance(arch, str) else tuple(arch or ())
     check_targets(archs)
-    configuration = Configuration(dtype, head_dim, head_dim if value_head_dim is None else value_head_dim)
+    value_head_dim = head_dim if value_head_dim is None else value_head_dim
+    configuration = Configuration(str(dtype), index(head_dim), index(value_head_dim))  # TypeError for a float
     key = (specification, configuration, archs)
     with _lock:
         found = _kernels.get(key)

@@ -166,11 +166,23 @@ def test_a_schedule_may_be_given() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "code"),
-    [({"dtype": "int8"}, "A4"), ({"head_dim": 20}, "A4"), ({"arch": "sm_75"}, "A513"), ({"variant": "three"}, "A512")],
+    [
+        ({"dtype": "int8"}, "A4"),
+        ({"dtype": None}, "A4"),
+        ({"head_dim": 20}, "A4"),
+        ({"arch": "sm_75"}, "A513"),
+        ({"variant": "three"}, "A512"),
+    ],
 )
 def test_bad_settings(settings: dict[str, Any], code: str) -> None:
     with pytest.raises(AttnccError, match=code):
         attncc.compile(TWO, **{"dtype": "bf16", "head_dim": 64, "variant": "one", **settings})
+
+
+def test_head_dims_are_ints() -> None:
+    for head_dim in (64.0, "64"):
+        with pytest.raises(TypeError, match="integer"):
+            attncc.compile(TWO, variant="one", dtype="bf16", head_dim=head_dim)  # type: ignore[arg-type]
 
 
 def test_warnings_of_a_spec_are_shown() -> None:
