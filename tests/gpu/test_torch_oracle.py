@@ -14,6 +14,7 @@ from attncc.source import SourceFile
 from tests.meaning.variants import VARIANTS, source
 
 torch = pytest.importorskip("torch")
+torch.set_num_threads(1)  # the problems are tiny: threads would only wait for each other
 
 SPECS = folder("specs")
 FILES = sorted(path.name for path in SPECS.glob("*.attn") if path.stem != "masks")
