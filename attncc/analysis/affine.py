@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from ..ir import MAX_LENGTH, Expr, Symbol
+from ..ir import MAX_LENGTH, Expr
 from .ranges import Range
 
 
@@ -65,12 +65,17 @@ class Facts:
         self._length = f"{axis}_len"
         names = (f"{axis}_idx", f"{axis}_first", f"{axis}_last", self._length)
         self._places = {name: place for place, name in enumerate(names)}
-
-    def __contains__(self, atom: Expr) -> bool:
-        return isinstance(atom, Symbol) and atom.name in self._places
+        self._known: dict[tuple[tuple[str, int], ...], Range] = {}
 
     def range(self, terms: dict[str, int]) -> Range:
         """The range of the sum of coefficient x symbol. Where only the length counts, it may be 0: no tile then."""
+        key = tuple(terms.items())
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = self._range(terms)
+        return found
+
+    def _range(self, terms: dict[str, int]) -> Range:
         if terms.keys() <= {self._length}:
             end = terms.get(self._length, 0) * MAX_LENGTH
             return Range(min(end, 0), max(end, 0))

@@ -19,7 +19,6 @@ from .lookups import ZoneTables, lookup_interval
 from .truth import truth_of
 from .values import WRAPS, Interval, Truth
 
-
 # Bounds of a sum with quotients are looked for at a common multiple of their divisors, if it is not above this.
 _MOST_TIMES = 2**20
 

@@ -11,6 +11,9 @@ from .algebra import FALSE, TRUE, Algebra, Relation
 # A comparison is taken apart at most so many times along one path: min(a, min(b, ...)) < c and the like.
 _MOST_SPLITS = 5
 
+# A sum of more such terms stays as it is: each would double the work.
+_MOST_HIDING = 3
+
 _SPLIT = frozenset({"min", "max", "abs", "select"})
 
 
@@ -62,9 +65,10 @@ class Canonical:
         if relation is Relation.NONZERO:
             zero = self._split(Relation.ZERO, form, splits)
             return None if zero is None else algebra.negation(zero)
-        atom = next(self._hiding(form), None)
-        if atom is None:
+        hiding = list(self._hiding(form))
+        if not 1 <= len(hiding) <= _MOST_HIDING:
             return self._congruence(form) if relation is Relation.ZERO and whole is not None else whole
+        atom = hiding[0]
         if atom.op == "select":
             condition, a, b = atom.args
             first, second = (self._split(relation, _replaced(form, atom, x, algebra), splits - 1) for x in (a, b))

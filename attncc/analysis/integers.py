@@ -45,15 +45,17 @@ class Integers(Terms):
     def _with_remainders(self, form: Affine) -> Affine:
         """In a sum, `x - c * (x // c)` is `x % c`, and `x - x % c` is `c * (x // c)`."""
         for atom, coefficient in form.terms.items():
-            if isinstance(atom, Apply) and atom.op in ("floordiv", "mod") and isinstance(atom.args[1], Const):
-                x, c = atom.args
-                is_quotient = atom.op == "floordiv"
-                times, rest = divmod(-coefficient, int(c.value) if is_quotient else 1)
-                inner = self.form(x)
-                if rest == 0 and all(form.terms.get(term) == times * k for term, k in inner.terms.items()):
-                    other = self.form(self.mod(x, c) if is_quotient else self.floordiv(x, c))
-                    without = form.plus(Affine({atom: coefficient}), -1).plus(inner, -times)
-                    return without.plus(other, times * (1 if is_quotient else int(c.value)))
+            if not isinstance(atom, Apply) or atom.op not in ("floordiv", "mod"):
+                continue
+            x, c = atom.args
+            size = int(c.value) if isinstance(c, Const) else 0
+            times, rest = divmod(-coefficient, size if atom.op == "floordiv" else 1) if size else (0, 1)
+            inner = self.form(x)
+            if rest == 0 and all(form.terms.get(term) == times * k for term, k in inner.terms.items()):
+                without = form.plus(Affine({atom: coefficient}), -1).plus(inner, -times)
+                if atom.op == "floordiv":
+                    return without.plus(self.form(self.mod(x, c)), times)
+                return without.plus(self.form(self.floordiv(x, c)), times * size)
         return form
 
     def correlated(self, form: Affine, ops: tuple[str, ...]) -> Affine:

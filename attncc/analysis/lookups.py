@@ -14,7 +14,7 @@ from math import gcd, prod
 from typing import TYPE_CHECKING
 
 from ..ir import Axis, Expr, Input, Load, Type, size_symbol
-from .algebra import TRUE
+from .algebra import FALSE, TRUE
 from .rules import ZoneMap
 from .values import Interval, Truth
 
@@ -53,7 +53,7 @@ def lookup_interval(box: Box, load: Load) -> Interval:
     algebra = box.algebra
     found = _entries(box, load)
     if found is None:
-        return box.anything(load, f"`{load.input}` is read at too many, or at computed, places")
+        return box.anything(load, _too_many(load))
     least, most, inside = found
     low, high = algebra.min(*least), algebra.max(*most)
     zero = algebra.number(0)
@@ -67,10 +67,25 @@ def lookup_truth(box: Box, load: Load) -> Truth:
     algebra = box.algebra
     found = _entries(box, load)
     if found is None:
-        box.reasons[load] = f"`{load.input}` is read at too many, or at computed, places"
-        return Truth(TRUE, algebra.negation(TRUE))
+        box.reasons[load] = _too_many(load)
+        return Truth(_reached(box, load), FALSE)
     least, most, inside = found
     return Truth(algebra.either(*most), algebra.both(inside, *least))
+
+
+def _too_many(load: Load) -> str:
+    return f"`{load.input}` is read at too many, or at computed, places"
+
+
+def _reached(box: Box, load: Load) -> Expr:
+    """False if the tile's indices are surely all out of range, where a lookup reads 0."""
+    algebra, declared, tests = box.algebra, box.variant.input(load.input), []
+    for axis, index in enumerate(load.indices):
+        if not algebra.uniform(index):
+            low, high, _ = box.interval(index)
+            size = algebra.leaf(size_symbol(declared.name, axis))
+            tests += [algebra.compare("ge", high, algebra.number(0)), algebra.compare("lt", low, size)]
+    return algebra.both(*tests)
 
 
 def direct_entries(box: Box, load: Load) -> list[Expr]:

@@ -36,8 +36,9 @@ class Terms:
         self._sums: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
         self._known: dict[Expr, Range] = {}
         self._varies: dict[Expr, tuple[bool, bool]] = {}
+        self._axes: dict[Expr, tuple[str, int]] = {}  # symbols that facts bound together, with the facts' place
         for name in _FIRST_SYMBOLS:
-            self.leaf(symbol(name))
+            self._axes[self.leaf(symbol(name))] = name, int(name.startswith("kv"))
 
     # ------------------------------------------------------------ nodes
 
@@ -112,12 +113,14 @@ class Terms:
         low = high = form.const
         groups: tuple[dict[str, int], ...] = ({}, {})
         for atom, coefficient in form.terms.items():
-            place = next((i for i, facts in enumerate(self._facts) if atom in facts), None)
-            if place is not None and isinstance(atom, Symbol):
-                groups[place][atom.name] = coefficient
+            axis = self._axes.get(atom)
+            if axis is not None:
+                name, place = axis
+                groups[place][name] = coefficient
             else:
-                ends = [coefficient * end for end in self.range(atom)]
-                low, high = low + min(ends), high + max(ends)
+                ends = self.range(atom)
+                first, last = ends if coefficient > 0 else ends[::-1]
+                low, high = low + coefficient * first, high + coefficient * last
         for facts, group in zip(self._facts, groups, strict=True):
             if group:
                 found = facts.range(group)

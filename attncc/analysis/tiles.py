@@ -22,15 +22,16 @@ def analyse(variant: Variant, block_q: int, block_kv: int) -> TileRules:
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
     """
     mask = _lower(variant, block_q, block_kv)
-    rules = _rules(mask, _rows_never_empty(variant, block_kv))
+    rules = _rules(mask)
+    if rules.full_end != const(0) and _rows_never_empty(variant, block_kv):
+        rules = replace(rules, rows_never_empty=True)
     wide = mask.wide_inputs()
     if not wide or WRAPS not in mask.box.reasons.values():
         return rules
-    near = _rules(_lower(variant, block_q, block_kv, near=True), rules.rows_never_empty)
-    return _where(_all_near(wide), near, rules)
+    return _where(_all_near(wide), _rules(_lower(variant, block_q, block_kv, near=True)), rules)
 
 
-def _rules(mask: _Mask, rows_never_empty: bool) -> TileRules:
+def _rules(mask: _Mask) -> TileRules:
     truth, bounds = mask.box.truth(mask.kept), Solver(mask.box).of(mask.kept)
     blind = truth.any is TRUE and truth.all is FALSE
     kv_begin, kv_end = _clamped(mask.box.algebra, bounds.live)
@@ -45,24 +46,32 @@ def _rules(mask: _Mask, rows_never_empty: bool) -> TileRules:
         zone_maps=tuple(mask.box.zones.used.values()),
         bounds_suffice=blind or (bounds.live.exact and bounds.full.exact),
         decides=not blind or bounds.live.begin is not None or bounds.live.end is not None,
-        rows_never_empty=rows_never_empty,
+        rows_never_empty=False,
         undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),
     )
 
 
 def _where(condition: Expr, rules: TileRules, otherwise: TileRules) -> TileRules:
     """The rules where a uniform condition holds, else the others; both are sound then."""
-    pairs = {name: (getattr(rules, name), getattr(otherwise, name)) for name in _RULES}
-    chosen = {name: a if a == b else apply("select", condition, a, b) for name, (a, b) in pairs.items()}
+
+    def chosen(name: str) -> Expr:
+        a, b = getattr(rules, name), getattr(otherwise, name)
+        found: Expr = a if a == b else apply("select", condition, a, b)
+        return found
+
     return replace(
-        rules,
-        **chosen,
+        otherwise,
+        any_kept=chosen("any_kept"),
+        all_kept=chosen("all_kept"),
+        kv_begin=chosen("kv_begin"),
+        kv_end=chosen("kv_end"),
+        full_begin=chosen("full_begin"),
+        full_end=chosen("full_end"),
         zone_maps=tuple(dict.fromkeys(rules.zone_maps + otherwise.zone_maps)),
         bounds_suffice=rules.bounds_suffice and otherwise.bounds_suffice,
+        decides=rules.decides or otherwise.decides,
+        undecided=rules.undecided,
     )
-
-
-_RULES = ("any_kept", "all_kept", "kv_begin", "kv_end", "full_begin", "full_end")
 
 
 @dataclass(frozen=True)

@@ -101,12 +101,16 @@ def _zero(box: Box, expr: Expr, form: Affine) -> Truth:
     return Truth(algebra.both(tests[0], tests[1]), algebra.both(tests[2], tests[3]))
 
 
+# So many entries of an equality are tested each for itself; of more, the least and the greatest.
+_MOST_ALONE = 4
+
+
 def _one_of_entries(box: Box, form: Affine) -> Truth | None:
     """f == 0 where a term of f is one of a few entries of an input: each for itself, since they may lie far apart."""
     algebra = box.algebra
     for atom in form.terms:
         entries = direct_entries(box, atom) if isinstance(atom, Load) and not algebra.uniform(atom) else []
-        if len(entries) > 1:
+        if 1 < len(entries) <= _MOST_ALONE:
             ends = [box.apart(form, {atom: Interval(entry, entry, 0)}) for entry in entries]
             sides = [(low, high.times(-1), high, low.times(-1)) for low, high in ends]
             tests = [[algebra.related(Relation.BELOW, side) for side in four] for four in sides]
