@@ -1,4 +1,5 @@
 #include "attncc/layout.cuh"
+#include "attncc/math.cuh"
 
 // Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
 
@@ -25,9 +26,7 @@ template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int
 __device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
     const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    int offset_row = thread_row;
-    asm volatile("" : "+r"(offset_row));  // computed anew for each tile: kept, the product would cost two registers
-    const char* address = source + offset_row * row_bytes + (FIRST + chunk) * 16;
+    const char* address = source + opaque(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
 #pragma unroll

@@ -8,9 +8,8 @@ struct KvRows {
     int kv_len;
 };
 
-/// The live tiles of a range in ascending order, loaded into a ring of STAGES buffers for K and for V while earlier ones
-/// are worked on. Tiles that `kind_of` calls EMPTY are passed over before anything of them is loaded, and each tile is
-/// classified once. All threads of the block must make the same calls.
+/// The live tiles of a range, loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
+/// of an EMPTY tile is loaded. All threads of the block must make the same calls.
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
@@ -19,20 +18,18 @@ struct KvStream {
     static constexpr int AHEAD = STAGES - 1;
 
     const KvRows& rows;
-    const TileRange& range;
-    KindOf& kind_of;
+    LiveTiles<BLOCK_KV, KindOf> tiles;
     unsigned key_buffers, value_buffers;
-    int cursor;            // first kv_idx that isn't classified yet
-    int slot = 0;          // of the tile in hand
-    Tile queue[STAGES];    // the tile in hand, and those ahead of it
+    int slot = 0;        // of the tile in hand
+    Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
     __device__ __forceinline__ KvStream(const KvRows& rows, const TileRange& range, KindOf& kind_of, unsigned buffers)
-        : rows(rows), range(range), kind_of(kind_of), key_buffers(buffers),
-          value_buffers(buffers + STAGES * KTile::BYTES), cursor(range.begin / BLOCK_KV * BLOCK_KV) {
+        : rows(rows), tiles(range, rows.kv_len, kind_of), key_buffers(buffers),
+          value_buffers(buffers + STAGES * KTile::BYTES) {
 #pragma unroll
         for (int i = 0; i < (STAGES == 1 ? 1 : AHEAD); ++i) {
-            queue[i] = advance();
+            queue[i] = tiles.advance();
             load_keys(queue[i], i);
             if (STAGES > 1) load_values(queue[i], i);
             copy_commit();
@@ -52,7 +49,7 @@ struct KvStream {
             load_values(queue[0], 0);
         } else {
             const int free_slot = slot == 0 ? AHEAD : slot - 1;
-            queue[AHEAD] = advance();
+            queue[AHEAD] = tiles.advance();
             load_keys(queue[AHEAD], free_slot);
             load_values(queue[AHEAD], free_slot);
         }
@@ -64,7 +61,7 @@ struct KvStream {
         if (STAGES > 1) return;
         copy_wait<0>();
         __syncthreads();
-        next = advance();
+        next = tiles.advance();
         load_keys(next, 0);
         copy_commit();
     }
@@ -78,15 +75,6 @@ struct KvStream {
 
 private:
     Tile next;  // with one stage: the tile whose keys are on their way
-
-    __device__ __forceinline__ Tile advance() {
-        while (cursor < range.end) {
-            const Tile tile = {cursor, classify<BLOCK_KV>(range, cursor, rows.kv_len, kind_of)};
-            cursor += BLOCK_KV;
-            if (tile.kind != EMPTY) return tile;
-        }
-        return {0, EMPTY};
-    }
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;

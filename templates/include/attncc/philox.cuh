@@ -1,3 +1,5 @@
+#include "attncc/math.cuh"
+
 // Dropout bits belong to a (batch, head, q_idx, kv_idx) pair, so that every tiling draws the same: Philox4x32 with 7 rounds
 // (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A call serves the 16 pairs that a lane holds
 // in four neighbouring m16n8 fragments: one word a fragment, in it byte (row / 8) + 2 * (column % 2).
@@ -20,19 +22,23 @@ template <int M_TILES>
 struct Dropout {
     uint2 key;
     unsigned threshold;  // 1..256; the keep rate is threshold / 256
-    unsigned pair;       // b * num_heads + h
-    unsigned q_block;    // of the warp's first row, in blocks of 16
-    unsigned kv_block;   // of the tile's first column, in blocks of 32
+    int pair;            // b * num_heads + h
+    int q_block;         // of the warp's first row, in blocks of 16
+    int kv_block;        // of the tile's first column, in blocks of 32
     uint4 words[M_TILES];
 
     __device__ __forceinline__ void begin_rows(unsigned long long seed, unsigned threshold, int pair, int q_first) {
         key = make_uint2((unsigned)seed, (unsigned)(seed >> 32));
         this->threshold = threshold;
         this->pair = pair;
-        q_block = q_first / 16;
+        q_block = uniform(q_first / 16);
     }
 
-    __device__ __forceinline__ void begin_tile(int kv_first) { kv_block = kv_first / 32; }
+    __device__ __forceinline__ void begin_tile(int kv_first) {
+        kv_block = kv_first / 32;
+        q_block = opaque(q_block);
+        pair = opaque(pair);
+    }
 
     /// What makes up for the dropped: the reciprocal of the actual keep rate.
     __device__ __forceinline__ float scale() const { return 256.0f / threshold; }
