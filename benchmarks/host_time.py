@@ -74,7 +74,7 @@ def calls() -> dict[str, Callable[[], object]]:
         "causal": lambda: causal(q, k, v),
         "causal, out=": lambda: causal(q, k, v, out=out),
         "causal, lse": lambda: causal(q, k, v, return_lse=True),
-        "alibi_documents": lambda: documents(q, k, v, slope=slope, doc=doc, cap=30.0),
+        "alibi_documents": lambda: documents(q, k, v, slope=slope, doc=doc, cap=30.0, seed=1),
         "FA2 (SDPA)": sdpa,
     }
 

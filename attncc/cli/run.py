@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..diagnostics import AttnccError, Diagnostic
-from .console import Steps, as_json
+from .console import Steps, as_json, progress
 from .files import load_specification
 from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
 
@@ -147,7 +147,8 @@ def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> 
 def _write(package: VariantPackage, folder: Path) -> BuiltVariant:
     from ..build import write
 
-    return write([package], folder / PACKAGE)[0]
+    with progress("compiling", len(package.sources)) as advance:
+        return write([package], folder / PACKAGE, advance=advance)[0]
 
 
 def _compiled(built: BuiltVariant) -> str:
