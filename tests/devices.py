@@ -11,7 +11,8 @@ import pytest
 
 class Device(Protocol):
     name: str
-    target: str  # what kernels for it are compiled for
+    target: str  # what schedules are for: the portable kernel family of the device
+    arch: str | None  # what `attncc.compile` is asked for; nothing needs to be compiled for the CPU
 
     def put(self, array: np.ndarray) -> Any:
         """A contiguous copy on the device."""
@@ -28,6 +29,7 @@ class Device(Protocol):
 class Cpu:
     name = "cpu"
     target = "sm_90"
+    arch = None
 
     def put(self, array: np.ndarray) -> Any:
         return np.array(array, order="C")
@@ -48,7 +50,7 @@ class Cuda:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         major, minor = torch.cuda.get_device_capability()
-        self.target = "sm_80" if major == 8 else f"sm_{major}{minor}"
+        self.target = self.arch = "sm_80" if major == 8 else f"sm_{major}{minor}"
 
     def put(self, array: np.ndarray) -> Any:
         if array.dtype == ml_dtypes.bfloat16:

@@ -25,7 +25,7 @@ def compiled(cases: Sequence[Case], target: str) -> dict[Case, Callable[..., Any
 
     def one(case: Case) -> Callable[..., Any]:
         key, value = case.head_dims
-        return attncc.compile(case.source(target), dtype=case.dtype, head_dim=key, value_head_dim=value)
+        return attncc.compile(case.source(target), dtype=case.dtype, head_dim=key, value_head_dim=value, arch=target)
 
     with ThreadPoolExecutor() as pool:
         return dict(zip(cases, pool.map(one, cases), strict=True))

@@ -30,6 +30,16 @@ SCHEDULES = {
 }
 
 
+@cache
+def _compiled(text: str, dtype: str, head_dim: int, value_head_dim: int, arch: str | None) -> Any:
+    return attncc.compile(text, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, arch=arch)
+
+
+@cache
+def _parsed(text: str) -> Any:
+    return attncc.parse(text)
+
+
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     if request.param == "cpu":
@@ -38,23 +48,13 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     device = cuda()
     with ThreadPoolExecutor() as pool:  # fills the cache of compiled kernels with every core
         sources = [source(name, settings, device.target) for name, settings in product(VARIANTS, SCHEDULES.values())]
-        list(pool.map(lambda text: attncc.compile(text, dtype=DTYPE, head_dim=HEAD_DIM), sources))
+        list(pool.map(lambda text: _compiled(text, DTYPE, HEAD_DIM, HEAD_DIM, device.arch), sources))
     yield device
 
 
 @pytest.fixture(params=list(SCHEDULES))
 def schedule(request: pytest.FixtureRequest) -> str | None:
     return SCHEDULES[request.param]
-
-
-@cache
-def _compiled(text: str, dtype: str, head_dim: int, value_head_dim: int) -> Any:
-    return attncc.compile(text, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim)
-
-
-@cache
-def _parsed(text: str) -> Any:
-    return attncc.parse(text)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Attend:
 
     def kernel(self, name: str, dtype: str = DTYPE, head_dim: int = HEAD_DIM, value_head_dim: int | None = None) -> Any:
         text = source(name, self.settings, self.device.target)
-        return _compiled(text, dtype, head_dim, value_head_dim or head_dim)
+        return _compiled(text, dtype, head_dim, value_head_dim or head_dim, self.device.arch)
 
     def __call__(self, name: str, q: Any, k: Any, v: Any, *, lse: bool = False, **call: Any) -> Any:
         """out (and lse) as NumPy arrays; out is given to the call, full of NaN, and must be overwritten."""

@@ -96,12 +96,11 @@ def test_any_group_of_heads(attend, draw, group) -> None:
 @pytest.mark.parametrize("head_dims", [(16, 16), (24, 24), (40, 72), (96, 32), (136, 136), (192, 128), (256, 256)])
 def test_head_dims(device, draw, head_dims) -> None:
     head_dim, value_head_dim = head_dims
-    kernel = attncc.compile(
-        source("causal", None, device.target), dtype="fp16", head_dim=head_dim, value_head_dim=value_head_dim
-    )
+    text, dims = source("causal", None, device.target), {"head_dim": head_dim, "value_head_dim": value_head_dim}
+    kernel = attncc.compile(text, dtype="fp16", arch=device.arch, **dims)
     q, k, v = draw(1, 4, 70, head_dim), draw(1, 2, 90, head_dim), draw(1, 2, 90, value_head_dim)
     out = device.get(kernel(*map(device.put, (q, k, v))))
-    variant = attncc.parse(source("causal", None, device.target)).variant
+    variant = attncc.parse(text).variant
     exact, plain = reference.forward(variant, q, k, v)[0], reference.baseline(variant, q, k, v)[0]
     accuracy = reference.accuracy(out, plain, exact, "fp16")
     assert accuracy.holds, accuracy
