@@ -18,6 +18,7 @@ from . import header
 from .line_marks import restored
 from .structs import params_struct
 from .user_code import user_code
+from .wgmma import products
 
 _INCLUDE = re.compile(r'^#include "attncc/(\w+\.cuh)"\n', re.M)
 
@@ -40,7 +41,15 @@ def render(plan: KernelPlan) -> KernelSource:
     """The kernel of a plan. The text depends on the plan, the templates and the paths of the spec alone."""
     entry = f"{plan.variant.name}_{plan.pass_name}"
     name = f"{entry}_{plan.dtype}_{_head_dims(plan.head_dim, plan.value_head_dim)}_{plan.target}"
-    text = _fill(plan.template, name, plan=plan, entry=entry, code=user_code(plan), header=header.of_plan(plan))
+    text = _fill(
+        plan.template,
+        name,
+        plan=plan,
+        entry=entry,
+        code=user_code(plan),
+        header=header.of_plan(plan),
+        wgmma=products(plan),
+    )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
 
 

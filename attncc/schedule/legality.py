@@ -8,7 +8,7 @@ from math import prod
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..source import Span
 from .choices import FRAGMENT_ROWS, Build
-from .plan import DTYPE_BYTES, PASSES, KernelPlan
+from .plan import DTYPE_BYTES, PASSES, WARPGROUP_WARPS, KernelPlan
 from .target import TARGETS
 
 Where = Callable[..., Span | None]
@@ -19,6 +19,7 @@ FRAGMENT_KEYS = 16  # of one k-step of P V
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = 48
+PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
 
 
 def shared_memory(plan: KernelPlan) -> dict[str, int]:
@@ -186,11 +187,20 @@ def _shared_parts(plan: KernelPlan) -> dict[str, dict[str, int]]:
     """The factors of each part's size, by name."""
     element = {"bytes": DTYPE_BYTES[plan.dtype]}
     tile = {"stages": plan.stages, "block_kv": plan.block_kv}
-    return {
-        "q": {"block_q": plan.block_q, "head dim": plan.padded_head_dim, **element},
-        "k": {**tile, "head dim": plan.padded_head_dim, **element},
-        "v": {**tile, "head dim": plan.padded_value_head_dim, **element},
+    step = PANEL_COLUMNS if plan.family == "hopper" else 1
+    head_dim, value_head_dim = (-(-size // step) * step for size in (plan.padded_head_dim, plan.padded_value_head_dim))
+    parts = {
+        "q": {"block_q": plan.block_q, "head dim": head_dim, **element},
+        "k": {**tile, "head dim": head_dim, **element},
+        "v": {**tile, "head dim": value_head_dim, **element},
     }
+    return parts | ({"barriers": {"bytes": _pipeline_bytes(plan)}} if plan.family == "hopper" else {})
+
+
+def _pipeline_bytes(plan: KernelPlan) -> int:
+    """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup; and a note of 16 for each stage."""
+    barriers = 8 * (4 * plan.stages + 2 * plan.warps // WARPGROUP_WARPS)
+    return -(-barriers // 16) * 16 + 16 * plan.stages
 
 
 def _shown_product(name: str, factors: dict[str, int]) -> str:

@@ -150,6 +150,8 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     yield from _pointers("float", "lse", "partial_out", "partial_lse")
     if plan.loop == "kv_outer":
         yield from _pointers("float", "row_max", "row_sum")
+    if plan.family == "hopper":
+        yield from _pointers("int", "next_block")
     yield from _pointers("const int", "cu_seqlens_q", "cu_seqlens_kv")
     if plan.variant.dropout is not None:
         yield Parameter("seed_pointer", "const long long*")
@@ -157,6 +159,8 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     for name in ("q", "k", "v", "out"):
         yield from _strides(name)
     yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits")
+    if plan.family == "hopper":
+        yield from _ints("blocks", "section")
     yield Parameter("scale", "float")
     for item in plan.variant.inputs:
         yield from _input(item.name, item)
@@ -180,5 +184,6 @@ def _input(name: str, item: Input) -> Iterator[Parameter]:
 FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "partial_lse", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
+    + ["next_block", "blocks", "section"]
     + [f"{name}_stride_{axis}" for name in ("q", "k", "v", "out") for axis in ("batch", "head", "row")]
 )

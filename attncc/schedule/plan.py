@@ -16,6 +16,12 @@ DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 
 PASSES = ("forward", "decode")
 LOOPS = ("q_outer", "kv_outer")
+FAMILIES = ("portable", "hopper")
+
+# A warpgroup is four warps, 64 rows of Q. By how many of them multiply: the registers of each thread of the warpgroup
+# that loads, and of each that multiplies, once they have shared out what the block was launched with.
+WARPGROUP_WARPS = 4
+WARPGROUP_REGISTERS = {1: (56, 240), 2: (40, 232), 3: (32, 160), 4: (32, 112)}
 
 
 @dataclass(frozen=True)
@@ -41,15 +47,38 @@ class KernelPlan:
     stages: int
     split_kv: int | None
     skip: str  # auto | always | never
+    family: str = "portable"  # of FAMILIES; hopper: TMA, wgmma, and warps that do nothing but load
+    overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
 
     @property
     def template(self) -> str:
-        """The kernel family: the template that renders it."""
-        return f"forward_{self.loop}"
+        """The template that renders the kernel."""
+        return "forward_hopper" if self.family == "hopper" else f"forward_{self.loop}"
 
     @property
     def threads(self) -> int:
-        return 32 * self.warps
+        """Of a block: those that multiply, and in the family hopper a warpgroup that loads."""
+        return 32 * (self.warps + (WARPGROUP_WARPS if self.family == "hopper" else 0))
+
+    @property
+    def producer_registers(self) -> int:
+        return WARPGROUP_REGISTERS[self.warps // WARPGROUP_WARPS][0]
+
+    @property
+    def consumer_registers(self) -> int:
+        return WARPGROUP_REGISTERS[self.warps // WARPGROUP_WARPS][1]
+
+    @property
+    def normalizer(self) -> str:
+        """The leaf file of the normaliser."""
+        if self.family == "hopper" and self.variant.normalize == "softmax":
+            return "trust_softmax"
+        return f"normalize_{self.variant.normalize}"
+
+    @property
+    def trusted_sum(self) -> str:
+        """The largest sum of a tile's probabilities, as a literal, that old references may leave: fp16 ends at 2^16."""
+        return "0x1p15f" if self.dtype == "fp16" else "0x1p40f"
 
     @property
     def padded_head_dim(self) -> int:

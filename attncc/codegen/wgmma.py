@@ -1,0 +1,70 @@
+"""Prints wrappers of `wgmma`: an instruction with all accumulators of a warpgroup's tile as operands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..schedule.plan import KernelPlan
+
+_OPERANDS_A_LINE = 12
+
+
+@dataclass(frozen=True)
+class Products:
+    """The two products of attention as CUDA functions; empty in families that don't use wgmma."""
+
+    scores: str = ""  # multiply_queries_keys_async
+    output: str = ""  # multiply_probs_values_async
+
+
+def products(plan: KernelPlan) -> Products:
+    """S = Q K^T takes both operands from shared memory; O += P V takes P from registers and sums over the rows of V."""
+    if plan.family != "hopper":
+        return Products()
+    columns = plan.padded_value_head_dim
+    return Products(
+        wgmma("multiply_queries_keys_async", plan.block_kv, plan.dtype),
+        wgmma("multiply_probs_values_async", columns, plan.dtype, a_in_registers=True, transposed_b=True),
+    )
+
+
+def wgmma(name: str, columns: int, dtype: str, *, a_in_registers: bool = False, transposed_b: bool = False) -> str:
+    """A device function `name(sum, a, b, accumulate)`: sum (+)= A B for 64 rows, this many columns and 16 summed over.
+
+    `columns` is a multiple of 8 from 8 to 256. `a` and `b` are descriptors of shared memory (PTX ISA, asynchronous
+    warpgroup matrix), or `a` the four registers of an A fragment. `transposed_b`: what is summed over are B's rows.
+    """
+    count = columns // 2
+    kind = {"fp16": "f16", "bf16": "bf16"}[dtype]
+    a_numbers = [f"%{count + number}" for number in range(4 if a_in_registers else 1)]
+    a = f"{{{', '.join(a_numbers)}}}" if a_in_registers else a_numbers[0]
+    b, accumulate = (f"%{count + len(a_numbers) + number}" for number in range(2))
+    transpositions = [str(int(transposed_b))] if a_in_registers else ["0", str(int(transposed_b))]
+    inputs = [f'"r"(a[{number}])' for number in range(4)] if a_in_registers else ['"l"(a)']
+    inputs += ['"l"(b)', '"r"(accumulate)']
+    outputs = (f'"+f"(sum[{number // 4}][{number % 4}])' for number in range(count))
+    a_type = "const unsigned (&a)[4]" if a_in_registers else "unsigned long long a"
+    return "\n".join(
+        [
+            f"/// sum = A B, added to what it holds if `accumulate`: 64 x {columns}, 16 summed over.",
+            f"__device__ __forceinline__ void {name}(float (&sum)[{columns // 8}][4], {a_type},",
+            "    unsigned long long b, int accumulate) {",
+            "    asm volatile(",
+            f'        "{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0;\\n"',
+            f'        "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{"',
+            *(f'        "{line}"' for line in _lines([f"%{number}" for number in range(count)])),
+            f'        "}}, {a}, {b}, p, 1, 1, {", ".join(transpositions)}; }}"',
+            *(f"        {': ' if number == 0 else '  '}{line}" for number, line in enumerate(_lines(list(outputs)))),
+            f"        : {', '.join(inputs)});",
+            "}",
+        ]
+    )
+
+
+def _lines(items: list[str]) -> Iterator[str]:
+    """The items with commas between them, several on a line."""
+    step = _OPERANDS_A_LINE if len(items[0]) < 8 else _OPERANDS_A_LINE // 3
+    for start in range(0, len(items), step):
+        comma = "," if start + step < len(items) else ""
+        yield ", ".join(items[start : start + step]) + comma

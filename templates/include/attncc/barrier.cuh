@@ -1,0 +1,55 @@
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
+// read a stage. Named barriers join the warps of a warpgroup.
+
+__device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+/// Makes what `barrier_init` wrote visible to TMA.
+__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// Arrives; the phase then also waits for this many bytes of TMA.
+__device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
+__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra DONE;\n"
+        "bra WAIT;\n"
+        "DONE: }" ::"r"(barrier), "r"(parity)
+        : "memory");
+}
+
+/// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that arrive and those that wait.
+__device__ __forceinline__ void named_wait(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
+/// all free, with 1.
+template <int STAGES>
+struct Ring {
+    unsigned parity;
+    int stage = 0;
+
+    __device__ __forceinline__ explicit Ring(unsigned parity) : parity(parity) {}
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};

@@ -1,0 +1,35 @@
+#include "attncc/barrier.cuh"
+
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
+// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+
+struct alignas(64) TensorMap {
+    unsigned char bytes[128];
+};
+
+__device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
+}
+
+/// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
+__device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
+                                         int head, int batch) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
+            target),
+        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+/// A whole tile, panel after panel; `barrier` counts its bytes.
+template <class Tile>
+__device__ __forceinline__ void tma_load_tile(unsigned target, const TensorMap& map, unsigned barrier, int row, int head,
+                                              int batch) {
+    barrier_arrive_expecting(barrier, Tile::BYTES);
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+        tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, row, head, batch);
+}
+
+/// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

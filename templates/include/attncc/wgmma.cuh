@@ -1,0 +1,46 @@
+// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
+// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
+// mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Keeps the compiler from moving uses of an asynchronous result above the wait for it.
+template <int N_TILES>
+__device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
+}
+
+/// Waits until at most PENDING groups are under way; `result` is what the others computed.
+template <int PENDING, int N_TILES>
+__device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+    pin(result);
+}
+
+/// A matrix descriptor (PTX ISA): address, the offset from panel to panel, which counts where columns are not what is
+/// summed over, 1024 bytes from 8 rows to the next 8, swizzle of 128 bytes. Steps are added to it.
+__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
+    const unsigned high = 1u << 30 | 1024 >> 4;
+    return (unsigned long long)high << 32 | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
+}
+
+/// Offset of 16 columns, for operands whose columns are summed over: step 0, 1, ... of a tile of ROWS rows.
+template <int ROWS>
+constexpr __device__ __forceinline__ unsigned column_step(int step) {
+    return (step / 4 * ROWS * 128 + step % 4 * 32) >> 4;
+}
+
+/// Offset of 16 rows, for operands whose rows are summed over.
+constexpr __device__ __forceinline__ unsigned row_step(int step) { return step * 16 * 128 >> 4; }
+
+template <int COUNT>
+__device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
