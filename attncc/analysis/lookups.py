@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 MOST_ENTRIES = 16
 
-_SMALLEST_ZONE, _LARGEST_ZONE = 16, 64
+_FEW_ENTRIES = 9
+
+_SMALLEST_ZONE, _LARGEST_ZONE = 8, 64
 
 
 @dataclass
@@ -36,11 +38,12 @@ class ZoneTables:
 
     @classmethod
     def for_tiles(cls, block_q: int, block_kv: int) -> ZoneTables:
-        """Blocks that tiles begin and end with where possible; about four to a tile, so that tiles that are shifted
-        against the blocks (q_pos, packed batches) meet few strangers."""
-        common = gcd(block_q, block_kv)
-        block = min(max((common & -common) // 4, _SMALLEST_ZONE), _LARGEST_ZONE)
-        while max(block_q, block_kv) // block + 2 > MOST_ENTRIES:
+        """About four blocks to a tile, so that tiles shifted against the blocks (q_pos, packed batches) meet few
+        strangers, and of a size that tiles begin and end with, as far as `MOST_ENTRIES` allows."""
+        longest, common = max(block_q, block_kv), gcd(block_q, block_kv)
+        aligned = common & -common
+        block = min(max(aligned // 4, _SMALLEST_ZONE), _LARGEST_ZONE)
+        while longest // block + 2 > (_FEW_ENTRIES if block < aligned else MOST_ENTRIES):
             block *= 2
         return cls({}, block)
 
