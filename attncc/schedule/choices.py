@@ -49,10 +49,10 @@ class Choice:
     skip: str
 
 
-def choose(settings: Mapping[str, Value], build: Build) -> Choice:
+def choose(settings: Mapping[str, Value], build: Build, *, busy: bool) -> Choice:
     """Settings win. Warps follow a block_q that is set, and stages the shared memory that is left."""
     loop = str(settings.get("loop", "q_outer"))
-    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target)
+    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=busy)
     block_q, warps = _rows(settings, default)
     tiles = Tiles(block_q, _int(settings, "block_kv", default.block_kv), warps, default.stages)
     return Choice(

@@ -49,6 +49,13 @@ _FORWARD_16_BIT = (
     Row(192, 128, SMALL, Tiles(128, 64, 4, 1)),
     Row(256, 256, SMALL, Tiles(64, 64, 4, 1)),
 )
+# Variants that compute much for each pair: one m16 tile a warp, which leaves them registers and three blocks on each
+# multiprocessor to hide what they wait for.
+_BUSY_16_BIT = (
+    Row(64, 64, SMALL, Tiles(64, 64, 4, 2)),
+    Row(192, 128, SMALL, Tiles(64, 64, 4, 1)),
+    Row(256, 256, SMALL, Tiles(64, 32, 4, 1)),
+)
 _FORWARD_32_BIT = (
     Row(64, 64, SMALL, Tiles(64, 64, 4, 1)),
     Row(128, 128, SMALL, Tiles(64, 32, 4, 1)),
@@ -77,18 +84,27 @@ _TABLES = {
 
 
 def default_tiles(  # noqa: PLR0917
-    pass_name: str, loop: str, dtype: str, padded_head_dim: int, padded_value_head_dim: int, target: str
+    pass_name: str,
+    loop: str,
+    dtype: str,
+    padded_head_dim: int,
+    padded_value_head_dim: int,
+    target: str,
+    *,
+    busy: bool = False,
 ) -> Tiles:
     """The tiles of a pass (`forward`, `decode`) and loop order on a target, for head dims padded to 16.
 
     `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. With the loop
-    `kv_outer` they follow FlashAttention's Algorithm 1. LookupError where no tile fits: a head dim above 256.
+    `kv_outer` they follow FlashAttention's Algorithm 1. `busy`: the variant computes much for each pair
+    (`weight.is_busy`). LookupError where no tile fits: a head dim above 256.
     """
     element_bytes = min(DTYPE_BYTES[dtype], 4)
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer":
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
-    for row in _TABLES[pass_name, element_bytes]:
+    table = _TABLES[pass_name, element_bytes]
+    for row in _BUSY_16_BIT if busy and table is _FORWARD_16_BIT else table:
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:
             return row.tiles

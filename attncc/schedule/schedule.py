@@ -16,6 +16,7 @@ from .choices import Build, choose
 from .knobs import Value
 from .plan import KernelPlan
 from .target import TARGETS
+from .weight import is_busy
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -88,7 +89,7 @@ def make_plan(
     schedule = schedule or Schedule("default", variant.name, pass_name, target)
     build = Build(pass_name, target, dtype, head_dim, value_head_dim)
     legality.check_build(build, schedule.span)
-    choice = choose(schedule.chosen, build)
+    choice = choose(schedule.chosen, build, busy=is_busy(variant))
     plan = KernelPlan(
         variant,
         analyse(variant, choice.block_q, choice.block_kv),

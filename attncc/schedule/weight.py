@@ -1,0 +1,50 @@
+"""How much of its own a variant computes for each pair: what decides between the two tables of default tiles."""
+
+from __future__ import annotations
+
+from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
+
+# Instructions of an operator, roughly; of all others 1.
+_OPERATORS = {
+    "floordiv": 6, "mod": 6, "div": 4, "to_float": 2, "floor": 4,
+    "exp": 6, "exp2": 3, "log": 8, "tanh": 12, "sigmoid": 10, "erf": 16, "sqrt": 8, "sin": 20, "cos": 20,
+}  # fmt: skip
+_LOAD = 8
+_DROPOUT = 16
+
+# Variants above this get the smaller tiles. Measured on an H200: causal 1, sliding window 4 and ALiBi 6 run best in tiles
+# of 128 x 64, documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64.
+LIGHT = 8
+
+
+def weight(variant: Variant) -> int:
+    """Instructions a pair, roughly: score lines, keep lines and dropout; what rows or all pairs share is free."""
+    roots = [keep.condition for keep in variant.keeps] + [score.value for score in variant.scores]
+    roots += [let.value for let in needs(variant, *roots)]
+    varying = _varying(variant, roots)
+    return sum(map(_cost, varying)) + _DROPOUT * (variant.dropout is not None)
+
+
+def is_busy(variant: Variant) -> bool:
+    return weight(variant) > LIGHT
+
+
+def _varying(variant: Variant, roots: list[Expr]) -> set[Expr]:
+    """The nodes that differ from key to key: they read kv_idx or the score."""
+    lets = variant.lets
+    known: dict[Expr, bool] = {}
+
+    def varies(node: Expr) -> bool:
+        if node not in known:
+            inner = [lets[node.name].value] if isinstance(node, Local) else node.children
+            own = isinstance(node, Symbol) and node.name in ("kv_idx", "score")
+            known[node] = any([own, *map(varies, inner)])
+        return known[node]
+
+    return {node for node in walk(*roots) if varies(node)}
+
+
+def _cost(node: Expr) -> int:
+    if isinstance(node, Load):
+        return _LOAD
+    return _OPERATORS.get(node.op, 1) if isinstance(node, Apply) else 0

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import pytest
+
+from attncc.schedule.schedule import make_plan
+from attncc.schedule.weight import is_busy, weight
+from tests.printed import variant
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("", 0),
+        ("keep if causal()", 1),
+        ("keep if q_idx // 7 == 3", 0),  # the same for all keys of a row
+        ("keep if window(9)", 4),
+        ("input bias: f32[kv]\nscore = score + bias[kv_idx]", 9),
+        ("input slope: f32[head]\nscore = score + slope[h]", 1),
+        ("let far = (q_idx - kv_idx) % 3\nkeep if far == 1\nkeep if far == 2", 9),
+        ("dropout 0.5", 16),
+    ],
+)
+def test_what_changes_from_key_to_key_weighs(lines: str, expected: int) -> None:
+    assert weight(variant(lines)) == expected
+
+
+@pytest.mark.parametrize(("lines", "busy"), [("keep if causal()", False), ("score = 9 * tanh(score / 9)", True)])
+def test_busy_variants_leave_registers(lines: str, busy: bool) -> None:
+    found = variant(lines)
+    plan = make_plan(found, dtype="bf16", head_dim=128, value_head_dim=128, target="sm_80")
+    assert is_busy(found) == busy
+    assert plan.block_q // plan.warps == (16 if busy else 32)
