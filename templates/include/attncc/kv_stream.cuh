@@ -8,24 +8,24 @@ struct KvRows {
     int kv_len;
 };
 
-/// The live tiles of a range, loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
+/// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
 /// of an EMPTY tile is loaded. All threads of the block must make the same calls.
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
-template <int STAGES, int THREADS, int BLOCK_KV, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class KindOf>
+template <int STAGES, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
 struct KvStream {
     static constexpr int AHEAD = STAGES - 1;
 
     const KvRows& rows;
-    LiveTiles<BLOCK_KV, KindOf> tiles;
+    Tiles& tiles;
     unsigned key_buffers, value_buffers;
     int slot = 0;        // of the tile in hand
     Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
-    __device__ __forceinline__ KvStream(const KvRows& rows, const TileRange& range, KindOf& kind_of, unsigned buffers)
-        : rows(rows), tiles(range, rows.kv_len, kind_of), key_buffers(buffers),
+    __device__ __forceinline__ KvStream(const KvRows& rows, Tiles& tiles, unsigned buffers)
+        : rows(rows), tiles(tiles), key_buffers(buffers),
           value_buffers(buffers + STAGES * KTile::BYTES) {
 #pragma unroll
         for (int i = 0; i < (STAGES == 1 ? 1 : AHEAD); ++i) {

@@ -12,11 +12,9 @@ struct Normalizer {
     float offset[M_TILES][2];    // minus the reference of each row, as an exponent
     float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
-    unsigned unset;              // bit 2m + r: the row has no reference, since it has met only scores of -inf
 
     /// `unit`: natural units in one unit of the scores; positive.
     __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * LOG2_E) {
-        unset = (1u << 2 * M_TILES) - 1;
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
@@ -46,12 +44,15 @@ struct Normalizer {
                     top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
                 }
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
-        const bool stays = (peak <= GROWTH) & (unset == 0);  // false for NaN
+        float least_sum = row_sum[0][0];
+        each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
+        const bool stays = (peak <= GROWTH) & (least_sum > 0);  // false for NaN
         if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, scores, out); });
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
-    /// Makes the row's largest exponent so far its reference.
+    /// Makes the row's largest exponent so far its reference. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
                                          float (&out)[M_TILES][D_TILES][4]) {
@@ -59,13 +60,11 @@ struct Normalizer {
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
         peak = quad_max(peak);
-        const unsigned bit = 1u << (2 * m + r);
-        const bool first = unset & bit, seen = peak > NEGATIVE_INFINITY;
-        const float step = first ? (seen ? peak : 0.0f) : fmaxf(peak, 0.0f);
-        const float rescale = first ? 1.0f : exp2_flushed(-step);
-        if (seen) unset &= ~bit;
+        const float sum = quad_sum(row_sum[m][r]);
+        const float step = sum > 0 ? fmaxf(peak, 0.0f) : peak > NEGATIVE_INFINITY ? peak : 0.0f;
+        const float rescale = sum > 0 ? exp2_flushed(-step) : 1.0f;
         offset[m][r] -= step;
-        row_sum[m][r] *= rescale;
+        row_sum[m][r] = 0.25f * sum * rescale;
 #pragma unroll
         for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
 #pragma unroll
@@ -87,16 +86,14 @@ struct Normalizer {
 
     /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
     __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
-        const bool known = row_max > NEGATIVE_INFINITY;
-        offset[m][r] = known ? -row_max : 0.0f;
+        offset[m][r] = sum > 0 ? -row_max : 0.0f;
         row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
-        if (known) unset &= ~(1u << (2 * m + r));
     }
 
     /// All lanes of the quad must call.
     __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
-        row_max = unset >> (2 * m + r) & 1 ? NEGATIVE_INFINITY : -offset[m][r];
         sum = quad_sum(row_sum[m][r]);
+        row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
     /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.

@@ -31,9 +31,10 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int kv_firs
     return kind == FULL && kv_end > kv_len ? PARTIAL : kind;
 }
 
-/// The live tiles of a range, in ascending order. The lanes of a warp classify 32 tiles at once, each tile once; the rest
-/// is arithmetic on bits. EMPTY tiles are passed over, and what follows the last tile is EMPTY.
-template <int BLOCK_KV, class KindOf>
+/// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
+/// over, and what follows the last tile is EMPTY.
+template <int BLOCK_KV, bool CLASSIFIES, class KindOf>
 struct LiveTiles {
     const TileRange& range;
     KindOf& kind_of;
@@ -47,7 +48,10 @@ struct LiveTiles {
     __device__ __forceinline__ Tile advance() {
         while (live == 0) {
             if (next >= range.end) return {0, EMPTY};
-            classify_batch();
+            full = tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
+            live = tiles_up_to(range.end + BLOCK_KV - 1);
+            if (CLASSIFIES) classify_open();
+            next += 32 * BLOCK_KV;
         }
         const int bit = __ffs(live) - 1;
         live &= live - 1;
@@ -55,12 +59,18 @@ struct LiveTiles {
     }
 
 private:
-    __device__ __forceinline__ void classify_batch() {
-        const int kv_first = next + threadIdx.x % 32 * BLOCK_KV;
-        TileKind kind = EMPTY;
-        if (kv_first < range.end) kind = classify<BLOCK_KV>(range, kv_first, kv_len, kind_of);
+    /// Those of the next 32 tiles that end at or before kv_end.
+    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+        const int keys = kv_end - next;
+        const unsigned tiles = (unsigned)keys / BLOCK_KV;
+        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
+    }
+
+    __device__ __forceinline__ void classify_open() {
+        const int lane = threadIdx.x % 32, kv_first = next + lane * BLOCK_KV, kv_end = kv_first + BLOCK_KV;
+        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, min(kv_end, kv_len) - 1);
         live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL);
-        next += 32 * BLOCK_KV;
+        full = __ballot_sync(~0u, kind == FULL && kv_end <= kv_len);
     }
 };
