@@ -48,8 +48,9 @@ struct LiveTiles {
     __device__ __forceinline__ Tile advance() {
         while (live == 0) {
             if (next >= range.end) return {0, EMPTY};
-            full = tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
             live = tiles_up_to(range.end + BLOCK_KV - 1);
+            // A split may end before the full range does.
+            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
             if (CLASSIFIES) classify_open();
             next += 32 * BLOCK_KV;
         }
