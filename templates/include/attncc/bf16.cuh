@@ -1,6 +1,7 @@
 #include "attncc/element.cuh"
+#include "attncc/math.cuh"
 
-struct Dtype {
+struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns

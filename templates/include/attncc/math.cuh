@@ -8,6 +8,18 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+};
+
+/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+struct PowersOfE {
+    static constexpr float UNIT = 1, NATURAL = 1;
+    static __device__ __forceinline__ float power(float x) { return expf(x); }
+};
+
 /// The largest of the four values that the lanes of a quad hold.
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));

@@ -5,7 +5,7 @@ template <int M_TILES>
 struct Normalizer {
     float factor;
 
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * LOG2_E) {}
+    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {}
 
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
 
@@ -14,7 +14,7 @@ struct Normalizer {
 
     __device__ __forceinline__ void to_probs(int, float (&x)[4]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = __frcp_rn(1.0f + exp2_flushed(-x[i] * factor));
+        for (int i = 0; i < 4; ++i) x[i] = __frcp_rn(1.0f + Dtype::power(-x[i] * factor));
     }
 
     __device__ __forceinline__ void end_tile() {}

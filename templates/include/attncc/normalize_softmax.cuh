@@ -2,19 +2,19 @@
 
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
 /// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent passes it by GROWTH (P stays below 2^8), a rare branch that the warp takes as a whole; without it no
+/// exponent passes it by GROWTH (P stays below 2^8, in fp32 e^8), a rare branch that the warp takes as a whole; without it no
 /// maximum crosses the quad, and neither sums nor outputs are rescaled.
 template <int M_TILES>
 struct Normalizer {
     static constexpr float GROWTH = 8;
 
-    float factor;                // exponent of 2 in one unit of the scores; positive
+    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];    // minus the reference of each row, as an exponent
     float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * LOG2_E) {
+    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
@@ -27,7 +27,7 @@ struct Normalizer {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// Turns a tile's scores into exponents of 2 relative to the references, which it moves if need be.
+    /// Turns a tile's scores into exponents relative to the references, which it moves if need be.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
@@ -62,7 +62,7 @@ struct Normalizer {
         peak = quad_max(peak);
         const float sum = quad_sum(row_sum[m][r]);
         const float step = sum > 0 ? fmaxf(peak, 0.0f) : peak > NEGATIVE_INFINITY ? peak : 0.0f;
-        const float rescale = sum > 0 ? exp2_flushed(-step) : 1.0f;
+        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
         offset[m][r] -= step;
         row_sum[m][r] = 0.25f * sum * rescale;
 #pragma unroll
@@ -75,7 +75,7 @@ struct Normalizer {
     __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            x[i] = exp2_flushed(x[i]);
+            x[i] = Dtype::power(x[i]);
             tile_sum[m][i / 2] += x[i];
         }
     }
@@ -100,7 +100,7 @@ struct Normalizer {
     /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
         const float sum = quad_sum(row_sum[m][r]);
-        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
+        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         const float top = fmaxf(reference, sink);
         lse = NEGATIVE_INFINITY;
         if (top == NEGATIVE_INFINITY) return 0;
