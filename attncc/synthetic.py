@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
 import numpy as np
 from numpy.typing import NDArray
 
-from .ir import Apply, Input, Keep, Load, Variant, reads, walk
+from .evaluate import evaluate
+from .ir import Input, Load, Type, Variant
+from .problem.arrays import environment
 from .problem.facts import INPUT_DTYPES, KERNEL_DTYPES
-from .problem.inputs import passed_axes
-from .problem.problem import Problem
+from .problem.inputs import merges, passed_axes
+from .problem.problem import Problem, Sequence
+from .statements import keep_condition, scored
 
 Array = NDArray[Any]
 
 FREE_AXIS = 64  # length of an axis `_`
-SEGMENTS = 6  # a nondecreasing input has about so many different values in a row
+SEGMENTS = 6  # a nondecreasing input has about so many different values
 
 
 def input_shape(declared: Input, problem: Problem) -> tuple[int, ...]:
@@ -36,10 +40,13 @@ def input_shape(declared: Input, problem: Problem) -> tuple[int, ...]:
 def inputs(variant: Variant, problem: Problem, rng: np.random.Generator) -> dict[str, Array]:
     """One random array for each input of the variant, in its declared dtype; scalars are 0-d arrays.
 
-    Ints are positions in [0, kv_len], or few different numbers where the variant compares them with each other;
-    floats have magnitudes from 1/256 to 1, scalars from 1 to 16.
+    Of what an int may count (a few labels, places in a block, blocks, positions) and how often a bool may be true,
+    that is taken which makes the most difference to the variant. Nondecreasing ints are where each of about six
+    segments begins, or ends. Floats have magnitudes from 1/256 to 1, scalars from 1 to 16.
     """
-    return {item.name: _draw(variant, item, problem, rng) for item in variant.inputs}
+    kv_len = _longest(problem)
+    sorts = _sorts(variant, problem, kv_len)
+    return {item.name: _draw(variant, item, problem, sorts[item.name], rng) for item in variant.inputs}
 
 
 def qkv(problem: Problem, dtype: str, rng: np.random.Generator) -> tuple[Array, Array, Array]:
@@ -53,23 +60,53 @@ def qkv(problem: Problem, dtype: str, rng: np.random.Generator) -> tuple[Array, 
     return q, k, v
 
 
-def _draw(variant: Variant, declared: Input, problem: Problem, rng: np.random.Generator) -> Array:
+def _longest(problem: Problem) -> int:
+    """The keys of the longest sequence; what is likely where only the device knows."""
+    if not problem.packed:
+        return problem.kv_len
+    if problem.kv_starts is None:
+        return -(-problem.kv_len // max(problem.batch, 1))
+    return max((sequence.kv_len for sequence in problem.sequences()), default=0)
+
+
+# -------------------------------------------------------------------- arrays
+
+# Ints are drawn below a number, bools true with a probability; nondecreasing ints are segments' begins (0) or ends (1).
+Sort = float
+
+
+def _draw(variant: Variant, declared: Input, problem: Problem, sort: Sort, rng: np.random.Generator) -> Array:
     shape = input_shape(declared, problem)
     if declared.dtype == "bool":
-        values: Any = rng.random(shape) < 0.75
+        values: Any = rng.random(shape) < sort
+    elif declared.nondecreasing:
+        values = _rising(declared, problem, shape, sort, rng)
     elif declared.dtype in ("i32", "i64"):
-        values = _ints(variant, declared, shape, problem.kv_len, rng)
+        values = rng.integers(0 if shape or sort == 1 else 1, int(sort), shape)
     else:
         values = _floats(variant, declared, shape, rng)
     return np.asarray(values).astype(INPUT_DTYPES[declared.dtype])
 
 
-def _ints(variant: Variant, declared: Input, shape: tuple[int, ...], kv_len: int, rng: np.random.Generator) -> Any:
-    if declared.nondecreasing:
-        return np.cumsum(rng.random(shape) < SEGMENTS / max(shape[-1], SEGMENTS), axis=-1)
-    if _is_label(variant, declared.name):
-        return rng.integers(0, 3, shape)
-    return rng.integers(0 if shape else min(1, kv_len), kv_len + 1, shape)
+def _rising(declared: Input, problem: Problem, shape: tuple[int, ...], sort: Sort, rng: np.random.Generator) -> Any:
+    """For each entry of the last axis where its segment begins, or ends; a packed axis counts within each sequence."""
+    length = shape[-1]
+    places, first = np.arange(length), _first_of_sequence(declared, problem, length)
+    begins = (rng.random(shape) < SEGMENTS / max(length, SEGMENTS)) | (places == first)
+    if sort == 0:
+        return np.maximum.accumulate(np.where(begins, places, 0), axis=-1) - first
+    is_last = np.concatenate([begins[..., 1:], np.ones((*shape[:-1], min(length, 1)), bool)], axis=-1)
+    ends = np.where(is_last, places + 1, length)
+    return np.minimum.accumulate(ends[..., ::-1], axis=-1)[..., ::-1] - first
+
+
+def _first_of_sequence(declared: Input, problem: Problem, length: int) -> Array:
+    """For each entry of the last axis, the place of the first one of its sequence."""
+    starts = problem.q_starts if declared.axes[-1].tag == "q" else problem.kv_starts
+    if not (problem.packed and merges(declared) and starts):
+        return np.zeros(length, np.int64)
+    places = np.searchsorted(starts, np.arange(length), side="right") - 1
+    return np.asarray(starts)[places]
 
 
 def _floats(variant: Variant, declared: Input, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
@@ -80,8 +117,70 @@ def _floats(variant: Variant, declared: Input, shape: tuple[int, ...], rng: np.r
     return np.exp2(-rng.uniform(0, 8, shape)) * rng.choice((-1, 1), shape)
 
 
-def _is_label(variant: Variant, name: str) -> bool:
-    """Whether the input is compared with itself for equality, as document or image numbers are."""
-    roots = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
-    comparisons = [node for node in walk(*roots) if isinstance(node, Apply) and node.op in ("eq", "ne")]
-    return any(all(name in reads(variant, arg) for arg in node.args) for node in comparisons)
+# -------------------------------------------------------------------- what makes a difference
+
+_PROBES = 2048  # pairs at which a variant is looked at
+_BLOCK = 64
+_ROWS = 256  # query rows that suffice to choose
+
+
+def _sorts(variant: Variant, problem: Problem, kv_len: int) -> dict[str, Sort]:
+    """For each input the sort of values for which another draw changes what is kept, or the scores, at most pairs."""
+    choices = {item.name: _choices(item, kv_len) for item in variant.inputs}
+    sorts = {name: choice[0] for name, choice in choices.items()}
+    open_choices = [item for item in variant.inputs if len(choices[item.name]) > 1]
+    if not open_choices or 0 in (problem.batch, problem.q_len, kv_len):
+        return sorts
+    small = Problem(problem.batch, problem.num_heads, problem.num_kv_heads, min(problem.q_len, _ROWS), kv_len, 64, 64)
+    probe = _Probe(variant, small, np.random.default_rng(0))
+    for item in open_choices * (1 + (len(open_choices) > 1)):  # twice: what matters may depend on the others
+        effects = [probe.effect(item, {**sorts, item.name: sort}) for sort in choices[item.name]]
+        sorts[item.name] = choices[item.name][int(np.argmax(effects))]
+    return sorts
+
+
+def _choices(declared: Input, kv_len: int) -> tuple[Sort, ...]:
+    if declared.dtype == "bool":
+        return (0.75, 0.25)
+    if declared.nondecreasing:
+        return (0, 1)
+    if declared.type is Type.INT and declared.axes:
+        return tuple(dict.fromkeys((kv_len + 1, kv_len // _BLOCK + 1, _BLOCK + 1, 3)))
+    return (kv_len + 1,)
+
+
+@dataclass(frozen=True)
+class _Probe:
+    """Looks at random pairs of the first sequence of a dense problem."""
+
+    variant: Variant
+    problem: Problem
+    rng: np.random.Generator
+
+    def effect(self, declared: Input, sorts: dict[str, Sort]) -> float:
+        """The share of pairs that change when one input is drawn again."""
+        drawn = {item.name: self._drawn(item, sorts) for item in self.variant.inputs}
+        pairs = self._pairs()
+        before, after = (
+            self._seen(values, pairs) for values in (drawn, {**drawn, declared.name: self._drawn(declared, sorts)})
+        )
+        return float(np.mean(before != after))
+
+    def _drawn(self, item: Input, sorts: dict[str, Sort]) -> Array:
+        return _draw(self.variant, item, self.problem, sorts[item.name], self.rng)
+
+    def _pairs(self) -> dict[str, Array]:
+        lengths = {"q_idx": self.problem.q_len, "kv_idx": self.problem.kv_len, "h": self.problem.num_heads}
+        return {name: self.rng.integers(0, length, _PROBES) for name, length in lengths.items()}
+
+    def _seen(self, drawn: dict[str, Array], pairs: dict[str, Array]) -> Array:
+        """What becomes of a score of 1 at each pair: the new score, or -inf where it isn't kept."""
+        problem = self.problem
+        sequence = Sequence(0, 0, problem.q_len, 0, problem.kv_len)
+        bare = environment(self.variant, problem, sequence, drawn, np.float64)
+        q_pos, kv_h = pairs["q_idx"] + problem.kv_len - problem.q_len, pairs["h"] // problem.group
+        seen = bare.with_symbols(**pairs, q_pos=q_pos, kv_h=kv_h, scale=1.0)
+        with np.errstate(all="ignore"):
+            scores = np.nan_to_num(scored(self.variant, seen, np.ones(_PROBES)))
+        condition = keep_condition(self.variant)
+        return scores if condition is None else np.where(evaluate(condition, seen), scores, -np.inf)

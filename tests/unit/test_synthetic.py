@@ -68,6 +68,45 @@ def test_labels_agree_often_and_positions_spread(condition: str) -> None:
     assert drawn["last"].min() >= 0
 
 
+def test_block_numbers_name_blocks() -> None:
+    drawn = draw("input chosen: i32[q, 4]\nkeep if any(chosen[q_idx, i] == kv_idx // 64 for i in range(4))")
+    assert set(drawn["chosen"].ravel()) == set(range(700 // 64 + 1))
+
+
+def test_indices_lie_within_tables() -> None:
+    drawn = draw("input kind: i32[q, _]\ninput bias: f32[_]\nscore = score + bias[kind[q_idx, kv_idx]]")
+    assert 32 < drawn["kind"].max() <= synthetic.FREE_AXIS
+
+
+def test_flags_that_let_everything_through_are_seldom() -> None:
+    drawn = draw("input open: bool[pos]\nkeep if open[q_pos] or open[kv_idx]")
+    assert 0.1 < drawn["open"].mean() < 0.4
+
+
+def test_nondecreasing_inputs_begin_segments_or_end_them() -> None:
+    lines = "input first: i32[pos] nondecreasing\ninput end: i32[pos] nondecreasing"
+    drawn = draw(f"{lines}\nkeep if first[q_pos] <= kv_idx < end[q_pos]", Problem(1, 1, 1, 700, 700, 64, 64))
+    assert (drawn["first"] <= np.arange(700)).all()
+    assert (drawn["end"] > np.arange(700)).all()
+
+
+def test_packed_sequences_count_for_themselves() -> None:
+    problem = PACKED.with_starts((0, 20, 20, 50), (0, 300, 300, 700))
+    start = draw("input start: i32[batch, pos] nondecreasing\nkeep if kv_idx >= start[b, q_pos]", problem)["start"]
+    assert start[[0, 300]].tolist() == [0, 0]
+    assert (np.diff(start[:300]) >= 0).all()
+    assert (np.diff(start[300:]) >= 0).all()
+    assert start[300:].max() < 400
+
+
+@pytest.mark.parametrize("lengths", [(0, 0), (0, 3), (3, 0), (1, 1)])
+def test_the_smallest_calls(lengths: tuple[int, int]) -> None:
+    lines = "input near: i32[batch, q]\ninput start: i32[batch, pos] nondecreasing\ninput n: i32\ninput live: bool[kv]"
+    condition = "keep if near[b, q_idx] + start[b, q_pos] > n and live[kv_idx]"
+    drawn = draw(f"{lines}\n{condition}", Problem(2, 1, 1, *lengths, 64, 64))
+    assert drawn["start"].shape == (2, lengths[1])
+
+
 def test_a_dropout_rate_is_a_rate() -> None:
     assert draw("input rate: f32\ndropout rate")["rate"] == 0.125
 
