@@ -14,6 +14,7 @@ from ..ir import Apply, Const, Expr, Load
 from .affine import Affine
 from .algebra import TRUE, Relation
 from .box import Box
+from .values import WRAPS
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Solver:
         if isinstance(expr, Apply) and expr.op in ("and", "or", "select"):
             return {"and": self._and, "or": self._or, "select": self._choice}[expr.op](expr.args)
         if expr in self._algebra.relations:
-            return self._comparison(*self._algebra.relations[expr])
+            return self._comparison(expr)
         return self._unknown()
 
     def _unknown(self) -> LoopBounds:
@@ -178,12 +179,15 @@ class Solver:
 
     # ------------------------------------------------------------ comparisons
 
-    def _comparison(self, relation: Relation, form: Affine) -> LoopBounds:
+    def _comparison(self, expr: Expr) -> LoopBounds:
+        relation, form = self._algebra.relations[expr]
         if relation is Relation.NONZERO:
             return self._unknown()
         forms = [form] if relation is Relation.BELOW else [form, form.times(-1)]
         live, full = ([self._below(side, end) for side in forms] for end in (0, 1))
         if any(part is None for part in live + full):
+            if not all(self._algebra.fits(side) for side in forms):
+                self._box.reasons[expr] = WRAPS
             return self._unknown()
         found = (self._intersection([part for part in parts if part]) for parts in (live, full))
         alone = relation is Relation.BELOW or not any(isinstance(atom, Load) for atom in form.terms)

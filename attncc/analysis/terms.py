@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..evaluate import Environment, evaluate
 from ..ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol
 from .affine import Affine, Facts
 from .ranges import INT64, Range, StaticRanges, transfer
@@ -52,6 +53,8 @@ class Terms:
         """`op` over arguments in normal form; a constant where only one value is possible."""
         found = self.leaf(apply(op, *args))
         if found.type is Type.INT:
+            if all(isinstance(arg, Const) for arg in args):
+                return self.number(int(evaluate(found, Environment({}))))
             low, high = self.range(found)
             return self.number(low) if low == high else found
         return found

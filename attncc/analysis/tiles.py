@@ -52,7 +52,12 @@ def _rules(mask: _Mask) -> TileRules:
 
 
 def _where(condition: Expr, rules: TileRules, otherwise: TileRules) -> TileRules:
-    """The rules where a uniform condition holds, else the others; both are sound then."""
+    """The rules where a uniform condition holds, else the others, which are sound always.
+
+    Where the rules need no test of single tiles, none is added for the sake of the others.
+    """
+    if rules.bounds_suffice:
+        otherwise = replace(otherwise, any_kept=TRUE, all_kept=FALSE, bounds_suffice=True)
 
     def chosen(name: str) -> Expr:
         a, b = getattr(rules, name), getattr(otherwise, name)
@@ -68,7 +73,7 @@ def _where(condition: Expr, rules: TileRules, otherwise: TileRules) -> TileRules
         full_begin=chosen("full_begin"),
         full_end=chosen("full_end"),
         zone_maps=tuple(dict.fromkeys(rules.zone_maps + otherwise.zone_maps)),
-        bounds_suffice=rules.bounds_suffice and otherwise.bounds_suffice,
+        bounds_suffice=rules.bounds_suffice,
         decides=rules.decides or otherwise.decides,
         undecided=rules.undecided,
     )
