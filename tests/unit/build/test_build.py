@@ -147,7 +147,7 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     documentation = scope["capped"].__doc__
     assert 'Scores are capped; \\ and """ must not hurt.' in documentation
     assert "doc: i32[batch, pos] nondecreasing" in documentation
-    assert scope["__doc__"].splitlines()[-1] == "    forward fp16, head dim 16, sm_90: q_outer, tiles of 128 x 64"
+    assert scope["__doc__"].splitlines()[-1] == "    forward fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64"
     assert max(map(len, text.splitlines())) <= 120
 
 
