@@ -93,9 +93,12 @@ class Algebra(Integers):
         return None
 
     def _left_sides(self, form: Affine) -> list[Affine]:
-        varying = [{atom: c for atom, c in form.terms.items() if self.varies(atom)[axis]} for axis in (1, 0)]
-        positive = {atom: c for atom, c in form.terms.items() if c > 0}
-        return [Affine(terms) for terms in (*varying, positive) if terms] or [Affine(form.terms)]
+        """Ways to choose what stands on the left: the terms of the kv side, of the q side, those that are added."""
+        added = {atom: c for atom, c in form.terms.items() if c > 0}
+        mixed = 0 < len(added) < len(form.terms)
+        sides = [{atom: c for atom, c in form.terms.items() if self.varies(atom)[axis]} for axis in (1, 0)]
+        chosen = [side for side in sides if side and not (mixed and len(side) == len(form.terms))]
+        return [Affine(side) for side in (*chosen, added) if side] or [Affine(form.terms)]
 
     # ------------------------------------------------------------ logic
 

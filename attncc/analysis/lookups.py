@@ -38,11 +38,11 @@ class ZoneTables:
 
     @classmethod
     def for_tiles(cls, block_q: int, block_kv: int) -> ZoneTables:
-        """About four blocks to a tile, so that tiles shifted against the blocks (q_pos, packed batches) meet few
+        """About two blocks to a tile, so that tiles shifted against the blocks (q_pos, packed batches) meet few
         strangers, and of a size that tiles begin and end with, as far as `MOST_ENTRIES` allows."""
         longest, common = max(block_q, block_kv), gcd(block_q, block_kv)
         aligned = common & -common
-        block = min(max(aligned // 4, _SMALLEST_ZONE), _LARGEST_ZONE)
+        block = min(max(aligned // 2, _SMALLEST_ZONE), _LARGEST_ZONE)
         while longest // block + 2 > (_FEW_ENTRIES if block < aligned else MOST_ENTRIES):
             block *= 2
         return cls({}, block)

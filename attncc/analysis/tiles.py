@@ -115,9 +115,10 @@ def _all_near(inputs: list[Expr]) -> Expr:
 def _clamped(algebra: Algebra, found: KvRange) -> tuple[Expr, Expr]:
     """The range within the keys: 0 <= begin, end <= kv_len."""
     zero, kv_len = algebra.number(0), algebra.symbol("kv_len")
-    begin = zero if found.begin is None else algebra.min(algebra.max(found.begin, zero), kv_len)
     end = kv_len if found.end is None else algebra.min(algebra.max(found.end, zero), kv_len)
-    return begin, end
+    if found.begin is None or end is zero:
+        return zero, end
+    return algebra.min(algebra.max(found.begin, zero), kv_len), end
 
 
 # -------------------------------------------------------------------- rows that can't be empty
