@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -158,19 +158,25 @@ def save(shown: Picture, path: Path) -> None:
     figure = Figure(figsize=(12, 4.8), dpi=120, layout="constrained")
     mask, tiles, work = figure.subplots(1, 3, width_ratios=(1, 1, 0.35))
     figure.suptitle(shown.title)
-    extent = (0, shown.kv_len, shown.q_len, 0)
-    mask.imshow(shown.density, cmap="gray_r", vmin=0, vmax=1, extent=extent, aspect="auto", interpolation="nearest")
-    mask.set(
-        title=f"kept: {shown.kept / (shown.q_len * shown.kv_len):.2%} of the pairs", xlabel="kv_idx", ylabel="q_idx"
-    )
-    _draw_tiles(tiles, shown)
+    draw_mask(mask, shown)
+    mask.set(title=f"kept: {shown.kept / (shown.q_len * shown.kv_len):.2%} of the pairs")
+    draw_tiles(tiles, shown)
+    labels = [f"{kind.name.lower()} {shown.tiles(kind) / shown.kinds.size:.1%}" for kind in TileKind]
+    tiles.legend(handles=tile_patches(labels), loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
     _draw_work(work, shown)
     figure.savefig(path)
 
 
-def _draw_tiles(axes: Any, shown: Picture) -> None:
+def draw_mask(axes: Any, shown: Picture) -> None:
+    """What is kept, in shades of gray, into axes of matplotlib."""
+    extent = (0, shown.kv_len, shown.q_len, 0)
+    axes.imshow(shown.density, cmap="gray_r", vmin=0, vmax=1, extent=extent, aspect="auto", interpolation="nearest")
+    axes.set(xlabel="kv_idx", ylabel="q_idx")
+
+
+def draw_tiles(axes: Any, shown: Picture) -> None:
+    """The tile map, in the colors of `TILE_COLORS`."""
     from matplotlib.colors import ListedColormap
-    from matplotlib.patches import Patch
 
     down, across = shown.kinds.shape
     extent = (0, across * shown.block_kv, down * shown.block_q, 0)
@@ -182,9 +188,13 @@ def _draw_tiles(axes: Any, shown: Picture) -> None:
         xlim=(0, shown.kv_len),
         ylim=(shown.q_len, 0),
     )
-    labels = [f"{kind.name.lower()} {shown.tiles(kind) / shown.kinds.size:.1%}" for kind in TileKind]
-    patches = [Patch(color=TILE_COLORS[kind], label=label) for kind, label in zip(TileKind, labels, strict=True)]
-    axes.legend(handles=patches, loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
+
+
+def tile_patches(labels: Sequence[str]) -> list[Any]:
+    """The patches of a legend of the three kinds of tiles."""
+    from matplotlib.patches import Patch
+
+    return [Patch(color=TILE_COLORS[kind], label=label) for kind, label in zip(TileKind, labels, strict=True)]
 
 
 def _draw_work(axes: Any, shown: Picture) -> None:

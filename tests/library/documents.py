@@ -101,7 +101,10 @@ def documents_prefix_lm(random: Random, q_len: int, kv_len: int) -> Drawn:
 @case("shared_prefix")
 def shared_prefix(random: Random, q_len: int, kv_len: int) -> Drawn:
     """Groups of a prompt and its answers: [prompt, answer, answer, prompt, answer, ...]."""
-    start, first_of, end_of, squares = [], [], [], []
+    start: list[Array] = []
+    first_of: list[Array] = []
+    end_of: list[Array] = []
+    squares: list[Array] = []
     for _ in range(BATCH):
         own = padded(random, kv_len)
         continues = [0, 0, 0, 3, 3, 3, 3][: len(own) - 1]  # the prompt that each document continues
@@ -111,7 +114,7 @@ def shared_prefix(random: Random, q_len: int, kv_len: int) -> Drawn:
             square[rows, rows] = np.tri(own[i + 1] - own[i], dtype=bool)
             if prompt != i:
                 square[rows, own[prompt] : own[prompt + 1]] = True
-        padding = np.full(kv_len - own[-1], kv_len)
+        padding = np.full(kv_len - own[-1], own[-1])
         ranges = [(own[p], own[p + 1]) if p != i else (own[i], own[i]) for i, p in enumerate(continues)]
         for side, arrays in zip(zip(*ranges, strict=True), (first_of, end_of), strict=True):
             arrays.append(np.concatenate([per_position(own, list(side)), padding]))

@@ -33,7 +33,8 @@ def neighborhood(q: list[Place], kv: list[Place], canvas: Place, kernel: Place) 
     inside = np.array([y < height for _, y in kv])
     rows_x, rows_y = np.array([x for x, _ in q]), np.array([min(max(y, 0), height - 1) for _, y in q])
     columns_x, columns_y = np.array([x for x, _ in kv]), np.array([min(y, height - 1) for _, y in kv])
-    return near_x[np.ix_(rows_x, columns_x)] & near_y[np.ix_(rows_y, columns_y)] & inside
+    kept: Array = near_x[np.ix_(rows_x, columns_x)] & near_y[np.ix_(rows_y, columns_y)] & inside
+    return kept
 
 
 def row_major(place: int, width: int) -> Place:

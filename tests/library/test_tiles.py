@@ -29,13 +29,13 @@ BLOCKS = [(16, 16), (32, 32), (64, 64), (96, 96), (128, 128), (176, 176), (256, 
 DECIDED = {
     # a tile over several documents or windows: bounds of starts and ends forget which start goes with which end, and
     # tables of blocks hold neighbors of the tile too
-    "documents": 0.998, "alibi_documents": 0.999, "documents_bidirectional": 0.993, "documents_by_start": 0.995,
-    "documents_prefix_lm": 0.99, "shared_prefix": 0.975, "token_window": 0.98, "selected_attention": 0.982,
-    "global_sliding_window": 0.992, "key_threshold": 0.994, "jetspec_tree": 0.987,
+    "documents": 0.995, "alibi_documents": 0.995, "documents_bidirectional": 0.985, "documents_by_start": 0.99,
+    "documents_prefix_lm": 0.985, "shared_prefix": 0.965, "token_window": 0.975, "selected_attention": 0.98,
+    "global_sliding_window": 0.985, "key_threshold": 0.99, "jetspec_tree": 0.985,
     # a tile over the end of an image row, a group or a frame: remainders begin anew, and all of them seem possible
-    "natten": 0.99, "tiled_natten": 0.945, "morton_natten": 0.877, "sta_2d": 0.991, "sta_3d": 0.954, "batchify": 0.98,
+    "natten": 0.99, "tiled_natten": 0.945, "morton_natten": 0.875, "sta_2d": 0.99, "sta_3d": 0.95, "batchify": 0.98,
     # a tile that one condition fills in part and another one fills up
-    "block_diffusion": 0.998, "svg_spatial": 0.998, "svg_temporal": 0.97, "vsa": 0.994, "flamingo": 0.996,
+    "block_diffusion": 0.995, "svg_spatial": 0.995, "svg_temporal": 0.97, "vsa": 0.99, "flamingo": 0.995,
     "paged": 0.99,
 }  # fmt: skip
 
