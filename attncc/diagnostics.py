@@ -1,7 +1,7 @@
 """The one way in which attncc reports a problem: `Diagnostic`, raised together as `AttnccError`.
 
 Codes by phase: A0 syntax, A1 names, A2 types, A3 mask, A4 schedule and resources, A5 target and NVRTC,
-A6 call arguments and run time, A9 internal. `docs/errors/` explains each code.
+A6 call arguments and run time, A7 import from FlexAttention, A9 internal. `docs/errors/` explains each code.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def test_every_command_teaches_with_examples(command: str) -> None:
 
 def test_help_lists_every_command() -> None:
     shown = run("--help").output.partition("Commands:")[2]
-    assert re.findall(r"^  (\w+)", shown, re.M) == list(COMMANDS)
+    assert re.findall(r"^  ([\w-]+)", shown, re.M) == list(COMMANDS)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from .. import __version__
 from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from .console import report
 
-COMMANDS = ("check", "fmt", "build", "show", "explain", "run")
+COMMANDS = ("check", "fmt", "build", "show", "explain", "run", "import-flex")
 
 
 class Commands(click.Group):
@@ -28,7 +28,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return cast(click.Command, importlib.import_module(f".{cmd_name}", __package__).command)
+        module = importlib.import_module(f".{cmd_name.replace('-', '_')}", __package__)
+        return cast(click.Command, module.command)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

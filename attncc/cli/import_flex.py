@@ -1,0 +1,58 @@
+"""`attncc import-flex`: FlexAttention's mods become a `.attn` file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from .console import as_json, report
+from .options import format_option
+
+
+@click.command("import-flex", short_help="Turn FlexAttention's mask_mod and score_mod into a .attn file.")
+@click.argument("targets", nargs=-1, required=True, metavar="FILE.py:FUNCTION...")
+@click.option(
+    "-o", "out", type=click.Path(dir_okay=False, path_type=Path), help="The file to write; the terminal, if not given."
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME:DTYPE[AXES]",
+    help="Declares an input instead of guessing it, as in 'doc:i32[batch, pos] nondecreasing'. May be repeated.",
+)
+@click.option("--name", help="The name of the variant; from the functions' names, if not given.")
+@format_option
+def command(*, targets: tuple[str, ...], out: Path | None, inputs: tuple[str, ...], name: str | None) -> None:
+    """Turn mask_mod(b, h, q_idx, kv_idx) and score_mod(score, b, h, q_idx, kv_idx) of FlexAttention into a checked and
+    formatted .attn file. Of several functions the masks are AND-ed, the scores applied in order. The Python text is
+    read and never run; whatever can't be taken is named, with what to write instead.
+
+    Captured tensors and unknown parameters become inputs, whose dtypes and axes are guessed; known numbers consts.
+
+    \b
+    attncc import-flex masks.py:causal
+    attncc import-flex 'masks.py:sliding_window(1024)' mods.py:alibi -o mine.attn
+    attncc import-flex masks.py:documents.inner --input 'doc:i32[batch, pos]'
+    """
+    from ..flex import import_flex
+
+    if as_json() and out is None:
+        raise click.UsageError("--format json prints diagnostics on stdout; name a file for the .attn text with -o")
+    imported = import_flex(targets, inputs, name)
+    if out is None:
+        click.echo(imported.text, nl=False)
+    else:
+        _write(out, imported.text)
+    if imported.warnings or as_json():
+        report(imported.warnings)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}") from None
+    if not as_json():
+        click.echo(f"wrote {path}")

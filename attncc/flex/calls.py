@@ -1,0 +1,212 @@
+"""Calls: of the user's functions, which are read with their arguments in place, and of what libraries bring."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..diagnostics import Diagnostic, Label
+from ..source import Span
+from . import intrinsics, library
+from .reductions import reduction
+from .terms import Captured, Element, Role, Score, Symbol, Term
+from .values import BAD, NOTHING, Bad, Class, Function, Given, Items, Library, Scope, Value, noun
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+BRING_IT = "write it out in this file, or compute it outside of the mod and index the result"
+
+
+def call_expression(machine: Machine, node: ast.Call, scope: Scope) -> Value:
+    """`function(arguments)`; a method of a number or tensor is a function of it."""
+    reduced = reduction(machine, node, scope)
+    if reduced is not None:
+        return reduced
+    if isinstance(node.func, ast.Attribute):
+        receiver = machine.evaluate(node.func.value, scope)
+        if isinstance(receiver, Term | Captured | Bad | Items):
+            return _method(machine, receiver, node.func.attr, given(machine, node, scope))
+        from .expressions import member
+
+        function = member(machine, receiver, node.func, scope)
+    else:
+        function = machine.evaluate(node.func, scope)
+    return call(machine, function, given(machine, node, scope))
+
+
+def given(machine: Machine, node: ast.Call, scope: Scope) -> Given:
+    """The arguments of a call, evaluated."""
+    keywords = {item.arg: machine.evaluate(item.value, scope) for item in node.keywords if item.arg is not None}
+    return Given(arguments(machine, node.args, scope), keywords, machine.span(node, scope))
+
+
+def arguments(machine: Machine, nodes: Sequence[ast.expr], scope: Scope) -> tuple[Value, ...]:
+    """The values of arguments or list items; `*items` are written out."""
+    found: list[Value] = []
+    for node in nodes:
+        if not isinstance(node, ast.Starred):
+            found.append(machine.evaluate(node, scope))
+            continue
+        value = machine.evaluate(node.value, scope)
+        if isinstance(value, Items):
+            found += value.items
+        else:
+            span = machine.span(node, scope)
+            why = Diagnostic("A703", "what `*` stands for isn't known", span, help="list the arguments")
+            found.append(machine.cannot(span, [value], why))
+    return tuple(found)
+
+
+def call(machine: Machine, function: Value, given: Given) -> Value:
+    """What a call gives."""
+    match function:
+        case Bad():
+            return BAD
+        case Function():
+            return execute(machine, function, given)[0]
+        case Library():
+            return _library(machine, function, given)
+    return machine.cannot(given.span, given.every, _not_a_function(function, given.span))
+
+
+def _not_a_function(value: Value, span: Span) -> Diagnostic:
+    if not isinstance(value, Captured):
+        what = "an instance of a class of the file" if isinstance(value, Class) else f"a call of {noun(value)}"
+        return Diagnostic("A704", f"{what} can't be taken", span, help=BRING_IT)
+    labels = (Label(value.span, "it comes from here"),)
+    notes = (value.why.message,) if value.why else (f"`{value.name}` is {value.origin}",)
+    help = "give the function in the call, as in FILE.py:factory(causal_mask), or write it out in this file"
+    return Diagnostic("A706", f"what `{value.name}` does isn't known", span, labels=labels, notes=notes, help=help)
+
+
+def _library(machine: Machine, function: Library, given: Given) -> Value:
+    intrinsic = intrinsics.INTRINSICS.get(function.path)
+    if intrinsic is not None:
+        return intrinsic(machine, given)
+    explained = library.explanation(function.path, machine.torch)
+    if explained is not None:
+        return call(machine, machine.torch.names[explained], given)
+    name = function.path.rpartition(".")[2]
+    why = _unknown(f"`{function.short}`", name, given.span)
+    if machine.inside and name in library.RANDOM:
+        machine.found.add(why)
+        return BAD
+    return machine.cannot(given.span, given.every, why)
+
+
+def _method(machine: Machine, receiver: Value, name: str, given: Given) -> Value:
+    explained = library.explanation(f"torch.Tensor.{name}", machine.torch)
+    every = Given((receiver, *given.values), given.keywords, given.span)
+    if not machine.inside and isinstance(receiver, Captured):
+        return machine.derive(given.span, every.every)
+    if explained is None or isinstance(receiver, Items):
+        return machine.cannot(given.span, every.every, _unknown(f"`.{name}()`", name, given.span))
+    return call(machine, machine.torch.names[explained], every)
+
+
+def _unknown(what: str, name: str, span: Span) -> Diagnostic:
+    return Diagnostic("A704", f"{what} can't be taken", span, help=library.ADVICE.get(name, BRING_IT))
+
+
+# -------------------------------------------------------------------- functions of the file
+
+
+def function(machine: Machine, name: str, node: ast.FunctionDef | ast.Lambda, scope: Scope) -> Function:
+    """A function where it is defined: its defaults have their values now."""
+    positional = [*node.args.posonlyargs, *node.args.args]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(positional[::-1], node.args.defaults[::-1], strict=False)]
+    pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    defaults = {
+        parameter.arg: machine.named(
+            machine.evaluate(value, scope), parameter.arg, machine.span(parameter, scope), Role.OUTER
+        )
+        for parameter, value in pairs
+        if value is not None
+    }
+    return Function(name, node, scope, defaults)
+
+
+def execute(machine: Machine, function: Function, given: Given) -> tuple[Value, Scope]:
+    """Reads a function with these arguments: what it returns, and its names."""
+    scope = Scope(function.scope.text, function.scope, function.name)
+    of_torch = function.scope.root is machine.torch
+    with machine.placed(given.span if of_torch else None), machine.deeper() as allowed:
+        if not allowed:
+            return machine.stopped(given.span), scope
+        if not _bind(machine, function, given, scope):
+            return BAD, scope
+        return body(machine, function, scope), scope
+
+
+def bind_mod(machine: Machine, function: Function, is_mask: bool, span: Span) -> Scope:
+    """The scope of a mod that is called for a pair."""
+    scope = Scope(function.scope.text, function.scope, function.name)
+    symbols: list[Value] = [Symbol(name=name, span=span) for name in ("b", "h", "q_idx", "kv_idx")]
+    if not is_mask:
+        symbols.insert(0, Score(version=len(machine.scores), span=span))
+        scope.score = function.parameters[0].arg
+    _bind(machine, function, Given(tuple(symbols), {}, span), scope)
+    return scope
+
+
+def body(machine: Machine, function: Function, scope: Scope) -> Value:
+    """What a function returns, given the scope that holds its arguments."""
+    if isinstance(function.node, ast.Lambda):
+        return machine.evaluate(function.node.body, scope)
+    result = machine.run(function.node.body, scope)
+    return NOTHING if result is None else result
+
+
+def _bind(machine: Machine, function: Function, given: Given, scope: Scope) -> bool:
+    """Gives the parameters their values; inside a mod, whether the arguments fit."""
+    node = function.node.args
+    every = _parameters(function)
+    names = [parameter.arg for parameter in every]
+    positional = len(names) - len(node.kwonlyargs)
+    values = [*function.bound, *given.values]
+    matched = {**function.defaults, **dict(zip(names[:positional], values, strict=False))}
+    matched |= {name: value for name, value in given.keywords.items() if name in names}
+    if machine.inside and (problem := _misfit(function, given, matched)):
+        machine.error("A704", problem, given.span, help="give each parameter one argument")
+        return False
+    role = Role.ARGUMENT if machine.inside else Role.OUTER
+    for parameter in every:
+        at = machine.span(parameter, function.scope)
+        value = matched[parameter.arg] if parameter.arg in matched else _unknown_parameter(function, parameter, at)
+        scope.names[parameter.arg] = machine.named(value, parameter.arg, at, role)
+    if node.vararg is not None:
+        scope.names[node.vararg.arg] = Items(tuple(values[positional:]))
+    if node.kwarg is not None:
+        scope.names[node.kwarg.arg] = NOTHING
+    return True
+
+
+def _misfit(function: Function, given: Given, matched: Mapping[str, Value]) -> str:
+    """What is wrong with the arguments of a call, if anything is."""
+    node = function.node.args
+    names = [parameter.arg for parameter in _parameters(function)]
+    missing = [name for name in names if name not in matched]
+    if missing:
+        return f"`{function.name}` needs `{missing[0]}`, which isn't given"
+    if len(given.values) > len(function.parameters) and node.vararg is None:
+        return f"`{function.name}` takes {len(function.parameters)} arguments, and {len(given.values)} came"
+    unknown = [name for name in given.keywords if name not in names]
+    return f"`{function.name}` has no parameter `{unknown[0]}`" if unknown and node.kwarg is None else ""
+
+
+def _parameters(function: Function) -> list[ast.arg]:
+    node = function.node.args
+    return [*node.posonlyargs, *node.args, *node.kwonlyargs]
+
+
+_ANNOTATED = {"int": "i32", "float": "f32", "bool": "bool"}
+
+
+def _unknown_parameter(function: Function, parameter: ast.arg, span: Span) -> Value:
+    """A parameter of a factory that nobody gives: a number if it is annotated as one, else anything."""
+    annotation = parameter.annotation.id if isinstance(parameter.annotation, ast.Name) else ""
+    dtype = _ANNOTATED.get(annotation)
+    captured = Captured(parameter.arg, span, f"a parameter of {function.name}", dtype, plain=dtype is not None)
+    return Element(captured=captured, span=span) if dtype else captured

@@ -1,0 +1,193 @@
+"""Reads Python as if it ran: every name gets a value, and what a mod returns becomes a term.
+
+Two modes. *Outside* (modules, classes, factories) nothing is an error: what can't be followed becomes a `Captured`
+value, an input of the variant if a mod uses it. *Inside* a mod that still holds for what doesn't depend on the pair;
+what does depend on it, and can't be taken, is an error, and reading goes on, so that one run names them all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from ..diagnostics import Diagnostic, Diagnostics
+from ..source import Span
+from . import expressions, library, statements
+from .modules import Modules
+from .terms import Apply, Captured, Element, Named, Number, Role, Score, Term
+from .values import BAD, Bad, Scope, Value, noun, parts
+
+MAX_STEPS = 100_000
+MAX_DEPTH = 120  # of nested calls and expressions, and of a term; each level takes some frames of Python's stack
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreLine:
+    """`score = value`, in a score_mod."""
+
+    value: Term
+    order: int
+
+
+class Machine:
+    """`given` are the names that the user has declared as inputs: a known value of that name counts as unknown."""
+
+    def __init__(self, found: Diagnostics, given: Collection[str] = ()) -> None:
+        self.found = found
+        self.given = given
+        self.inside = False
+        self.scores: list[ScoreLine] = []
+        self._place: Span | None = None  # while torch's functions are read from the prelude: where they are called
+        self._nameless = False
+        self._order = 0
+        self._steps = 0
+        self._depth = 0
+        self._derived: dict[tuple[str, tuple[int, ...]], Captured] = {}
+        self.modules = Modules(self)
+        self.torch = library.functions(self)
+
+    # ---------------------------------------------------------------- reading
+
+    def evaluate(self, node: ast.expr, scope: Scope) -> Value:
+        """The value of an expression."""
+        rule = expressions.RULES.get(type(node))
+        if rule is None:
+            return expressions.unknown(self, node, scope)
+        with self.deeper() as allowed:
+            return rule(self, node, scope) if allowed else self.stopped(self.span(node, scope))
+
+    def run(self, body: Sequence[ast.stmt], scope: Scope) -> Value | None:
+        """Reads statements; what they return, None if they don't."""
+        for statement in body:
+            result = statements.RULES.get(type(statement), statements.unknown)(self, statement, scope)
+            if result is not None:
+                return result
+        return None
+
+    @contextmanager
+    def deeper(self) -> Iterator[bool]:
+        """One level down; whether there is room for it."""
+        self._depth += 1
+        self._steps += 1
+        yield self._depth <= MAX_DEPTH and self._steps <= MAX_STEPS
+        self._depth -= 1
+
+    def stopped(self, span: Span) -> Value:
+        """What stands where reading had to end."""
+        if not self.inside:
+            return self.derive(span)
+        if self._steps > MAX_STEPS:
+            return self.error("A711", "this mod takes too many steps", span, help=_SMALLER)
+        return self.error("A711", "this calls itself, or is nested too deep", span, help=_SMALLER)
+
+    @contextmanager
+    def mode(self, inside: bool) -> Iterator[None]:
+        before, self.inside = self.inside, inside
+        yield
+        self.inside = before
+
+    @contextmanager
+    def nameless(self) -> Iterator[None]:
+        """In a loop that stays one: what depends on its variable can't be named outside of it."""
+        before, self._nameless = self._nameless, True
+        yield
+        self._nameless = before
+
+    @contextmanager
+    def placed(self, call: Span | None) -> Iterator[None]:
+        """While a function of torch is read, its terms stand where it is called; the user's (None) where they are."""
+        before, self._place = self._place, call
+        yield
+        self._place = before
+
+    def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword, scope: Scope) -> Span:
+        return self._place or scope.text.span(node)
+
+    # ---------------------------------------------------------------- values
+
+    def number(self, value: Value, span: Span) -> Term | None:
+        """A value as a term; None after an error."""
+        match value:
+            case Term():
+                return value
+            case Captured():
+                return Element(captured=value, span=span)
+            case Bad():
+                return None
+        self.error("A705", f"this is {noun(value)} where a number should stand", span, help=_NO_NUMBER)
+        return None
+
+    def numbers(self, values: Sequence[Value], spans: Sequence[Span]) -> tuple[Term, ...] | None:
+        """All of them as terms; None if any isn't one."""
+        terms = [self.number(value, span) for value, span in zip(values, spans, strict=True)]
+        good = tuple(term for term in terms if term is not None)
+        return good if len(good) == len(terms) else None
+
+    def apply(self, op: str, values: Sequence[Value], span: Span) -> Value:
+        """An operator on numbers. Outside of mods, one on captured values gives another captured value."""
+        if not self.inside and not all(isinstance(value, Term) for value in values):
+            return self.derive(span, values)
+        terms = self.numbers(values, [span] * len(values))
+        return BAD if terms is None else Apply(op=op, args=terms, span=span)
+
+    def cannot(self, span: Span, values: Sequence[Value], why: Diagnostic) -> Value:
+        """What can't be followed: an error where it depends on the pair, else a value from outside."""
+        every = [part for value in values for part in parts(value)]
+        if BAD in every:
+            return BAD
+        if self.inside and any(isinstance(part, Term) and part.varies for part in every):
+            self.found.add(why)
+            return BAD
+        return self.derive(span, values, why)
+
+    def derive(self, span: Span, values: Sequence[Value] = (), why: Diagnostic | None = None) -> Value:
+        """The captured value of an expression outside of the language: the same for the same text and values."""
+        every = [part for value in values for part in parts(value)]
+        if BAD in every:
+            return BAD
+        text = " ".join(span.text.split())
+        key = (text, tuple(id(part) for part in every if isinstance(part, Captured)))
+        if key not in self._derived:
+            self._derived[key] = Captured(text, span, text, auto=True, why=why)
+        return self._derived[key]
+
+    def named(self, value: Value, name: str, span: Span, role: Role) -> Value:
+        """A value that gets a name: a term is shared under it, unless it is one name or number already."""
+        if isinstance(value, Captured) and value.auto:
+            return replace(value, name=name, auto=False)
+        if not isinstance(value, Term):
+            return value
+        if role is Role.OUTER and name in self.given:
+            return Captured(name, span, name)
+        if value.depth > MAX_DEPTH:
+            why = Diagnostic("A711", "this has too many levels", span, help=_SMALLER)
+            return self.cannot(span, [value], why)
+        is_const = isinstance(value, Number) and role is Role.OUTER and not self._place
+        if isinstance(value, Named) or self._nameless or not (value.children or is_const):
+            return value
+        if self._place:
+            name, role = "x", Role.ARGUMENT
+        return Named(name=name, value=value, role=role, order=self.tick(), span=span)
+
+    def tick(self) -> int:
+        self._order += 1
+        return self._order
+
+    def score_line(self, value: Term) -> Score:
+        """Makes `score = value` a line; the score after it."""
+        self.scores.append(ScoreLine(value, self.tick()))
+        return Score(version=len(self.scores), span=value.span)
+
+    # ---------------------------------------------------------------- problems
+
+    def error(self, code: str, message: str, span: Span, *, label: str = "", help: str = "") -> Bad:
+        diagnostic = Diagnostic(code, message, span, label, help=help)
+        if diagnostic not in self.found.items:
+            self.found.add(diagnostic)
+        return BAD
+
+
+_SMALLER = "write it with fewer calls, loops and parentheses, or bring a part of it as an input"
+_NO_NUMBER = "mods compute with the indices, the score, numbers and captured tensors"

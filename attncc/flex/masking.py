@@ -1,0 +1,72 @@
+"""Masks hidden in score_mods: `torch.where(keep, score, -inf)` is `keep if keep`.
+
+A pair whose final score is -inf weighs 0, which is what `keep if` says, and with `keep if` tiles can be skipped. So the
+-inf is taken out, as long as what follows leaves -inf as it is: nothing, or adding something finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .fold import known
+from .machine import ScoreLine
+from .terms import Apply, Named, Score, Term, is_number, walk
+
+
+def separate(lines: Sequence[ScoreLine]) -> tuple[list[ScoreLine], list[ScoreLine]]:
+    """The conditions that score lines hide, each with the order of its line, and the lines without them."""
+    keeps: list[ScoreLine] = []
+    rest: list[ScoreLine] = list(lines)
+    for place in reversed(range(len(lines))):
+        line = lines[place]
+        value, conditions = _peel(line.value)
+        keeps[:0] = [ScoreLine(condition, line.order) for condition in conditions]
+        rest[place] = replace(line, value=value)
+        if not _keeps_infinity(value):
+            break
+    return keeps, rest
+
+
+def _peel(term: Term) -> tuple[Term, list[Term]]:
+    """A term without the `where(condition, ..., -inf)` around or added to it, and the conditions."""
+    match bare(term):
+        case Apply(op="where", args=(condition, value, other)) if _is_minus_infinity(other):
+            inner, conditions = _peel(value)
+            return inner, [condition, *conditions]
+        case Apply(op="where", args=(condition, other, value)) if _is_minus_infinity(other):
+            inner, conditions = _peel(value)
+            return inner, [Apply(op="logical_not", args=(condition,), span=condition.span), *conditions]
+        case Apply(op="add", args=(value, bias), span=span):
+            inner, more = _peel(value)
+            added, conditions = _peel(bias)
+            if more or conditions:
+                both = inner if known(added) == 0 else Apply(op="add", args=(inner, added), span=span)
+                return both, [*more, *conditions]
+    return term, []
+
+
+def _keeps_infinity(term: Term) -> bool:
+    """Whether a line leaves a score of -inf at -inf."""
+    match bare(term):
+        case Score():
+            return True
+        case Apply(op="add" | "sub", args=(score, other)):
+            return _keeps_infinity(score) and not any(isinstance(item, Score) for item in walk(other))
+    return False
+
+
+def _is_minus_infinity(term: Term) -> bool:
+    return known(term) == -math.inf
+
+
+def bare(term: Term) -> Term:
+    """What stands behind a name."""
+    while isinstance(term, Named):
+        term = term.value
+    return term
+
+
+def is_true(term: Term) -> bool:
+    return is_number(bare(term), True)

@@ -1,0 +1,95 @@
+"""Imports: files of the user's own project are read, everything else is a library known by name alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..diagnostics import AttnccError
+from .text import PythonText, read_python
+from .values import Later, Library, Module, Scope, Text, Value
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+
+# Never read, wherever their files lie: `library` knows what they mean, or nothing of them is needed.
+_LIBRARIES = frozenset({"torch", "numpy", "math", "functools", "operator", "itertools", "typing", "dataclasses"})
+
+
+class Modules:
+    """The files that one run has read, each once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._scopes: dict[Path, Scope] = {}
+
+    def read(self, path: Path) -> Scope:
+        """The names of a file. AttnccError A701, A702 if it can't be read."""
+        key = path.resolve()
+        if key not in self._scopes:
+            self._scopes[key] = self._run(read_python(path))
+        return self._scopes[key]
+
+    def _run(self, text: PythonText) -> Scope:
+        scope = Scope(text, label=Path(text.source.path).stem)
+        self._scopes[Path(text.source.path).resolve()] = scope  # for imports in a circle
+        scope.names["__name__"] = Text(scope.label)
+        with self.machine.mode(inside=False), self.machine.placed(None):
+            self.machine.run(text.statements, scope)
+        return scope
+
+    # ---------------------------------------------------------------- imports
+
+    def resolve(self, value: Value | None) -> Value | None:
+        """What an import brings, now that it is used."""
+        while isinstance(value, Later):
+            value = value.load()
+        return value
+
+    def imported(self, module: str, scope: Scope) -> Value:
+        """`import module`; leading dots count as in `from ..module import name`."""
+        return Later(lambda: self._module(module, scope))
+
+    def member(self, module: str, name: str, scope: Scope) -> Value:
+        """`from module import name`: a name in it, or a module below it."""
+
+        def load() -> Value:
+            whole = self._module(module, scope)
+            if isinstance(whole, Library):
+                return Library(f"{whole.path}.{name}")
+            assert isinstance(whole, Module)
+            found = self.resolve(whole.scope.names.get(name))
+            return found or self._module(f"{module}{'' if module.endswith('.') else '.'}{name}", scope)
+
+        return Later(load)
+
+    def _module(self, module: str, scope: Scope) -> Value:
+        path = _find(module, Path(scope.text.source.path))
+        try:
+            return Module(self.read(path)) if path is not None else Library(module.lstrip("."))
+        except AttnccError:
+            return Library(module.lstrip("."))
+
+
+def _find(module: str, importer: Path) -> Path | None:
+    """The file of a module: relative to its importer, beside it, or below the folder that holds its package."""
+    name = module.lstrip(".")
+    if module.partition(".")[0] in _LIBRARIES:
+        return None
+    dots = len(module) - len(name)
+    folder = importer.resolve().parent
+    if dots:
+        roots = [folder.joinpath(*[".."] * (dots - 1))]
+    else:
+        package = folder
+        while (package / "__init__.py").is_file():
+            package = package.parent
+        roots = [folder, package]
+    parts = name.split(".") if name else []
+    for root in roots:
+        base = root.joinpath(*parts)
+        for path in (base.with_suffix(".py") if parts else base, base / "__init__.py"):
+            if path.is_file():
+                return path
+    return None

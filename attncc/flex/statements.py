@@ -1,0 +1,290 @@
+"""One rule for each sort of Python statement: `rule(machine, node, scope)` gives what it returns, None if nothing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ..diagnostics import Diagnostic
+from ..source import Span
+from . import calls, hints
+from .expressions import binary, truth_of, undecided
+from .terms import Captured, Role, Term
+from .values import BAD, NOTHING, Class, Function, Items, Module, Scope, Value
+
+if TYPE_CHECKING:
+    from .machine import Machine
+
+MAX_ROUNDS = 64  # of a loop inside a mod, which is written out
+
+# Decorators that leave what a function computes as it is.
+_TRANSPARENT = frozenset(
+    {"compile", "wraps", "lru_cache", "cache", "staticmethod", "no_grad", "inference_mode", "disable", "allow_in_graph"}
+)
+
+
+def unknown(machine: Machine, node: ast.stmt, scope: Scope) -> Value | None:
+    """A statement without a rule. Outside of mods, what it binds can't be known."""
+    span = machine.span(node, scope)
+    span = replace(span, end=span.start + len(span.text.split("\n")[0]))
+    words = type(node).__name__.lower()
+    why = Diagnostic("A703", f"`{words}` can't be taken", span, help="write the mod as assignments and one `return`")
+    if machine.inside:
+        machine.found.add(why)
+        return BAD
+    forget(machine, [node], scope, why)
+    return None
+
+
+def forget(machine: Machine, nodes: Iterable[ast.stmt], scope: Scope, why: Diagnostic) -> None:
+    """Every name that statements bind, and every list that they may change, has a value that isn't known."""
+    for node in nodes:
+        for item in ast.walk(node):
+            name = item.name if isinstance(item, ast.FunctionDef | ast.ClassDef) else None
+            if isinstance(item, ast.Name) and (isinstance(item.ctx, ast.Store) or _is_list(scope, item.id)):
+                name = item.id
+            if name is not None:
+                scope.names[name] = Captured(name, machine.span(node, scope), f"set in line {node.lineno}", why=why)
+
+
+def _is_list(scope: Scope, name: str) -> bool:
+    return isinstance(scope.find(name), Items)
+
+
+# -------------------------------------------------------------------- assignments
+
+
+def _assign(machine: Machine, node: ast.Assign, scope: Scope) -> None:
+    value = _hinted(machine.evaluate(node.value, scope), node.value)
+    for target in node.targets:
+        bind(machine, target, value, scope)
+
+
+def _annotated(machine: Machine, node: ast.AnnAssign, scope: Scope) -> None:
+    if node.value is not None:
+        bind(machine, node.target, _hinted(machine.evaluate(node.value, scope), node.value), scope)
+
+
+def _augmented(machine: Machine, node: ast.AugAssign, scope: Scope) -> None:
+    if not isinstance(node.target, ast.Name):
+        bind(machine, node.target, NOTHING, scope)
+        return
+    left = machine.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target), scope)
+    bind(machine, node.target, binary(machine, node, left, machine.evaluate(node.value, scope), scope), scope)
+
+
+def _hinted(value: Value, node: ast.expr) -> Value:
+    """A captured value with what its definition shows of its dtype; one that a call made gets the name it is given."""
+    if not isinstance(value, Captured) or not (value.auto or isinstance(node, ast.Call)):
+        return value
+    learnable = value.learnable or hints.is_parameter(node)
+    return replace(value, dtype=hints.dtype(node) or value.dtype, learnable=learnable, auto=True)
+
+
+def bind(machine: Machine, target: ast.expr, value: Value, scope: Scope) -> None:
+    """Gives a name, or several, their values."""
+    span = machine.span(target, scope)
+    match target:
+        case ast.Name():
+            scope.names[target.id] = _named(machine, target.id, value, scope, span)
+        case ast.Tuple() | ast.List():
+            _unpack(machine, target.elts, value, scope, span)
+        case _ if machine.inside:
+            text = span.text
+            help = "a mod has no side effects: compute a new value under a new name"
+            machine.error("A703", f"`{text}` can't be assigned to", span, help=help)
+        case ast.Subscript(value=ast.Name(id=name)) if not isinstance(scope.find(name), Captured):
+            why = Diagnostic("A703", f"an item of `{name}` is replaced", span, help="write the whole list at once")
+            scope.names[name] = Captured(name, span, f"changed in line {span.line}", why=why)
+
+
+def _named(machine: Machine, name: str, value: Value, scope: Scope, span: Span) -> Value:
+    """A value under its name. In a score_mod, a new value of the parameter `score` is a line of the variant."""
+    if name == scope.score and isinstance(value, Term):
+        return machine.score_line(value)
+    return machine.named(value, name, span, Role.LOCAL if machine.inside else Role.OUTER)
+
+
+def _unpack(machine: Machine, targets: Sequence[ast.expr], value: Value, scope: Scope, span: Span) -> None:
+    if isinstance(value, Items) and len(value.items) == len(targets):
+        items: Sequence[Value] = value.items
+    else:
+        why = Diagnostic("A703", "what is unpacked here isn't known", span, help="assign each name by itself")
+        whole = machine.cannot(span, [value], why)
+        items = [whole if whole is BAD else machine.derive(machine.span(item, scope), [value]) for item in targets]
+    for target, item in zip(targets, items, strict=True):
+        bind(machine, target, item, scope)
+
+
+def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:
+    unclear = [item for item in node.decorator_list if _last_word(item) not in _TRANSPARENT]
+    span = machine.span(node, scope)
+    if unclear:
+        decorator = machine.span(unclear[0], scope)
+        why = Diagnostic("A706", f"`@{decorator.text}` may change what `{node.name}` does", decorator)
+        scope.names[node.name] = Captured(node.name, span, f"decorated in line {decorator.line}", why=why)
+    else:
+        scope.names[node.name] = calls.function(machine, node.name, node, scope)
+
+
+def _last_word(node: ast.expr) -> str:
+    """`lru_cache` of `@functools.lru_cache(maxsize=None)`."""
+    node = node.func if isinstance(node, ast.Call) else node
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _class(machine: Machine, node: ast.ClassDef, scope: Scope) -> None:
+    body = Scope(scope.text, scope, node.name)
+    scope.names[node.name] = Class(node.name, body)
+    machine.run(node.body, body)
+    static = {
+        item.name
+        for item in node.body
+        if isinstance(item, ast.FunctionDef) and "staticmethod" in map(_last_word, item.decorator_list)
+    }
+    for name, value in body.names.items():
+        if isinstance(value, Function) and name not in static and value.parameters:
+            own = value.parameters[0]
+            instance = Captured("self", machine.span(own, body), f"the instance of {node.name}")
+            body.names[name] = replace(value, scope=scope, bound=(instance,))
+
+
+def _import(machine: Machine, node: ast.Import, scope: Scope) -> None:
+    for alias in node.names:
+        if alias.asname is None:
+            scope.names[alias.name.split(".")[0]] = machine.modules.imported(alias.name.split(".")[0], scope)
+        else:
+            scope.names[alias.asname] = machine.modules.imported(alias.name, scope)
+
+
+def _import_from(machine: Machine, node: ast.ImportFrom, scope: Scope) -> None:
+    module = "." * node.level + (node.module or "")
+    for alias in node.names:
+        if alias.name != "*":
+            scope.names[alias.asname or alias.name] = machine.modules.member(module, alias.name, scope)
+            continue
+        whole = machine.modules.resolve(machine.modules.imported(module, scope))
+        if isinstance(whole, Module):
+            scope.names.update({name: found for name, found in whole.scope.names.items() if name[0] != "_"})
+
+
+# -------------------------------------------------------------------- control flow
+
+
+def _return(machine: Machine, node: ast.Return, scope: Scope) -> Value:
+    return NOTHING if node.value is None else machine.evaluate(node.value, scope)
+
+
+def _if(machine: Machine, node: ast.If, scope: Scope) -> Value | None:
+    test = machine.evaluate(node.test, scope)
+    decided = truth_of(test)
+    if decided is None and not machine.inside:
+        decided = _other_branch_raises(node)
+    if decided is not None:
+        return machine.run(node.body if decided else node.orelse, scope)
+    if test is BAD:
+        return BAD
+    at = machine.span(node.test, scope)
+    why = undecided(at, at.text)
+    if machine.inside:
+        machine.found.add(why)
+        return BAD
+    forget(machine, [*node.body, *node.orelse], scope, why)
+    returns = any(isinstance(item, ast.Return) for part in (*node.body, *node.orelse) for item in ast.walk(part))
+    return Captured(scope.label, at, "one of several", why=why) if returns else None
+
+
+def _other_branch_raises(node: ast.If) -> bool | None:
+    """Of two branches, one of which raises, the other is taken."""
+    if any(isinstance(item, ast.Raise) for item in node.body):
+        return False
+    return True if any(isinstance(item, ast.Raise) for item in node.orelse) else None
+
+
+def _for(machine: Machine, node: ast.For, scope: Scope) -> Value | None:
+    """A loop over known items, written out."""
+    span = machine.span(node.iter, scope)
+    items = iterate(machine, machine.evaluate(node.iter, scope), span)
+    leaves = any(isinstance(item, ast.Break | ast.Continue) for part in node.body for item in ast.walk(part))
+    if items is None or leaves or node.orelse or (machine.inside and len(items) > MAX_ROUNDS):
+        why = Diagnostic("A710", "this loop can't be written out", span, help=_KNOWN_LOOP)
+        if machine.inside:
+            machine.found.add(why)
+            return BAD
+        forget(machine, [node], scope, why)
+        return None
+    for item in items:
+        bind(machine, node.target, item, scope)
+        result = machine.run(node.body, scope)
+        if result is not None:
+            return result
+    return None
+
+
+_KNOWN_LOOP = "loop over `range(n)` or a list, at most 64 times, n known, without break and continue"
+
+
+def iterate(machine: Machine, value: Value, span: Span) -> tuple[Value, ...] | None:
+    """The items that a loop goes through, if they are known."""
+    return value.items if isinstance(value, Items) else None
+
+
+def _with(machine: Machine, node: ast.With, scope: Scope) -> Value | None:
+    """Outside of mods: a device or no_grad; what `as` binds isn't known."""
+    if machine.inside:
+        return unknown(machine, node, scope)
+    for item in node.items:
+        if item.optional_vars is not None:
+            bind(machine, item.optional_vars, machine.derive(machine.span(item.context_expr, scope)), scope)
+    return machine.run(node.body, scope)
+
+
+def _try(machine: Machine, node: ast.Try, scope: Scope) -> Value | None:
+    """Outside of mods: as if nothing was raised."""
+    return unknown(machine, node, scope) if machine.inside else machine.run([*node.body, *node.orelse], scope)
+
+
+def _expression(machine: Machine, node: ast.Expr, scope: Scope) -> None:
+    """A call for its effect: `masks.append(f)`, in a mod a method that works in place; others have no effect here."""
+    value = node.value
+    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+        return
+    name, base = value.func.attr, value.func.value
+    if isinstance(base, ast.Name) and isinstance(items := scope.find(base.id), Items):
+        span = machine.span(value, scope)
+        if name == "append" and len(value.args) == 1:
+            scope.names[base.id] = Items((*items.items, machine.evaluate(value.args[0], scope)))
+        else:
+            why = Diagnostic("A703", f"`.{name}()` changes a list", span, help="write the whole list at once")
+            scope.names[base.id] = machine.cannot(span, [items], why)
+    elif machine.inside and name.endswith("_"):
+        span = machine.span(value, scope)
+        help = f"a mod has no side effects: write `x = x.{name.rstrip('_')}(...)`"
+        machine.error("A703", f"`.{name}()` works in place", span, help=help)
+
+
+def _nothing(machine: Machine, node: ast.stmt, scope: Scope) -> None:
+    """`pass`, `assert`, `global`: nothing that a value depends on."""
+
+
+RULES: dict[type[ast.stmt], Callable[[Machine, Any, Scope], Value | None]] = {
+    ast.Assign: _assign,
+    ast.AnnAssign: _annotated,
+    ast.AugAssign: _augmented,
+    ast.FunctionDef: _function,
+    ast.ClassDef: _class,
+    ast.Import: _import,
+    ast.ImportFrom: _import_from,
+    ast.Return: _return,
+    ast.If: _if,
+    ast.For: _for,
+    ast.With: _with,
+    ast.Try: _try,
+    ast.Expr: _expression,
+    ast.Pass: _nothing,
+    ast.Assert: _nothing,
+    ast.Global: _nothing,
+    ast.Nonlocal: _nothing,
+}
