@@ -6,22 +6,28 @@ Work runs in each device's primary context, the one that CuPy and torch use, so 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 from ..diagnostics import AttnccError, Diagnostic
 
 # The oldest driver for each major version of CUDA, as NVIDIA names its releases.
 OLDEST_DRIVERS = {12: "525", 13: "580"}
 
-_MULTIPROCESSORS, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 75, 76  # CUdevice_attribute
+_MULTIPROCESSORS, _L2_BYTES, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 38, 75, 76  # CUdevice_attribute
 _MAX_DYNAMIC_SHARED_BYTES = 8  # CUfunction_attribute
 MAX_GRID = 2**31 - 1  # blocks of a launch
 
+TENSOR_MAP_BYTES = 128  # of a CUtensorMap, and the alignment that it asks for
+_TENSOR_MAP_ALIGNMENT = 64
+# Of cuTensorMapEncodeTiled: boxes aren't interleaved, are swizzled in 128 bytes, come in lines of 128 bytes through the
+# L2 cache, and hold zeros for what lies outside the tensor.
+_MAP_MODES = (0, 3, 2, 0)
+
 _Pointer = ctypes.c_void_p
-_Arguments = ctypes.c_char_p * 1  # kernelParams: one argument, the address of `Params`
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +38,7 @@ class Device:
     name: str
     capability: int
     multiprocessors: int
+    l2_bytes: int
     context: int
 
 
@@ -44,6 +51,26 @@ class Function:
     threads: int
     shared_bytes: int
     resident_blocks: int  # that one multiprocessor holds at once
+
+
+class TensorMap(NamedTuple):
+    """A CUtensorMap in host memory, as launches pass it. It is valid as long as this object lives."""
+
+    address: int
+    memory: ctypes.Array[ctypes.c_char]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorBox:
+    """A tensor in elements as TMA sees it, its base apart: axes from the fastest, whose stride is 1, to the slowest.
+
+    `dtype` is a CUtensorMapDataType, `strides` bytes of all axes but the first, `box` what one load brings.
+    """
+
+    dtype: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
 
 
 @cache
@@ -68,7 +95,7 @@ class Driver:
         self.cuda_version = (version.value // 1000, version.value % 1000 // 10)
         self._devices: dict[int, Device] = {}
         self._launch: Callable[..., int] = api.cuLaunchKernel
-        api.cuLaunchKernel.argtypes = [_Pointer, *[ctypes.c_uint] * 7, _Pointer, _Arguments, _Pointer]
+        api.cuLaunchKernel.argtypes = [_Pointer, *[ctypes.c_uint] * 7, _Pointer, _Pointer, _Pointer]
         self._current: Callable[..., int] = api.cuCtxGetCurrent
 
     def capabilities(self) -> set[int]:
@@ -117,28 +144,50 @@ class Driver:
         self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), function, threads, dynamic)
         return count.value
 
-    def launch(self, function: Function, grid: int, stream: int, params: bytes) -> None:
-        """Starts `grid` blocks on a stream and returns at once. `params` holds the bytes of the kernel's `Params`."""
+    def launch(self, function: Function, grid: int, stream: int, params: bytes, maps: Sequence[TensorMap] = ()) -> None:
+        """Starts `grid` blocks on a stream and returns at once.
+
+        The kernel's arguments are `maps`, then `Params`, whose bytes `params` holds.
+        """
+        arguments = (ctypes.c_char_p * (len(maps) + 1))(*[ctypes.c_char_p(item.address) for item in maps], params)
         current = _Pointer()
         self._current(ctypes.byref(current))
         if current.value == function.context:
-            result = self._start(function, grid, stream, params)
+            result = self._start(function, grid, stream, arguments)
         else:
             with self._entered(function.context):
-                result = self._start(function, grid, stream, params)
+                result = self._start(function, grid, stream, arguments)
         if result:
             raise AttnccError(self._failure("cuLaunchKernel", result, f"grid of {grid} blocks"))
 
-    def _start(self, function: Function, grid: int, stream: int, params: bytes) -> int:
+    def _start(self, function: Function, grid: int, stream: int, arguments: ctypes.Array[ctypes.c_char_p]) -> int:
         threads, shared_bytes = function.threads, function.shared_bytes
-        return self._launch(function.handle, grid, 1, 1, threads, 1, 1, shared_bytes, stream, _Arguments(params), None)
+        return self._launch(function.handle, grid, 1, 1, threads, 1, 1, shared_bytes, stream, arguments, None)
+
+    def tensor_map(self, context: int, base: int, form: TensorBox) -> TensorMap:
+        """The map of a tensor that starts at `base`. AttnccError A510 if the driver refuses it."""
+        memory = ctypes.create_string_buffer(TENSOR_MAP_BYTES + _TENSOR_MAP_ALIGNMENT)
+        address = -(-ctypes.addressof(memory) // _TENSOR_MAP_ALIGNMENT) * _TENSOR_MAP_ALIGNMENT
+        rank = len(form.sizes)
+        sizes, strides = (ctypes.c_uint64 * rank)(*form.sizes), (ctypes.c_uint64 * (rank - 1))(*form.strides)
+        box, steps = (ctypes.c_uint32 * rank)(*form.box), (ctypes.c_uint32 * rank)(*[1] * rank)
+        tensor = (form.dtype, rank, _Pointer(base), sizes, strides, box, steps)
+        with self._entered(context):
+            self._call("cuTensorMapEncodeTiled", _Pointer(address), *tensor, *_MAP_MODES)
+        return TensorMap(address, memory)
+
+    def zero(self, context: int, address: int, stream: int) -> None:
+        """Sets 4 bytes of device memory to 0, in the order of the stream."""
+        with self._entered(context):
+            self._call("cuMemsetD32Async", ctypes.c_uint64(address), 0, ctypes.c_size_t(1), _Pointer(stream))
 
     def _open(self, ordinal: int) -> Device:
         handle, context, name = self._handle(ordinal), _Pointer(), ctypes.create_string_buffer(256)
         self._call("cuDeviceGetName", name, len(name), handle)
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        multiprocessors = self._attribute(handle, _MULTIPROCESSORS)
-        return Device(ordinal, name.value.decode(), self._capability(handle), multiprocessors, context.value or 0)
+        multiprocessors, l2_bytes = (self._attribute(handle, attribute) for attribute in (_MULTIPROCESSORS, _L2_BYTES))
+        capability = self._capability(handle)
+        return Device(ordinal, name.value.decode(), capability, multiprocessors, l2_bytes, context.value or 0)
 
     def _handle(self, ordinal: int) -> ctypes.c_int:
         handle = ctypes.c_int()
@@ -156,6 +205,11 @@ class Driver:
     @contextmanager
     def _entered(self, context: int) -> Iterator[None]:
         """Makes a context this thread's current one for a while, as another device's may be, or none."""
+        current = _Pointer()
+        self._current(ctypes.byref(current))
+        if current.value == context:
+            yield
+            return
         self._call("cuCtxPushCurrent_v2", _Pointer(context))
         try:
             yield

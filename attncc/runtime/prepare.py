@@ -17,10 +17,12 @@ from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from .driver import MAX_GRID, Device, Function
 from .family import Family
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, SEED, K, Q, V
+from .persistent import section
 from .splits import choose_splits
-from .steps import Step, StepBuilder
+from .steps import Step, StepBuilder, Zero
 from .store import combine_name, kernel_name, zone_map_name
 from .strides import Strides, contiguous
+from .tensor_maps import mappable, operand_maps
 from .workspace import Workspace
 from .zone_maps import ZoneMapStep, input_fields
 
@@ -51,7 +53,7 @@ class CallForm:
 def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
     """The launches of a call that `bind` has checked. AttnccError A653 if its grid is larger than a GPU takes."""
     plan = family.plan(_rows(problem))
-    call, packs, stages_out = _repacked(form, problem, DTYPE_BYTES[plan.dtype])
+    call, packs, stages_out = _repacked(form, problem, plan)
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
     if problem.batch * problem.total_q * problem.num_heads:
@@ -65,11 +67,14 @@ def _rows(problem: Problem) -> int:
     return -(-problem.q_len // max(problem.batch, 1)) if problem.packed else problem.q_len
 
 
-def _repacked(form: CallForm, problem: Problem, element_bytes: int) -> tuple[Call, tuple[int, ...], bool]:
-    """The call after the copies that 16-byte accesses need, the operands to copy, and whether `out` is copied to."""
+def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[int, ...], bool]:
+    """The call after the copies that 16-byte accesses and TMA need, the operands to copy, and whether `out` is copied
+    to."""
 
     def unfit(name: str, facts: ArrayFacts) -> bool:
-        return name in form.misaligned or not Strides.of(facts, problem).aligned(element_bytes)
+        if plan.family == "hopper" and name != "out" and not mappable(facts, problem):
+            return True
+        return name in form.misaligned or not Strides.of(facts, problem).aligned(DTYPE_BYTES[plan.dtype])
 
     call = form.call
     operands = {Q: ("q", call.q), K: ("k", call.k), V: ("v", call.v)}
@@ -105,9 +110,9 @@ class _Preparation:
         self._set_sizes()
         self._set_results()
         zone_maps = tuple(self._zone_maps())
-        main = self._main.build(self._function, self._grid())
+        main = self._hopper() if self._plan.family == "hopper" else (self._main.build(self._function, self._grid()),)
         combine = (self._combine(),) if self._splits > 1 else ()
-        return (*zone_maps, main, *combine)
+        return (*zone_maps, *main, *combine)
 
     def _choose_splits(self) -> int:
         plan, problem = self._plan, self._problem
@@ -127,6 +132,20 @@ class _Preparation:
         else:
             grid = self._heads * self._splits * self._q_blocks
         return checked_grid(grid)
+
+    def _hopper(self) -> Iterator[Step]:
+        """A launch with maps of q, k and v. More blocks of queries than the GPU holds thread blocks are claimed one by
+        one, from a counter that this call owns."""
+        plan, call, problem, main = self._plan, self._call, self._problem, self._main
+        blocks, device = self._grid(), self._family.device
+        resident = device.multiprocessors * self._function.resident_blocks
+        main.maps(operand_maps(plan, call.q, call.k, call.v, problem))
+        main.set({"blocks": blocks, "section": section(plan, problem, self._heads, device.l2_bytes) * self._splits})
+        if blocks > resident:
+            counter = self._workspace.take(4)
+            main.workspace("next_block", counter)
+            yield Zero(device.context, counter)
+        yield main.build(self._function, min(blocks, resident))
 
     def _set_operands(self) -> None:
         main, variant = self._main, self._plan.variant

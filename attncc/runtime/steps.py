@@ -6,18 +6,39 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..schedule.parameters import Parameter, struct_format
 from .driver import Driver, Function
+
+if TYPE_CHECKING:
+    from .tensor_maps import OperandMap
 
 MAX_FLOAT = 3.4028234663852886e38  # of f32
 
 Value = int | float  # of a field: a pointer, a stride, a size, a number
 
 
+class Step(Protocol):
+    """One thing that a call queues on its stream."""
+
+    def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
+        """`operands` are the pointers and numbers of the call, `workspace` the address of its temporary memory."""
+
+
 @dataclass(frozen=True, slots=True)
-class Step:
+class Zero:
+    """Sets 4 bytes of the workspace to 0."""
+
+    context: int
+    offset: int
+
+    def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
+        driver.zero(self.context, workspace + self.offset, stream)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
     """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows."""
 
     function: Function
@@ -26,15 +47,16 @@ class Step:
     fields: tuple[Value, ...]  # what is the same in every call with these shapes
     operands: tuple[tuple[int, int], ...]  # (field, operand)
     workspace: tuple[tuple[int, int], ...]  # (field, offset in bytes)
+    maps: tuple[OperandMap, ...]  # the kernel's arguments before `Params`
 
     def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
-        """`workspace` is the address of the call's temporary memory."""
         fields = list(self.fields)
         for field, operand in self.operands:
             fields[field] = operands[operand]
         for field, offset in self.workspace:
             fields[field] = workspace + offset
-        driver.launch(self.function, self.grid, stream, self._pack(fields))
+        maps = [item.at(driver, self.function.context, operands[item.operand]) for item in self.maps]
+        driver.launch(self.function, self.grid, stream, self._pack(fields), maps)
 
     def _pack(self, fields: list[Value]) -> bytes:
         try:
@@ -66,6 +88,7 @@ class StepBuilder:
         self._fields: list[Value] = [0] * len(layout.index)
         self._operands: list[tuple[int, int]] = []
         self._workspace: list[tuple[int, int]] = []
+        self._maps: tuple[OperandMap, ...] = ()
 
     def set(self, values: Mapping[str, Value]) -> None:
         for name, value in values.items():
@@ -79,5 +102,10 @@ class StepBuilder:
         """The field points into the workspace."""
         self._workspace.append((self._index[name], offset))
 
-    def build(self, function: Function, grid: int) -> Step:
-        return Step(function, grid, self._packer, tuple(self._fields), tuple(self._operands), tuple(self._workspace))
+    def maps(self, maps: tuple[OperandMap, ...]) -> None:
+        """The kernel takes maps of operands before `Params`."""
+        self._maps = maps
+
+    def build(self, function: Function, grid: int) -> KernelStep:
+        numbers = tuple(self._fields), tuple(self._operands), tuple(self._workspace)
+        return KernelStep(function, grid, self._packer, *numbers, self._maps)

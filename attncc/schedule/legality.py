@@ -8,7 +8,7 @@ from math import prod
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..source import Span
 from .choices import FRAGMENT_ROWS, Build
-from .plan import DTYPE_BYTES, PASSES, WARPGROUP_WARPS, KernelPlan
+from .plan import DTYPE_BYTES, PANEL_COLUMNS, PASSES, WARPGROUP_WARPS, KernelPlan
 from .target import TARGETS
 
 Where = Callable[..., Span | None]
@@ -19,7 +19,6 @@ FRAGMENT_KEYS = 16  # of one k-step of P V
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = 48
-PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
 
 
 def shared_memory(plan: KernelPlan) -> dict[str, int]:

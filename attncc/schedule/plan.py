@@ -20,8 +20,9 @@ FAMILIES = ("portable", "hopper")
 
 # A warpgroup is four warps, 64 rows of Q. By how many of them multiply: the registers of each thread of the warpgroup
 # that loads, and of each that multiplies, once they have shared out what the block was launched with.
-WARPGROUP_WARPS = 4
+WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 WARPGROUP_REGISTERS = {1: (56, 240), 2: (40, 232), 3: (32, 160), 4: (32, 112)}
+PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
 
 
 @dataclass(frozen=True)

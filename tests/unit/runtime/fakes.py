@@ -35,6 +35,7 @@ class Launch:
     stream: int
     params: dict[str, Any]
     context: int
+    maps: tuple[int, ...] = ()  # the addresses of the arguments before `Params`
 
 
 class _Function:
@@ -58,6 +59,8 @@ class FakeCuda:
     ) -> None:
         self.structs, self.capability, self.version, self.devices = structs, capability, cuda_version, devices
         self.launches: list[Launch] = []
+        self.zeroed: list[tuple[int, int, int]] = []  # address, stream, number of launches before
+        self.maps: dict[int, dict[str, Any]] = {}  # what each tensor map was made of, by its address
         self.loaded: list[str] = []
         self.retained: list[int] = []  # devices whose primary context was asked for
         self.contexts: list[int] = [CONTEXT]  # the current one last
@@ -88,7 +91,7 @@ class FakeCuda:
         context._obj.value = CONTEXT + device.value
 
     def cuDeviceGetAttribute(self, value: Any, attribute: int, device: Any) -> None:  # noqa: N802
-        value._obj.value = {16: 132, 75: self.capability // 10, 76: self.capability % 10}[attribute]
+        value._obj.value = {16: 132, 38: 50 << 20, 75: self.capability // 10, 76: self.capability % 10}[attribute]
 
     def cuModuleLoadData(self, module: Any, image: bytes) -> None:  # noqa: N802
         module._obj.value = 1
@@ -120,11 +123,21 @@ class FakeCuda:
         assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, None)
         kernel = self.loaded[function - 1]
         layout = struct.Struct(struct_format(self.structs[kernel]))
-        address = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p))[0]
+        *maps, address = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p * len(arguments)))[0]
         assert address is not None
         values = layout.unpack(ctypes.string_at(address, layout.size))
         params = dict(zip((item.name for item in self.structs[kernel]), values, strict=True))
-        self.launches.append(Launch(kernel, gx, bx, shared_bytes, stream, params, self.contexts[-1]))
+        self.launches.append(Launch(kernel, gx, bx, shared_bytes, stream, params, self.contexts[-1], tuple(maps)))
+
+    def cuTensorMapEncodeTiled(self, target: Any, dtype: int, rank: int, base: Any, *rest: Any) -> None:  # noqa: N802
+        sizes, strides, box, steps, *modes = rest
+        assert target.value % 64 == 0 and tuple(steps) == (1,) * rank and modes == [0, 3, 2, 0]
+        made = {"dtype": dtype, "base": base.value, "sizes": tuple(sizes), "strides": tuple(strides), "box": tuple(box)}
+        self.maps[target.value] = made
+
+    def cuMemsetD32Async(self, address: Any, value: int, count: Any, stream: Any) -> None:  # noqa: N802
+        assert (value, count.value) == (0, 1)
+        self.zeroed.append((address.value, stream.value, len(self.launches)))
 
 
 # -------------------------------------------------------------------- arrays

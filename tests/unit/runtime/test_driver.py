@@ -21,7 +21,7 @@ def test_devices() -> None:
     driver, cuda = opened(capability=89, cuda_version=12080, devices=3)
     assert driver.capabilities() == {89}
     assert cuda.retained == []
-    assert driver.device(1) == Device(1, "Fake GPU", 89, 132, CONTEXT + 1)
+    assert driver.device(1) == Device(1, "Fake GPU", 89, 132, 50 << 20, CONTEXT + 1)
     assert driver.device(1) is driver.device(1)
     assert driver.cuda_version == (12, 8)
 
