@@ -45,8 +45,8 @@ SMALL = 99 * KIB
 _FORWARD_16_BIT = (
     Row(64, 64, SMALL, Tiles(128, 64, 4, 2)),
     Row(128, 128, LARGE, Tiles(128, 64, 4, 2)),
-    Row(128, 128, SMALL, Tiles(128, 64, 4, 1)),
-    Row(192, 128, SMALL, Tiles(128, 64, 4, 1)),
+    Row(128, 128, SMALL, Tiles(128, 48, 4, 1)),
+    Row(192, 128, SMALL, Tiles(128, 48, 4, 1)),
     Row(256, 256, SMALL, Tiles(64, 64, 4, 1)),
 )
 # Variants that compute much for each pair: one m16 tile a warp, which leaves them registers and three blocks on each
@@ -59,6 +59,7 @@ _BUSY_16_BIT = (
 _FORWARD_32_BIT = (
     Row(64, 64, SMALL, Tiles(64, 64, 4, 1)),
     Row(128, 128, SMALL, Tiles(64, 32, 4, 1)),
+    Row(256, 256, LARGE, Tiles(64, 32, 4, 1)),
     Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
 )
 # Few rows and many keys: one warp of 16 rows, and enough bytes in flight to keep the memory busy.

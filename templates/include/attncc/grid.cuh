@@ -39,8 +39,23 @@ __device__ __forceinline__ int block_index() {
     return index;
 }
 
-/// The work of this block in the q_outer grid. In a packed batch, sequence s has the blocks from cu_seqlens_q[s] / BLOCK_Q + s
-/// on, which is at least one for each BLOCK_Q of its rows; those to spare have q_block * BLOCK_Q >= q_len.
+/// In a packed batch, which sequence owns a block of queries: `work.q_block` then counts within it. Sequence s has the blocks
+/// from cu_seqlens_q[s] / BLOCK_Q + s on, which is at least one for each BLOCK_Q of its rows; those to spare have
+/// q_block * BLOCK_Q >= q_len.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
+    if (params.cu_seqlens_q == nullptr) return;
+    int low = 0, high = params.batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(params.cu_seqlens_q, middle, params.q_len) / BLOCK_Q + middle;
+        (first <= work.q_block ? low : high) = middle;
+    }
+    work.q_block -= sequence_start(params.cu_seqlens_q, low, params.q_len) / BLOCK_Q + low;
+    work.sequence = low;
+}
+
+/// The work of this block in the q_outer grid.
 template <int BLOCK_Q, class Params>
 __device__ __forceinline__ Work find_work(const Params& params) {
     Work work;
@@ -52,16 +67,7 @@ __device__ __forceinline__ Work find_work(const Params& params) {
     index /= params.splits;
     work.head = index % params.num_heads;
     work.sequence = work.batch_index = index / params.num_heads;
-    if (params.cu_seqlens_q != nullptr) {
-        int low = 0, high = params.batch;  // the sequence is in [low, high)
-        while (high - low > 1) {
-            const int middle = (low + high) / 2;
-            const int first = sequence_start(params.cu_seqlens_q, middle, params.q_len) / BLOCK_Q + middle;
-            (first <= work.q_block ? low : high) = middle;
-        }
-        work.q_block -= sequence_start(params.cu_seqlens_q, low, params.q_len) / BLOCK_Q + low;
-        work.sequence = low;
-    }
+    find_sequence<BLOCK_Q>(work, params);
     work.q_block = uniform(work.q_block);
     work.split = uniform(work.split);
     work.head = uniform(work.head);

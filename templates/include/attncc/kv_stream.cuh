@@ -15,7 +15,7 @@ struct KvRows {
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
 template <int STAGES, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
 struct KvStream {
-    static constexpr int AHEAD = STAGES - 1;
+    static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
 
     const KvRows& rows;
     Tiles& tiles;
@@ -27,11 +27,12 @@ struct KvStream {
     __device__ __forceinline__ KvStream(const KvRows& rows, Tiles& tiles, unsigned buffers)
         : rows(rows), tiles(tiles), key_buffers(buffers),
           value_buffers(buffers + STAGES * KTile::BYTES) {
-#pragma unroll
-        for (int i = 0; i < (STAGES == 1 ? 1 : AHEAD); ++i) {
-            queue[i] = tiles.advance();
-            load_keys(queue[i], i);
-            if (STAGES > 1) load_values(queue[i], i);
+#pragma unroll 1
+        for (int i = 0; i < FIRST; ++i) {
+            shift(FIRST);
+            queue[FIRST - 1] = tiles.advance();
+            load_keys(queue[FIRST - 1], i);
+            if (STAGES > 1) load_values(queue[FIRST - 1], i);
             copy_commit();
         }
     }
@@ -68,13 +69,17 @@ struct KvStream {
 
     __device__ __forceinline__ void step() {
         if (STAGES == 1) queue[0] = next;
-#pragma unroll
-        for (int i = 1; i < STAGES; ++i) queue[i - 1] = queue[i];
+        shift(STAGES);
         slot = slot == AHEAD ? 0 : slot + 1;
     }
 
 private:
     Tile next;  // with one stage: the tile whose keys are on their way
+
+    __device__ __forceinline__ void shift(int count) {
+#pragma unroll
+        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    }
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;

@@ -36,6 +36,11 @@ struct SharedTile {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
+    /// The lane that many rows below, a multiple of 8.
+    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
+        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
+    }
+
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
     static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {

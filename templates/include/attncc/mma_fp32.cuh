@@ -56,15 +56,52 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
         multiply_chunk<QTile, KTile>(scores, q_lane, k_lane, chunk);
 }
 
-/// out += P V, as in mma_16bit.cuh. A tile's own sum is added to `out` as a whole, which keeps rounding errors small
-/// over many keys; GROUP tiles of 8 output columns at a time share the shuffles that spread P over the quad.
+/// Adds the products of 8 keys, whose probabilities are tiles (m, 0), to GROUP tiles of output columns from `first` on.
+template <class VTile, int GROUP, int D_TILES, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_keys(float (&sum)[M_TILES][GROUP][4], const float (&probs)[M_TILES][N_TILES][4],
+                                              const typename VTile::Lane& v_lane, int first) {
+#pragma unroll
+    for (int key = 0; key < 8; ++key) {
+        float p[2 * M_TILES];
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row)
+            p[row] = __shfl_sync(~0u, probs[row / 2][0][row % 2 * 2 + key % 2], key / 2, 4);
+#pragma unroll
+        for (int d = 0; d < GROUP && first + d < D_TILES; ++d) {
+            const float2 v = load_float2(VTile::at(v_lane, key, 2 * (first + d)));
+#pragma unroll
+            for (int row = 0; row < 2 * M_TILES; ++row) {
+                float(&x)[4] = sum[row / 2][d];
+                x[row % 2 * 2] = fmaf(p[row], v.x, x[row % 2 * 2]);
+                x[row % 2 * 2 + 1] = fmaf(p[row], v.y, x[row % 2 * 2 + 1]);
+            }
+        }
+    }
+}
+
+/// Moves each tile of 8 columns to the place before it, and the first to the end.
+template <int M_TILES, int N_TILES>
+__device__ __forceinline__ void rotate(float (&x)[M_TILES][N_TILES][4]) {
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const float first = x[m][0][i];
+#pragma unroll
+            for (int n = 1; n < N_TILES; ++n) x[m][n - 1][i] = x[m][n][i];
+            x[m][N_TILES - 1][i] = first;
+        }
+}
+
+/// out += P V, as in mma_16bit.cuh. A tile's own sum is added to `out` as a whole, which keeps rounding errors small over
+/// many keys; GROUP tiles of output columns at a time share the shuffles that spread P over the quad. The loop over the
+/// keys is rolled, for the compiler's sake: P turns under it.
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
                                                       ToProbs to_probs, Dropout& dropout) {
-    constexpr int GROUP = M_TILES == 1 ? 8 : 4;
+    constexpr int GROUP = M_TILES * D_TILES <= 16 ? 8 : 4;
     const int lane = threadIdx.x % 32;
-    const auto v_lane = VTile::lane(values + lane % 2 * 8, 0, lane % 4 / 2);
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
@@ -73,28 +110,18 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
             dropout.drop(scores[m][n], m, n);
         }
 #pragma unroll
-    for (int group = 0; group < D_TILES; group += GROUP) {
+    for (int first = 0; first < D_TILES; first += GROUP) {
         float sum[M_TILES][GROUP][4] = {};
-#pragma unroll
-        for (int key = 0; key < 8 * N_TILES; ++key) {
-            float p[2 * M_TILES];
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row)
-                p[row] = __shfl_sync(~0u, scores[row / 2][key / 8][row % 2 * 2 + key % 2], key % 8 / 2, 4);
-#pragma unroll
-            for (int d = 0; d < GROUP && group + d < D_TILES; ++d) {
-                const float2 v = load_float2(VTile::at(v_lane, key, 2 * (group + d)));
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
-                    float(&x)[4] = sum[row / 2][d];
-                    x[row % 2 * 2] = fmaf(p[row], v.x, x[row % 2 * 2]);
-                    x[row % 2 * 2 + 1] = fmaf(p[row], v.y, x[row % 2 * 2 + 1]);
-                }
-            }
+        auto v_lane = VTile::lane(values + lane % 2 * 8, 0, lane % 4 / 2);
+#pragma unroll 1
+        for (int n = 0; n < N_TILES; ++n) {
+            multiply_keys<VTile, GROUP, D_TILES>(sum, scores, v_lane, first);
+            rotate(scores);
+            v_lane = VTile::down(v_lane, 8);
         }
 #pragma unroll
         for (int i = 0; i < M_TILES * GROUP * 4; ++i)
-            if (group + i / 4 % GROUP < D_TILES)
-                out[i / 4 / GROUP][group + i / 4 % GROUP][i % 4] += sum[i / 4 / GROUP][i / 4 % GROUP][i % 4];
+            if (first + i / 4 % GROUP < D_TILES)
+                out[i / 4 / GROUP][first + i / 4 % GROUP][i % 4] += sum[i / 4 / GROUP][i / 4 % GROUP][i % 4];
     }
 }

@@ -1,4 +1,4 @@
-/// P = score: no row state. The interface is that of normalize_softmax.cuh.
+/// P = score: no row state. The interface is that of normalize_softmax.cuh and of trust_softmax.cuh.
 template <int M_TILES>
 struct Normalizer {
     float unit;
@@ -7,8 +7,15 @@ struct Normalizer {
 
     static __device__ __forceinline__ float masked() { return 0; }
 
-    template <class Scores, class Out>
-    __device__ __forceinline__ void observe(Scores&, Out&) {}
+    template <class... ScoresAndOut>
+    __device__ __forceinline__ void observe(ScoresAndOut&...) {}
+
+    __device__ __forceinline__ void trust() {}
+
+    __device__ __forceinline__ bool served(float) const { return true; }
+
+    template <class Out>
+    __device__ __forceinline__ void rescale_rows(Out&) const {}
 
     __device__ __forceinline__ void to_probs(int, float (&x)[4]) {
 #pragma unroll

@@ -1,6 +1,6 @@
 #include "attncc/math.cuh"
 
-/// P = sigmoid(score): no row state. The interface is that of normalize_softmax.cuh.
+/// P = sigmoid(score): no row state. The interface is that of normalize_softmax.cuh and of trust_softmax.cuh.
 template <int M_TILES>
 struct Normalizer {
     float factor;
@@ -9,8 +9,15 @@ struct Normalizer {
 
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
 
-    template <class Scores, class Out>
-    __device__ __forceinline__ void observe(Scores&, Out&) {}
+    template <class... ScoresAndOut>
+    __device__ __forceinline__ void observe(ScoresAndOut&...) {}
+
+    __device__ __forceinline__ void trust() {}
+
+    __device__ __forceinline__ bool served(float) const { return true; }
+
+    template <class Out>
+    __device__ __forceinline__ void rescale_rows(Out&) const {}
 
     __device__ __forceinline__ void to_probs(int, float (&x)[4]) {
 #pragma unroll
