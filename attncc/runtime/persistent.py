@@ -1,0 +1,17 @@
+"""The order in which persistent kernels take blocks of queries."""
+
+from __future__ import annotations
+
+from ..problem import Problem
+from ..schedule.plan import DTYPE_BYTES, KernelPlan
+
+
+def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:
+    """How many query heads are worked on together: whole groups, as many as the L2 cache holds keys and values of.
+
+    `heads` is how many there are, those of all sequences of a dense batch. A power of two of groups, so that sections
+    are mostly alike; at least one group.
+    """
+    row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype]
+    held = max(l2_bytes // max(problem.kv_len * row_bytes, 1), 1)
+    return min((1 << held.bit_length() - 1) * problem.group, heads)

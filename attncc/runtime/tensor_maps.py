@@ -1,0 +1,72 @@
+"""Maps of q, k and v for TMA, which kernels of the family `hopper` load by."""
+
+from __future__ import annotations
+
+from ..problem import ArrayFacts, Problem
+from ..schedule.plan import PANEL_COLUMNS, WARPGROUP_ROWS, KernelPlan
+from .driver import Driver, TensorBox, TensorMap
+from .operands import K, Q, V
+from .strides import Strides
+
+ELEMENT_BYTES = 2
+_DATA_TYPES = {"fp16": 6, "bf16": 9}  # CUtensorMapDataType
+_MOST_KEPT = 64  # maps of one operand, by the address of its array; at one more all are dropped
+_UNUSED_STRIDE = 128  # bytes; of an axis of one entry
+
+
+class OperandMap:
+    """The map of one operand in calls of one form: made for each address that comes, and kept."""
+
+    def __init__(self, operand: int, box: TensorBox) -> None:
+        self.operand, self.box = operand, box
+        self._made: dict[int, TensorMap] = {}
+
+    def at(self, driver: Driver, context: int, base: int) -> TensorMap:
+        made = self._made.get(base)
+        if made is None:
+            made = driver.tensor_map(context, base, self.box)
+            if len(self._made) >= _MOST_KEPT:
+                self._made.clear()
+            self._made[base] = made
+        return made
+
+
+def operand_maps(
+    plan: KernelPlan, q: ArrayFacts, k: ArrayFacts, v: ArrayFacts, problem: Problem
+) -> tuple[OperandMap, ...]:
+    """Those of q, k and v, which are such as `mappable` asks for. Nothing is read of an operand without rows: as it may
+    have no address, its map is made at that of q."""
+    rows = {Q: WARPGROUP_ROWS, K: plan.block_kv, V: plan.block_kv}
+    return tuple(
+        OperandMap(operand if _extents(facts, problem)[2] else Q, _box(plan, facts, problem, rows[operand]))
+        for operand, facts in ((Q, q), (K, k), (V, v))
+    )
+
+
+def mappable(facts: ArrayFacts, problem: Problem) -> bool:
+    """Whether a map can describe the array: rows follow each other upwards, and no axis goes downwards.
+
+    Heads or sequences that share memory (stride 0) are one entry to the map, and the kernel asks for entry 0.
+    """
+    strides = Strides.of(facts, problem)
+    rows_ascend = strides.row > 0 or _extents(facts, problem)[2] <= 1
+    return rows_ascend and strides.head >= 0 and strides.batch >= 0
+
+
+def _extents(facts: ArrayFacts, problem: Problem) -> tuple[int, int, int]:
+    """Sequences, heads and rows of an operand; all rows of a packed batch are one sequence."""
+    *batch, first, second, _ = facts.shape
+    heads, rows = (first, second) if problem.layout == "bhsd" else (second, first)
+    return batch[0] if batch else 1, heads, rows
+
+
+def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int) -> TensorBox:
+    """Axes (column, row, head, batch). A load brings 64 columns of `rows` rows: a panel of a tile."""
+    strides, (batch, heads, length) = Strides.of(facts, problem), _extents(facts, problem)
+    axes = ((length, strides.row), (heads, strides.head), (batch, strides.batch))
+    return TensorBox(
+        _DATA_TYPES[plan.dtype],
+        (facts.shape[-1], *(size if stride else 1 for size, stride in axes)),
+        tuple(stride * ELEMENT_BYTES or _UNUSED_STRIDE for _, stride in axes),
+        (PANEL_COLUMNS, rows, 1, 1),
+    )
