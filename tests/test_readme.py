@@ -29,7 +29,7 @@ def test_the_cuda_is_what_comes_out() -> None:
 
 
 def test_every_command_stands_in_the_table() -> None:
-    assert set(re.findall(r"^\| `attncc (\w+)", TEXT, re.M)) == set(COMMANDS)
+    assert set(re.findall(r"^\| `attncc ([\w-]+)", TEXT, re.M)) == set(COMMANDS)
 
 
 def test_links_and_folders_exist() -> None:
