@@ -1,0 +1,81 @@
+# Written by attncc 0.1.0 from specs/block_diffusion.attn. Do not edit: `attncc build` writes this file anew.
+"""Training of block diffusion (Arriola et al. 2025): the text stands twice in the sequence,
+noised in the first half and clean in the second, N = kv_len // 2 tokens each, in blocks of
+`block` tokens. A noised token sees its own noised block and all clean blocks before it; a
+clean token sees the clean blocks up to and including its own. N need not be a multiple of
+`block`: each half's last block is then shorter. Every row keeps something, if q_len <=
+kv_len.
+
+variant block_diffusion
+  const block = 16
+  let length: int = (kv_len // 2)
+  let q_clean: bool = (q_pos >= length)
+  let kv_clean: bool = (kv_idx >= length)
+  let q_text_block: int = ((q_pos - length) // 16)
+  let kv_text_block: int = ((kv_idx - length) // 16)
+  let own_noise: bool = (not(q_clean) and not(kv_clean) and ((q_pos // 16) == (kv_idx // 16)))
+  let text_before: bool = (not(q_clean) and kv_clean and ((q_pos // 16) > kv_text_block))
+  let text: bool = (q_clean and kv_clean and (q_text_block >= kv_text_block))
+  keep if (own_noise or text_before or text)
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def block_diffusion(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Training of block diffusion (Arriola et al. 2025): the text stands twice in the sequence,
+    noised in the first half and clean in the second, N = kv_len // 2 tokens each, in blocks of
+    `block` tokens. A noised token sees its own noised block and all clean blocks before it; a
+    clean token sees the clean blocks up to and including its own. N need not be a multiple of
+    `block`: each half's last block is then shorter. Every row keeps something, if q_len <=
+    kv_len.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

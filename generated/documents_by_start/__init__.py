@@ -1,0 +1,73 @@
+# Written by attncc 0.1.0 from specs/documents_by_start.attn. Do not edit: `attncc build` writes this file anew.
+"""Causal attention over packed documents, each position told where its document starts: one
+range of keys for each query, start <= kv_idx <= q_pos. The same as `documents`. Padding is
+a document that starts at kv_len, beyond every key: rows of padding keep nothing, so their
+output is 0. Documents may be empty; they have no positions.
+
+variant documents_by_start
+  input start: i32[batch, pos] nondecreasing
+  keep if (q_pos >= kv_idx)
+  keep if (kv_idx >= start[b, q_pos])
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def documents_by_start(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    start: Array,  # i32[batch, pos] nondecreasing
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Causal attention over packed documents, each position told where its document starts: one
+    range of keys for each query, start <= kv_idx <= q_pos. The same as `documents`. Padding is
+    a document that starts at kv_len, beyond every key: rows of padding keep nothing, so their
+    output is 0. Documents may be empty; they have no positions.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    start: i32[batch, pos] nondecreasing
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        start=start,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,83 @@
+# Written by attncc 0.1.0 from specs/graphormer_edge.attn. Do not edit: `attncc build` writes this file anew.
+"""Graphormer's edge encoding (Ying et al. 2021): the mean of one learned number for each of
+the first `steps` edges on the path between two nodes, looked up by head, place on the path
+and kind of edge. `edges` is the number of edges on the path, at most `steps`; 0 (a node and
+itself, or no path) adds nothing. Kinds beyond the path's end aren't read.
+
+variant graphormer_edge
+  const steps = 5
+  input kind: i32[batch, q, _, 5]
+  input edges: i32[batch, q, _]
+  input weight: f32[head, 5, _] learnable
+  let count: int = edges[b, q_idx, kv_idx]
+  let total: float = ((((weight[h, 0, kind[b, q_idx, kv_idx, 0]] if (0 < count) else 0.0) + (weight[h, 1, kind[b, q_idx, kv_idx, 1]] if (1 < count) else 0.0)) + ((weight[h, 2, kind[b, q_idx, kv_idx, 2]] if (2 < count) else 0.0) + (weight[h, 3, kind[b, q_idx, kv_idx, 3]] if (3 < count) else 0.0))) + (weight[h, 4, kind[b, q_idx, kv_idx, 4]] if (4 < count) else 0.0))
+  score = (score + (total / to_float(max(count, 1))))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def graphormer_edge(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    kind: Array,  # i32[batch, q, _, 5]
+    edges: Array,  # i32[batch, q, _]
+    weight: Array,  # f32[head, 5, _]
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Graphormer's edge encoding (Ying et al. 2021): the mean of one learned number for each of
+    the first `steps` edges on the path between two nodes, looked up by head, place on the path
+    and kind of edge. `edges` is the number of edges on the path, at most `steps`; 0 (a node and
+    itself, or no path) adds nothing. Kinds beyond the path's end aren't read.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    kind: i32[batch, q, _, 5]
+    edges: i32[batch, q, _]
+    weight: f32[head, 5, _]
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        kind=kind,
+        edges=edges,
+        weight=weight,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,77 @@
+# Written by attncc 0.1.0 from specs/jetspec_tree.attn. Do not edit: `attncc build` writes this file anew.
+"""Verification of a tree of drafted tokens (JetSpec, Medusa, EAGLE and the like). The last
+q_len keys are the tree's nodes, parents before children, and the queries are these nodes;
+the keys before them are the verified context. A query sees the whole context, and
+`ancestor[b, i, j]` says whether node i sees node j: its ancestors and itself, so no j > i,
+which isn't even read. Rows and columns beyond a smaller tree (padding) are false; such a
+row sees the context.
+
+variant jetspec_tree
+  input ancestor: bool[batch, q, _]
+  let node: int = (kv_idx - (kv_len - q_len))
+  keep if ((node < 0) or ((node <= q_idx) and ancestor[b, q_idx, node]))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def jetspec_tree(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    ancestor: Array,  # bool[batch, q, _]
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Verification of a tree of drafted tokens (JetSpec, Medusa, EAGLE and the like). The last
+    q_len keys are the tree's nodes, parents before children, and the queries are these nodes;
+    the keys before them are the verified context. A query sees the whole context, and
+    `ancestor[b, i, j]` says whether node i sees node j: its ancestors and itself, so no j > i,
+    which isn't even read. Rows and columns beyond a smaller tree (padding) are false; such a
+    row sees the context.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    ancestor: bool[batch, q, _]
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        ancestor=ancestor,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,76 @@
+# Written by attncc 0.1.0 from specs/local_window.attn. Do not edit: `attncc build` writes this file anew.
+"""A window to both sides: the query's own key, up to `left` before it and up to `right` after
+it, both included, so left + right + 1 keys. This is FlashAttention's window_size=(left,
+right), but for its -1, which means no limit: give kv_len or more instead. The sizes come
+with each call; nothing is compiled again when they change.
+
+variant local_window
+  input left: i32
+  input right: i32
+  keep if ((neg(right) <= (q_pos - kv_idx)) and ((q_pos - kv_idx) <= left))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def local_window(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    left: Scalar,  # i32
+    right: Scalar,  # i32
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """A window to both sides: the query's own key, up to `left` before it and up to `right` after
+    it, both included, so left + right + 1 keys. This is FlashAttention's window_size=(left,
+    right), but for its -1, which means no limit: give kv_len or more instead. The sizes come
+    with each call; nothing is compiled again when they change.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    left: i32, a number or a 0-d array
+    right: i32, a number or a 0-d array
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        left=left,
+        right=right,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,82 @@
+# Written by attncc 0.1.0 from specs/natten.attn. Do not edit: `attncc build` writes this file anew.
+"""Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
+positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
+pixels around its own. At a border the rectangle moves inwards, so that every query has the
+same number of keys; a kernel larger than the canvas covers it. An even kernel counts as the
+odd number above it. Keys beyond the canvas are seen by nobody; a query beyond it sees what
+the pixel of its column in the last row sees, one before the first key what that in the
+first row sees. `kernel` sets both sides.
+
+variant natten
+  const canvas_width = 64
+  const canvas_height = 64
+  const kernel = 13
+  const kernel_width = 13
+  const kernel_height = 13
+  let neighborhood__center: int = min(max((q_pos % 64), 6), 57)
+  keep if (((neighborhood__center - 6) <= (kv_idx % 64)) and ((kv_idx % 64) <= (neighborhood__center + 6)))
+  let neighborhood__center__2: int = min(max((q_pos // 64), 6), 57)
+  keep if (((neighborhood__center__2 - 6) <= (kv_idx // 64)) and ((kv_idx // 64) <= (neighborhood__center__2 + 6)))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def natten(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
+    positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
+    pixels around its own. At a border the rectangle moves inwards, so that every query has the
+    same number of keys; a kernel larger than the canvas covers it. An even kernel counts as the
+    odd number above it. Keys beyond the canvas are seen by nobody; a query beyond it sees what
+    the pixel of its column in the last row sees, one before the first key what that in the
+    first row sees. `kernel` sets both sides.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,70 @@
+# Written by attncc 0.1.0 from specs/prefix_lm.attn. Do not edit: `attncc build` writes this file anew.
+"""Prefix-LM: each sequence begins with `prefix_len[b]` tokens that every query sees, also
+those before them; what follows is causal. A prefix of 0 is causal attention, one of kv_len
+is full attention.
+
+variant prefix_lm
+  input prefix_len: i32[batch]
+  keep if ((kv_idx < prefix_len[b]) or (q_pos >= kv_idx))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def prefix_lm(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    prefix_len: Array,  # i32[batch]
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Prefix-LM: each sequence begins with `prefix_len[b]` tokens that every query sees, also
+    those before them; what follows is causal. A prefix of 0 is causal attention, one of kv_len
+    is full attention.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    prefix_len: i32[batch]
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        prefix_len=prefix_len,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,86 @@
+# Written by attncc 0.1.0 from specs/shared_prefix.attn. Do not edit: `attncc build` writes this file anew.
+"""Several answers to one prompt, packed after it without copies of the prompt: a query sees
+its own document causally, and all of the prefix document that its own continues. For each
+position: where its document starts, and the range [prefix_first, prefix_end) of the
+document that it continues. A document that continues none, as prefix documents, has an
+empty range, best at its own start: ranges that are near each other let more tiles be
+skipped. Padding is a document that starts at kv_len, beyond every key: its rows keep
+nothing.
+
+variant shared_prefix
+  input start: i32[batch, pos] nondecreasing
+  input prefix_first: i32[batch, pos]
+  input prefix_end: i32[batch, pos]
+  keep if (((start[b, q_pos] <= kv_idx) and (kv_idx <= q_pos)) or ((prefix_first[b, q_pos] <= kv_idx) and (kv_idx < prefix_end[b, q_pos])))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def shared_prefix(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    start: Array,  # i32[batch, pos] nondecreasing
+    prefix_first: Array,  # i32[batch, pos]
+    prefix_end: Array,  # i32[batch, pos]
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Several answers to one prompt, packed after it without copies of the prompt: a query sees
+    its own document causally, and all of the prefix document that its own continues. For each
+    position: where its document starts, and the range [prefix_first, prefix_end) of the
+    document that it continues. A document that continues none, as prefix documents, has an
+    empty range, best at its own start: ranges that are near each other let more tiles be
+    skipped. Padding is a document that starts at kv_len, beyond every key: its rows keep
+    nothing.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    start: i32[batch, pos] nondecreasing
+    prefix_first: i32[batch, pos]
+    prefix_end: i32[batch, pos]
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        start=start,
+        prefix_first=prefix_first,
+        prefix_end=prefix_end,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,93 @@
+# Written by attncc 0.1.0 from specs/sta_2d.attn. Do not edit: `attncc build` writes this file anew.
+"""Sliding tile attention on an image (Zhang et al. 2025), with text after it. The image's
+pixels come tile by tile, row by row, `tile` to a tile; a tile sees the rectangle of
+`kernel_across` x `kernel_down` tiles around its own, moved inwards at the borders, so that
+whole tiles are kept or left out. An even kernel reaches one tile further left (up) than
+right (down); one larger than the canvas covers it; one of 0 tiles keeps no image for image
+queries. The `text_len` keys after the image are seen by all, and queries from there on see
+the image and the text. Canvas and kernel are counted in tiles: divide pixels by the tile's
+sides, which must divide them.
+
+variant sta_2d
+  const tile = 64
+  const across = 8
+  const down = 8
+  const kernel_across = 3
+  const kernel_down = 3
+  const image = 4096
+  input text_len: i32
+  let q_tile: int = (q_pos // 64)
+  let kv_tile: int = (kv_idx // 64)
+  let neighborhood__center: int = min(max((q_tile % 8), 1), 6)
+  let x: bool = (((neighborhood__center - 1) <= (kv_tile % 8)) and ((kv_tile % 8) <= (neighborhood__center + 1)))
+  let neighborhood__center__2: int = min(max((q_tile // 8), 1), 6)
+  let y: bool = (((neighborhood__center__2 - 1) <= (kv_tile // 8)) and ((kv_tile // 8) <= (neighborhood__center__2 + 1)))
+  keep if (kv_idx < (4096 + text_len))
+  keep if ((q_pos >= 4096) or (kv_idx >= 4096) or (x and y))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def sta_2d(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    text_len: Scalar,  # i32
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Sliding tile attention on an image (Zhang et al. 2025), with text after it. The image's
+    pixels come tile by tile, row by row, `tile` to a tile; a tile sees the rectangle of
+    `kernel_across` x `kernel_down` tiles around its own, moved inwards at the borders, so that
+    whole tiles are kept or left out. An even kernel reaches one tile further left (up) than
+    right (down); one larger than the canvas covers it; one of 0 tiles keeps no image for image
+    queries. The `text_len` keys after the image are seen by all, and queries from there on see
+    the image and the text. Canvas and kernel are counted in tiles: divide pixels by the tile's
+    sides, which must divide them.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    text_len: i32, a number or a 0-d array
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        text_len=text_len,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,81 @@
+# Written by attncc 0.1.0 from specs/svg_spatial.attn. Do not edit: `attncc build` writes this file anew.
+"""Sparse VideoGen's spatial heads (Xi et al. 2025): a prompt, then frames of `frame` tokens.
+Every query sees the prompt (with `sink`, the first frame too), queries of the prompt see
+everything, and others a band of nearby frames: abs(distance) < band, exclusive, the band
+`width` frames long, rounded down to a multiple of `multiple`. Where the frames are so short
+that the band rounds to 0 and there is no prompt, nothing is kept. `-D band=4096` sets it
+directly.
+
+variant svg_spatial
+  const frame = 1350
+  const width = 2
+  const multiple = 128
+  const band = 2688
+  const sink_frame = False
+  input prompt_len: i32
+  keep if ((kv_idx < (prompt_len + 0)) or (q_pos < prompt_len) or (abs((q_pos - kv_idx)) < 2688))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def svg_spatial(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    prompt_len: Scalar,  # i32
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Sparse VideoGen's spatial heads (Xi et al. 2025): a prompt, then frames of `frame` tokens.
+    Every query sees the prompt (with `sink`, the first frame too), queries of the prompt see
+    everything, and others a band of nearby frames: abs(distance) < band, exclusive, the band
+    `width` frames long, rounded down to a multiple of `multiple`. Where the frames are so short
+    that the band rounds to 0 and there is no prompt, nothing is kept. `-D band=4096` sets it
+    directly.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    prompt_len: i32, a number or a 0-d array
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        prompt_len=prompt_len,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,88 @@
+# Written by attncc 0.1.0 from specs/tiled_natten.attn. Do not edit: `attncc build` writes this file anew.
+"""`natten`, with the pixels in tiles: positions count tile by tile, row by row, and within a
+tile pixel by pixel, row by row. What a query sees is the same; neighbours are nearer in
+memory, so that fewer tiles of the kernel are touched. The canvas' sides must be multiples
+of the tile's. Kernels that are even or exceed the canvas, and positions beyond the canvas,
+are as in `natten`.
+
+variant tiled_natten
+  const canvas_width = 64
+  const canvas_height = 64
+  const tile_width = 8
+  const tile_height = 8
+  const kernel = 13
+  const kernel_width = 13
+  const kernel_height = 13
+  const pixels = 64
+  const across = 8
+  let q_tile: int = (q_pos // 64)
+  let q_x: int = (((q_tile % 8) * 8) + (q_pos % 8))
+  let q_y: int = (((q_tile // 8) * 8) + ((q_pos % 64) // 8))
+  let kv_tile: int = (kv_idx // 64)
+  let kv_x: int = (((kv_tile % 8) * 8) + (kv_idx % 8))
+  let kv_y: int = (((kv_tile // 8) * 8) + ((kv_idx % 64) // 8))
+  let neighborhood__center: int = min(max(q_x, 6), 57)
+  keep if (((neighborhood__center - 6) <= kv_x) and (kv_x <= (neighborhood__center + 6)))
+  let neighborhood__center__2: int = min(max(q_y, 6), 57)
+  keep if (((neighborhood__center__2 - 6) <= kv_y) and (kv_y <= (neighborhood__center__2 + 6)))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def tiled_natten(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """`natten`, with the pixels in tiles: positions count tile by tile, row by row, and within a
+    tile pixel by pixel, row by row. What a query sees is the same; neighbours are nearer in
+    memory, so that fewer tiles of the kernel are touched. The canvas' sides must be multiples
+    of the tile's. Kernels that are even or exceed the canvas, and positions beyond the canvas,
+    are as in `natten`.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

@@ -1,0 +1,74 @@
+# Written by attncc 0.1.0 from specs/token_window.attn. Do not edit: `attncc build` writes this file anew.
+"""A window of its own for each token, in both directions: the query at position p sees the
+keys from before[p] before it to after[p] after it, both included. Negative entries move
+that end to the query's other side; where the ends cross, the row keeps nothing.
+
+variant token_window
+  input before: i32[batch, pos]
+  input after: i32[batch, pos]
+  keep if ((neg(after[b, q_pos]) <= (q_pos - kv_idx)) and ((q_pos - kv_idx) <= before[b, q_pos]))
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def token_window(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    before: Array,  # i32[batch, pos]
+    after: Array,  # i32[batch, pos]
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """A window of its own for each token, in both directions: the query at position p sees the
+    keys from before[p] before it to after[p] after it, both included. Negative entries move
+    that end to the query's other side; where the ends cross, the row keeps nothing.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    before: i32[batch, pos]
+    after: i32[batch, pos]
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        before=before,
+        after=after,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )

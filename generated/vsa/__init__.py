@@ -1,0 +1,83 @@
+# Written by attncc 0.1.0 from specs/vsa.attn. Do not edit: `attncc build` writes this file anew.
+"""Video sparse attention's fine pass (Zhang et al. 2025, "VSA"): tiles of `tile` tokens, and
+for each query tile and head the numbers of the `top` key tiles that it sees, as a coarse
+pass over mean-pooled tiles chose them. Numbers that name no tile (-1) choose nothing, and
+one that appears twice counts once. `size` is how many tokens of each key tile are real, the
+first ones: the others pad the cubes at the video's edges, and nobody sees them.
+
+variant vsa
+  const tile = 64
+  const top = 8
+  input chosen: i32[batch, head, _, 8]
+  input size: i32[_]
+  let q_tile: int = (q_idx // 64)
+  let kv_tile: int = (kv_idx // 64)
+  keep if ((chosen[b, h, q_tile, 0] == kv_tile) or (chosen[b, h, q_tile, 1] == kv_tile) or (chosen[b, h, q_tile, 2] == kv_tile) or (chosen[b, h, q_tile, 3] == kv_tile) or (chosen[b, h, q_tile, 4] == kv_tile) or (chosen[b, h, q_tile, 5] == kv_tile) or (chosen[b, h, q_tile, 6] == kv_tile) or (chosen[b, h, q_tile, 7] == kv_tile))
+  keep if ((kv_idx % 64) < size[kv_tile])
+
+Kernels:
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+def vsa(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    chosen: Array,  # i32[batch, head, _, 8]
+    size: Array,  # i32[_]
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Video sparse attention's fine pass (Zhang et al. 2025, "VSA"): tiles of `tile` tokens, and
+    for each query tile and head the numbers of the `top` key tiles that it sees, as a coarse
+    pass over mean-pooled tiles chose them. Numbers that name no tile (-1) choose nothing, and
+    one that appears twice counts once. `size` is how many tokens of each key tile are real, the
+    first ones: the others pad the cubes at the video's edges, and nobody sees them.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    chosen: i32[batch, head, _, 8]
+    size: i32[_]
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out then have no batch axis
+    seed: not used
+    out: where the result is written, if given
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+    """
+    return _package.kernel(
+        q,
+        k,
+        v,
+        chosen=chosen,
+        size=size,
+        scale=scale,
+        layout=layout,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_kv=cu_seqlens_kv,
+        seed=seed,
+        out=out,
+        return_lse=return_lse,
+        stream=stream,
+    )
