@@ -78,6 +78,7 @@ def _not_a_function(value: Value, span: Span) -> Diagnostic:
     labels = (Label(value.span, "it comes from here"),)
     notes = (value.why.message,) if value.why else (f"`{value.name}` is {value.origin}",)
     help = "give the function in the call, as in FILE.py:factory(causal_mask), or write it out in this file"
+    help = value.why.help if value.why and value.why.help else help
     return Diagnostic("A706", f"what `{value.name}` does isn't known", span, labels=labels, notes=notes, help=help)
 
 
@@ -116,7 +117,8 @@ def _unknown(what: str, name: str, span: Span) -> Diagnostic:
 def function(machine: Machine, name: str, node: ast.FunctionDef | ast.Lambda, scope: Scope) -> Function:
     """A function where it is defined: its defaults have their values now."""
     positional = [*node.args.posonlyargs, *node.args.args]
-    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(positional[::-1], node.args.defaults[::-1], strict=False)]
+    with_default = positional[len(positional) - len(node.args.defaults) :]
+    pairs: list[tuple[ast.arg, ast.expr | None]] = [*zip(with_default, node.args.defaults, strict=True)]
     pairs += zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
     defaults = {
         parameter.arg: machine.named(

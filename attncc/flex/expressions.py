@@ -229,7 +229,8 @@ def member(machine: Machine, base: Value, node: ast.Attribute, scope: Scope) -> 
             return found
         case Term() if node.attr in ("dtype", "device"):
             return Like(base) if node.attr == "dtype" else Text(span.text)
-    why = Diagnostic("A704", f"`.{node.attr}` of {noun(base)} can't be taken", span, help=calls.BRING_IT)
+    help = library.ADVICE.get(node.attr, calls.BRING_IT)
+    why = Diagnostic("A704", f"`.{node.attr}` of {noun(base)} can't be taken", span, help=help)
     return machine.cannot(span, [base], why)
 
 

@@ -80,11 +80,11 @@ class _Draft:
         masks = [*keeps, *(Line(line.value, line.order) for line in hidden)]
         lines = [Line(line.value, line.order, version) for version, line in enumerate(shown)]
         self.found = found
-        self.layout = Layout(masks, lines)
         self.versions = _same_scores(lines)
-        inputs.collect(self.layout.roots)
+        inputs.collect([line.term for line in (*masks, *lines)])
         self.kinds = Kinds(inputs.known_kinds())
         self.kinds.infer([line.term for line in masks], [line.term for line in lines])
+        self.layout = Layout(masks, lines, self.kinds)
         self.naming = Naming()
         consts: dict[Named | Variable, str] = {
             item: self.naming.fresh(item.name, "const") for item in self.layout.consts
@@ -137,7 +137,7 @@ class _Draft:
         return f"let {self.writer.names[item]} = {printer.expression(written.node)}"
 
     def _keeps(self, line: Line) -> Iterator[str]:
-        for term in self.layout.conjuncts(line, self.kinds):
+        for term in self.layout.conjuncts(line):
             yield f"keep if {printer.expression(self.writer.condition(term))}"
 
     def _score(self, line: Line, version: int, stale: set[int]) -> Iterator[str]:

@@ -11,9 +11,10 @@ from ..semantics.builtins import TAGS
 from ..source import SourceFile
 from ..syntax import ast, printer
 from ..syntax.parser import parse
+from .bounds import least
 from .kinds import OF_DTYPE, Kinds
 from .naming import Naming, legal
-from .terms import Apply, Captured, Element, Named, Number, Symbol, Term, walk
+from .terms import Captured, Element, Named, Symbol, Term, walk
 
 _DTYPE_OF = {Type.BOOL: "bool", Type.INT: "i32", Type.FLOAT: "f32"}
 _MAX_AXES = 4
@@ -131,7 +132,7 @@ def _as_declared(node: ast.Input) -> str:
 def _origin(captured: Captured, name: str) -> str:
     """Where a value comes from in Python, for the comment behind its line."""
     path, line = captured.span.source.path, captured.span.line
-    origin = captured.origin if len(captured.origin) <= 60 else f"{captured.origin[:57]}..."
+    origin = captured.origin if len(captured.origin) <= 48 else f"{captured.origin[:45]}..."
     if captured.name in (name, origin):
         return f"{origin}, {path}:{line}" if origin != captured.name else f"{path}:{line}"
     return f"`{captured.name}`: {origin}, {path}:{line}"
@@ -162,17 +163,4 @@ def _symbol(term: Term) -> str | None:
 
 def may_count_from_the_end(roots: Iterable[Term]) -> bool:
     """Whether some index may be below 0, where PyTorch counts from the end."""
-    return any(_may_be_negative(index) for term in walk(*roots) if isinstance(term, Element) for index in term.indices)
-
-
-def _may_be_negative(term: Term) -> bool:
-    match term:
-        case Number():
-            return term.value < 0
-        case Apply(op="max"):
-            return all(map(_may_be_negative, term.args))
-        case Apply(op="clamp" | "mod"):
-            return _may_be_negative(term.args[1])
-        case Apply(op="sub" | "neg" | "invert" | "xor"):
-            return True
-    return not isinstance(term, Element) and any(map(_may_be_negative, term.children))
+    return any(least(index) < 0 for term in walk(*roots) if isinstance(term, Element) for index in term.indices)

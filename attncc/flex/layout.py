@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..ir import Type
 from .kinds import Kinds
 from .masking import is_true
+from .operators import writes_twice
 from .terms import Apply, Element, Named, Reduce, Role, Score, Term, Variable, walk
 
 _AND = ("and", "logical_and", "py_and")
@@ -32,7 +33,8 @@ class Layout:
     since a let of the score has the value that this has there.
     """
 
-    def __init__(self, keeps: Sequence[Line], scores: Sequence[Line]) -> None:
+    def __init__(self, keeps: Sequence[Line], scores: Sequence[Line], kinds: Kinds) -> None:
+        self.kinds = kinds
         self.lines = [*keeps, *scores]
         self._cuts = [line.order for line in scores]
         self.named = list(dict.fromkeys(term for term in walk(*self.roots) if isinstance(term, Named)))
@@ -41,6 +43,7 @@ class Layout:
         for statement in statements:
             for item in _direct(statement):
                 self.readers[item].append(statement)
+        self._twice = {arg for term in walk(*self.roots) if isinstance(term, Apply) for arg in self._repeated(term)}
         self._joined = {item for line in keeps for item in self._joined_by_and(line.term)}
         self.inlined = frozenset(item for item in self.named if self._is_inlined(item))
         written = sorted((item for item in self.named if item not in self.inlined), key=lambda item: item.order)
@@ -61,14 +64,14 @@ class Layout:
             if not isinstance(term, Named) or term in self.inlined:
                 stack.extend(term.children)
 
-    def conjuncts(self, line: Line, kinds: Kinds) -> list[Term]:
+    def conjuncts(self, line: Line) -> list[Term]:
         """A keep line as several, where it joins conditions by `and`."""
         term = line.term
         while isinstance(term, Named) and term in self.inlined:
             term = term.value
-        if not (isinstance(term, Apply) and term.op in _AND and kinds.of(term) is Type.BOOL):
+        if not (isinstance(term, Apply) and term.op in _AND and self.kinds.of(term) is Type.BOOL):
             return [] if is_true(term) else [term]
-        return [part for arg in term.children for part in self.conjuncts(Line(arg, line.order), kinds)]
+        return [part for arg in term.children for part in self.conjuncts(Line(arg, line.order))]
 
     def loop_variables(self) -> list[list[Variable]]:
         """The variables of loops that may share a name: those of one name, unless one loop is inside of the other."""
@@ -84,7 +87,7 @@ class Layout:
         """A value that is read once, and has no better name than that of a parameter or of its reader."""
         if item.role is Role.ARGUMENT and _is_const(item):
             return True
-        if item.role is Role.OUTER or len(self.readers[item]) != 1:
+        if item.role is Role.OUTER or len(self.readers[item]) != 1 or item in self._twice:
             return False
         reader = self.readers[item][0]
         if any(item.order < cut < reader.order for cut in self._cuts) and _reads_score(item):
@@ -93,6 +96,9 @@ class Layout:
         same_name = isinstance(reader, Named) and reader.name == item.name
         is_line = item in self._joined or (whole is item and not isinstance(reader, Named))
         return item.role is Role.ARGUMENT or same_name or is_line
+
+    def _repeated(self, term: Apply) -> Sequence[Term]:
+        return term.args if writes_twice(term, self.kinds.of(term.args[0])) else ()
 
     def _joined_by_and(self, term: Term) -> Iterator[Named]:
         """The names for conditions of a keep line that nothing else reads: each becomes a line of its own."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from ..diagnostics import Diagnostic, Diagnostics
 from ..source import Span
 from . import expressions, library, statements
+from .fold import known
 from .modules import Modules
 from .terms import Apply, Captured, Element, Named, Number, Role, Score, Term
 from .values import BAD, Bad, Scope, Value, noun, parts
@@ -130,7 +131,19 @@ class Machine:
         if not self.inside and not all(isinstance(value, Term) for value in values):
             return self.derive(span, values)
         terms = self.numbers(values, [span] * len(values))
-        return BAD if terms is None else Apply(op=op, args=terms, span=span)
+        if terms is None:
+            return BAD
+        if op in _WRITTEN_TWICE:
+            terms = tuple(self._shared(term) for term in terms)
+        term = Apply(op=op, args=terms, span=span)
+        return _folded(term) if _is_unwritten(terms) or op.startswith("to_") else term
+
+    def _shared(self, term: Term) -> Term:
+        """A term under a name, should it be written more than once."""
+        if isinstance(term, Apply) and term.op == "to_float" and not term.args[0].children:
+            return term
+        value = self.named(term, "x", term.span, Role.ARGUMENT)
+        return value if isinstance(value, Term) else term
 
     def cannot(self, span: Span, values: Sequence[Value], why: Diagnostic) -> Value:
         """What can't be followed: an error where it depends on the pair, else a value from outside."""
@@ -187,6 +200,23 @@ class Machine:
         if diagnostic not in self.found.items:
             self.found.add(diagnostic)
         return BAD
+
+
+_WRITTEN_TWICE = ("to_int", "mod", "pow")  # in some cases, which are known when all types are
+
+
+def _is_unwritten(terms: Sequence[Term]) -> bool:
+    """Numbers, some of which stand nowhere in the text: those that a loop counts."""
+    return all(isinstance(term, Number) for term in terms) and any(
+        term.text == "" for term in terms if isinstance(term, Number)
+    )
+
+
+def _folded(term: Apply) -> Term:
+    """An operator on literals as one number, if its value is known."""
+    literals = all(isinstance(arg, Number) for arg in term.args)
+    value = known(term) if literals else None
+    return term if value is None else Number(value=value, span=term.span)
 
 
 _SMALLER = "write it with fewer calls, loops and parentheses, or bring a part of it as an input"

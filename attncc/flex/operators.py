@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 
 from ..ir import Type
 from . import nodes
+from .bounds import least
 from .fold import known
 from .nodes import Written, as_float, as_int
-from .terms import Apply, Named, Term
+from .terms import Apply, Term, is_number
 
 INT, FLOAT = Type.INT, Type.FLOAT
 Rule = Callable[[Apply, Type, Sequence[Written]], Written | None]
@@ -18,7 +19,6 @@ _PREFIX = {"neg": "-", "invert": "~"}
 _KEEP_TYPE = ("abs", "min", "max", "clamp")
 _FLOATS = ("exp", "exp2", "log", "tanh", "sigmoid", "erf", "sqrt", "sin", "cos")
 _MAX_POWER = 4
-_NEVER_NEGATIVE = frozenset({"abs", "exp", "exp2", "sqrt", "sigmoid"})
 
 ON_BITS = frozenset({"and", "or", "xor", "invert", "shl", "shr"})
 
@@ -33,24 +33,31 @@ def truncated(term: Term, value: Written) -> Written:
     if value.written is INT:
         return as_int(value.node)
     down = as_int(nodes.call("floor", value.node))
-    if _is_nonnegative(term):
+    if least(term) >= 0:
         return down
     up = as_int(nodes.unary("-", nodes.call("floor", nodes.unary("-", value.node))))
     return nodes.choose(nodes.compare((">=",), value.node, nodes.literal(0)), down, up)
 
 
-def _is_nonnegative(term: Term) -> bool:
-    """As far as the outermost operator tells."""
-    while isinstance(term, Named):
-        term = term.value
-    value = known(term)
-    return (value is not None and value >= 0) or (isinstance(term, Apply) and term.op in _NEVER_NEGATIVE)
+def writes_twice(term: Apply, kind: Type | None) -> bool:
+    """Whether operands are written more than once, so that a long one needs a name; `kind` is the first one's."""
+    match term.op:
+        case "to_int":
+            return kind is FLOAT and least(term.args[0]) < 0
+        case "mod":
+            return FLOAT in (kind, None)
+        case "pow":
+            return abs(known(term.args[1]) or 0) in (2, 3, 4)
+    return False
 
 
 # -------------------------------------------------------------------- rules
 
 
 def _infix(term: Apply, kind: Type, args: Sequence[Written]) -> Written:
+    starts_at_zero = is_number(term.args[0], 0) or is_number(term.args[0], 0.0)
+    if starts_at_zero and term.op in ("add", "or", "xor") and args[1].kind is kind:
+        return args[1]  # a sum or union that a loop has begun with nothing
     node = nodes.binary(_INFIX[term.op], args[0].node, args[1].node)
     return Written(node, kind, nodes.widest(*(arg.written for arg in args)))
 

@@ -123,7 +123,8 @@ def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:
     span = machine.span(node, scope)
     if unclear:
         decorator = machine.span(unclear[0], scope)
-        why = Diagnostic("A706", f"`@{decorator.text}` may change what `{node.name}` does", decorator)
+        message = f"`@{decorator.text}` may change what `{node.name}` does"
+        why = Diagnostic("A706", message, decorator, help="call what it computes itself, as in torch.tanh(x)")
         scope.names[node.name] = Captured(node.name, span, f"decorated in line {decorator.line}", why=why)
     else:
         scope.names[node.name] = calls.function(machine, node.name, node, scope)

@@ -117,11 +117,20 @@ def _called(machine: Machine, value: Value, span: Span) -> Value:
 
 
 def _name(node: ast.expr) -> str:
-    """A name for the variant: `sliding_window` of `generate_sliding_window(1024)`."""
+    """A name for the variant: `sliding_window` of `generate_sliding_window(1024)`, `BlockSparse` of its `mask_mod`."""
     while isinstance(node, ast.Call):
         node = node.func
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else "mod"
-    return _FACTORY_WORDS.sub("", name) or name
+    if isinstance(node, ast.Attribute):
+        return _name(node.value) if _short(node.attr) in _MEANINGLESS else _short(node.attr)
+    return _short(node.id) if isinstance(node, ast.Name) else "imported"
+
+
+def _short(name: str) -> str:
+    short = _FACTORY_WORDS.sub("", name)
+    return name if short in _MEANINGLESS else short
+
+
+_MEANINGLESS = ("", "mask", "score", "mod", "mask_mod", "score_mod", "inner")
 
 
 # -------------------------------------------------------------------- problems

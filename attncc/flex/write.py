@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..diagnostics import Diagnostic, Diagnostics
@@ -19,6 +19,7 @@ from .terms import Apply, Captured, Compare, Element, Named, Number, Reduce, Sco
 
 _JOINED = {"and": "and", "or": "or", "logical_and": "and", "logical_or": "or", "py_and": "and", "py_or": "or"}
 _OF_BOOLS_ONLY = frozenset({"and", "or", "xor", "invert"})  # else of bits
+_OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 _NEUTRAL = {"and": True, "or": False}
 _ONE_ZERO = {INT: (as_int(nodes.literal(1)), as_int(nodes.literal(0))),
              FLOAT: (as_float(nodes.literal(1.0)), as_float(nodes.literal(0.0)))}  # fmt: skip
@@ -96,10 +97,20 @@ class Writer:
     # ---------------------------------------------------------------- comparisons and loops
 
     def _compare(self, term: Compare) -> Written:
+        if (told := self._told_by(term)) is not None:
+            return told
         sides = [self.write(operand) for operand in term.operands]
         if not all(side.kind is BOOL for side in sides) or any(op not in ("==", "!=") for op in term.ops):
             sides = [_as_number(side) for side in sides]
         return as_bool(nodes.compare(term.ops, *(side.node for side in sides)))
+
+    def _told_by(self, term: Compare) -> Written | None:
+        """A bool compared with 0, 1, False or True: that bool or its negation; None for other comparisons."""
+        left, right = term.operands[0], term.operands[-1]
+        is_flag = isinstance(right, Number) and right.value in (0, 1) and self._kind(left) is BOOL
+        if len(term.ops) > 1 or term.ops[0] not in ("==", "!=") or not is_flag or not isinstance(right, Number):
+            return None
+        return self.write(left) if bool(right.value) == (term.ops[0] == "==") else self._negation(left)
 
     def _reduce(self, term: Reduce) -> Written:
         body = self.number(term.body) if term.function == "sum" else as_bool(self.condition(term.body))
@@ -156,7 +167,17 @@ class Writer:
         return as_bool(nodes.compare(("!=",), *(self.condition(arg) for arg in term.args)))
 
     def _not(self, term: Apply) -> Written:
-        return as_bool(nodes.unary("not", self.condition(term.args[0])))
+        return self._negation(term.args[0])
+
+    def _negation(self, term: Term) -> Written:
+        """`not x`; of a comparison of ints the opposite one (not of floats: both are false of NaN)."""
+        while isinstance(term, Named) and term in self.inlined:
+            term = term.value
+        if isinstance(term, Compare) and len(term.ops) == 1:
+            (op,) = term.ops
+            if op in ("==", "!=") or all(self._kind(operand) is INT for operand in term.operands):
+                return self._compare(replace(term, ops=(_OPPOSITE[op],)))
+        return as_bool(nodes.unary("not", self.condition(term)))
 
     def _where(self, term: Apply) -> Written:
         condition = self.condition(term.args[0])
