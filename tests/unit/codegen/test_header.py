@@ -31,7 +31,12 @@ def test_documentation_is_filled_by_paragraphs() -> None:
     text = "\n".join(["word " * 20 + "end of line", "and on", "", "  kept = as it is", "a second", "paragraph"])
     lines = header.of_plan(plans.plan(Variant("v", documentation=text))).splitlines()
     start = next(index for index, line in enumerate(lines) if line.startswith("// word"))
-    assert lines[start + 1 : start + 5] == ["// word end of line and on", "//", "//   kept = as it is", "// a second paragraph"]
+    assert lines[start + 1 : start + 5] == [
+        "// word end of line and on",
+        "//",
+        "//   kept = as it is",
+        "// a second paragraph",
+    ]
 
 
 def test_long_tile_rules_are_left_to_their_function() -> None:
