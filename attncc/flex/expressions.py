@@ -11,7 +11,7 @@ from ..diagnostics import Diagnostic
 from ..source import Span
 from . import calls, library
 from .fold import known, truth
-from .terms import Captured, Compare, Element, Number, Term
+from .terms import Captured, Compare, Element, Number, Term, bare
 from .values import (
     BAD,
     NOTHING,
@@ -251,8 +251,9 @@ def _subscript(machine: Machine, node: ast.Subscript, scope: Scope) -> Value:
         _refuse_negative(machine, index, at)
     if isinstance(base, Captured):
         return Element(captured=base, indices=indices, span=span)
-    if isinstance(base, Element) and base.indices:
-        return Element(captured=base.captured, indices=(*base.indices, *indices), span=span)
+    row = bare(base) if isinstance(base, Term) else base
+    if isinstance(row, Element) and row.indices:
+        return Element(captured=row.captured, indices=(*row.indices, *indices), span=span)
     help = "index the captured tensor itself; compute on its elements, or bring the result as a tensor"
     return machine.error("A707", f"`{machine.span(node.value, scope).text}` has no elements here", span, help=help)
 

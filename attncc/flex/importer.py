@@ -16,10 +16,10 @@ from .inputs import Inputs, declared_inputs, may_count_from_the_end
 from .kinds import Kinds
 from .layout import Layout, Line
 from .machine import Machine, ScoreLine
-from .masking import bare, separate
+from .masking import separate
 from .naming import Naming, variant_name
 from .targets import Mod, find_mods
-from .terms import Captured, Element, Named, Score, Symbol, Variable, walk
+from .terms import Captured, Element, Named, Score, Symbol, Variable, bare, walk
 from .write import Writer
 
 _WIDTH = 118  # of comment lines

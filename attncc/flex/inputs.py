@@ -14,7 +14,7 @@ from ..syntax.parser import parse
 from .bounds import least
 from .kinds import OF_DTYPE, Kinds
 from .naming import Naming, legal
-from .terms import Captured, Element, Named, Symbol, Term, walk
+from .terms import Captured, Element, Symbol, Term, bare, walk
 
 _DTYPE_OF = {Type.BOOL: "bool", Type.INT: "i32", Type.FLOAT: "f32"}
 _MAX_AXES = 4
@@ -156,11 +156,11 @@ def _tag(indices: Sequence[Term]) -> str:
 
 
 def _symbol(term: Term) -> str | None:
-    while isinstance(term, Named):
-        term = term.value
+    term = bare(term)
     return term.name if isinstance(term, Symbol) else None
 
 
 def may_count_from_the_end(roots: Iterable[Term]) -> bool:
-    """Whether some index may be below 0, where PyTorch counts from the end."""
-    return any(least(index) < 0 for term in walk(*roots) if isinstance(term, Element) for index in term.indices)
+    """Whether some index may be below 0, where PyTorch counts from the end. What tensors hold is taken as 0 or more."""
+    elements = [term for term in walk(*roots) if isinstance(term, Element)]
+    return any(least(index, of_elements=0) < 0 for element in elements for index in element.indices)

@@ -149,6 +149,8 @@ def _joined(op: str, start: bool | int | None = None) -> Intrinsic:
             return _cannot(machine, given, "A703", "this list isn't known", _A_LIST)
         if not items:
             return machine.derive(given.span) if start is None else Number(value=start, span=given.span)
+        if op == "add":
+            items = (Number(value=0, span=given.span), *items)  # so that a sum of bools counts them
         result = items[0]
         for item in items[1:]:
             result = machine.apply(op, [result, item], given.span)

@@ -18,11 +18,10 @@ INT, FLOAT, BOOL = Type.INT, Type.FLOAT, Type.BOOL
 OF_DTYPE = {"bool": BOOL, "i32": INT, "i64": INT, "f16": FLOAT, "bf16": FLOAT, "f32": FLOAT}
 
 _FLOAT_FUNCTIONS = frozenset({"exp", "exp2", "log", "tanh", "sigmoid", "erf", "sqrt", "sin", "cos"})
-_ARITHMETIC = frozenset({"add", "sub", "mul", "floordiv", "mod", "neg", "abs", "pow"})
+_ALWAYS_NUMBERS = frozenset({"sub", "floordiv", "mod", "neg", "abs", "pow", "floor"})  # `+` and `*` of bools are bools
 _BITS = frozenset({"and", "or", "xor", "invert"})
 _LOGICAL = frozenset({"logical_and", "logical_or", "logical_not", "py_and", "py_or", "py_not", "to_bool"})
 _TRUTHS = frozenset({"py_and", "py_or", "py_not"})  # operands of these are bools, unless they are known to be numbers
-_SELECTING = frozenset({"min", "max", "clamp", "where"})
 _ALIKE = frozenset({"add", "sub", "min", "max", "clamp", "where", "and", "or", "xor", "floordiv", "mod"})
 
 _FIXED: dict[type[Term], Type] = {Symbol: INT, Variable: INT, Score: FLOAT, Compare: BOOL, Reduce: BOOL}
@@ -65,7 +64,7 @@ class Kinds:
             return self.of(term.args[1])
         kinds = [self.of(arg) for arg in (term.args[1:] if op == "where" else term.args)]
         joined = _joined(kinds)
-        return INT if joined is BOOL and op in (_ARITHMETIC | {"floor"}) else joined
+        return INT if joined is BOOL and op in _ALWAYS_NUMBERS else joined
 
     def _sum(self, body: Term) -> Type | None:
         kind = self.of(body)

@@ -11,7 +11,7 @@ from .masking import is_true
 from .operators import writes_twice
 from .terms import Apply, Element, Named, Reduce, Role, Score, Term, Variable, walk
 
-_AND = ("and", "logical_and", "py_and")
+_AND = ("and", "logical_and", "py_and", "mul", "min")  # of bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +93,7 @@ class Layout:
         if any(item.order < cut < reader.order for cut in self._cuts) and _reads_score(item):
             return False
         whole = reader.value if isinstance(reader, Named) else reader.term
-        same_name = isinstance(reader, Named) and reader.name == item.name
+        same_name = isinstance(reader, Named) and (reader.name == item.name or whole is item)
         is_line = item in self._joined or (whole is item and not isinstance(reader, Named))
         return item.role is Role.ARGUMENT or same_name or is_line
 

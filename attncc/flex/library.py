@@ -200,6 +200,7 @@ _LIMITS = {"float32": 3.4028234663852886e38, "bfloat16": 3.3895313892515355e38, 
 
 _ONE_PAIR = "a mod sees one pair at a time"
 _REDUCE = f"{_ONE_PAIR}; over an axis of a captured tensor write any(t[b, i] == kv_idx for i in range(n))"
+_NO_AXES = f"{_ONE_PAIR}, without axes: leave it out, or write any(t[b, i] == kv_idx for i in range(n))"
 _BY_RANDOM = "for dropout of the probabilities, add `dropout 0.1` to the .attn file; other noise comes as an input"
 _AS_PRODUCT = "a dot product for each pair belongs into q and k: append its vectors to theirs, as further head dims"
 
@@ -215,7 +216,7 @@ ADVICE: dict[str, str] = {
     **dict.fromkeys(("dot", "matmul", "mm", "bmm", "einsum", "vdot", "inner"), _AS_PRODUCT),
     **dict.fromkeys(("rand", "randn", "rand_like", "randn_like", "randint", "bernoulli", "dropout"), _BY_RANDOM),
     **dict.fromkeys(("gather", "index_select", "take", "embedding"), "index the tensor: t[b, i]"),
-    **dict.fromkeys(("view", "reshape", "unsqueeze", "squeeze", "expand"), f"{_ONE_PAIR}: leave it out"),
+    **dict.fromkeys(("view", "reshape", "unsqueeze", "squeeze", "expand"), _NO_AXES),
     **dict.fromkeys(("apply",), "write the function itself, as in torch.tanh(x): its gradient is derived"),
 }
 RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "randint", "bernoulli", "dropout", "normal"})

@@ -184,6 +184,12 @@ class Machine:
             name, role = "x", Role.ARGUMENT
         return Named(name=name, value=value, role=role, order=self.tick(), span=span)
 
+    def alias(self, value: Value, name: str, span: Span) -> Value:
+        """A value that a function has named, under the name that its caller gives it."""
+        if not (self.inside and isinstance(value, Named) and value.role is Role.LOCAL) or self._nameless:
+            return value
+        return Named(name=name, value=value, role=Role.LOCAL, order=self.tick(), span=span)
+
     def tick(self) -> int:
         self._order += 1
         return self._order

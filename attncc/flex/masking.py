@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from .fold import known
 from .machine import ScoreLine
-from .terms import Apply, Named, Score, Term, is_number, walk
+from .terms import Apply, Score, Term, bare, is_number, walk
 
 
 def separate(lines: Sequence[ScoreLine]) -> tuple[list[ScoreLine], list[ScoreLine]]:
@@ -59,13 +59,6 @@ def _keeps_infinity(term: Term) -> bool:
 
 def _is_minus_infinity(term: Term) -> bool:
     return known(term) == -math.inf
-
-
-def bare(term: Term) -> Term:
-    """What stands behind a name."""
-    while isinstance(term, Named):
-        term = term.value
-    return term
 
 
 def is_true(term: Term) -> bool:

@@ -91,5 +91,6 @@ def _find(module: str, importer: Path) -> Path | None:
         base = root.joinpath(*parts)
         for path in (base.with_suffix(".py") if parts else base, base / "__init__.py"):
             if path.is_file():
-                return path
+                here = Path.cwd()
+                return path.relative_to(here) if path.is_relative_to(here) else path
     return None

@@ -59,7 +59,7 @@ def _is_list(scope: Scope, name: str) -> bool:
 def _assign(machine: Machine, node: ast.Assign, scope: Scope) -> None:
     value = _hinted(machine.evaluate(node.value, scope), node.value)
     for target in node.targets:
-        bind(machine, target, value, scope)
+        bind(machine, target, value, scope, renames=isinstance(node.value, ast.Call))
 
 
 def _annotated(machine: Machine, node: ast.AnnAssign, scope: Scope) -> None:
@@ -83,14 +83,16 @@ def _hinted(value: Value, node: ast.expr) -> Value:
     return replace(value, dtype=hints.dtype(node) or value.dtype, learnable=learnable, auto=True)
 
 
-def bind(machine: Machine, target: ast.expr, value: Value, scope: Scope) -> None:
-    """Gives a name, or several, their values."""
+def bind(machine: Machine, target: ast.expr, value: Value, scope: Scope, renames: bool = False) -> None:
+    """Gives a name, or several, their values. `renames`: also what has a name, that of a variable of a function."""
     span = machine.span(target, scope)
     match target:
         case ast.Name():
-            scope.names[target.id] = _named(machine, target.id, value, scope, span)
+            new = machine.alias(value, target.id, span) if renames else value
+            scope.names[target.id] = _named(machine, target.id, new, scope, span)
         case ast.Tuple() | ast.List():
-            _unpack(machine, target.elts, value, scope, span)
+            for item, part in zip(target.elts, _unpacked(machine, target.elts, value, scope), strict=True):
+                bind(machine, item, part, scope, renames)
         case _ if machine.inside:
             text = span.text
             help = "a mod has no side effects: compute a new value under a new name"
@@ -107,15 +109,14 @@ def _named(machine: Machine, name: str, value: Value, scope: Scope, span: Span) 
     return machine.named(value, name, span, Role.LOCAL if machine.inside else Role.OUTER)
 
 
-def _unpack(machine: Machine, targets: Sequence[ast.expr], value: Value, scope: Scope, span: Span) -> None:
+def _unpacked(machine: Machine, targets: Sequence[ast.expr], value: Value, scope: Scope) -> Sequence[Value]:
+    """A value for each of several names."""
     if isinstance(value, Items) and len(value.items) == len(targets):
-        items: Sequence[Value] = value.items
-    else:
-        why = Diagnostic("A703", "what is unpacked here isn't known", span, help="assign each name by itself")
-        whole = machine.cannot(span, [value], why)
-        items = [whole if whole is BAD else machine.derive(machine.span(item, scope), [value]) for item in targets]
-    for target, item in zip(targets, items, strict=True):
-        bind(machine, target, item, scope)
+        return value.items
+    span = machine.span(targets[0], scope)
+    why = Diagnostic("A703", "what is unpacked here isn't known", span, help="assign each name by itself")
+    whole = machine.cannot(span, [value], why)
+    return [whole if whole is BAD else machine.derive(machine.span(item, scope), [value]) for item in targets]
 
 
 def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:

@@ -178,6 +178,13 @@ def walk(*roots: Term) -> Iterator[Term]:
         stack.extend(reversed(term.children))
 
 
+def bare(term: Term) -> Term:
+    """What stands behind a name."""
+    while isinstance(term, Named):
+        term = term.value
+    return term
+
+
 def is_number(term: Term, value: int | float | bool) -> bool:
     """Whether a term is this very number; True isn't 1."""
     return isinstance(term, Number) and type(term.value) is type(value) and term.value == value

@@ -17,8 +17,10 @@ from .kinds import BOOL, FLOAT, INT, Kinds
 from .nodes import Written, as_bool, as_float, as_int
 from .terms import Apply, Captured, Compare, Element, Named, Number, Reduce, Score, Symbol, Term, Variable, is_number
 
-_JOINED = {"and": "and", "or": "or", "logical_and": "and", "logical_or": "or", "py_and": "and", "py_or": "or"}
-_OF_BOOLS_ONLY = frozenset({"and", "or", "xor", "invert"})  # else of bits
+# Of bools alone; torch lets them be added and multiplied too.
+_JOINED_BOOLS = {"and": "and", "or": "or", "mul": "and", "add": "or", "min": "and", "max": "or"}
+_JOINED = {**_JOINED_BOOLS, "logical_and": "and", "logical_or": "or", "py_and": "and", "py_or": "or"}
+_OF_BOOLS_ONLY = frozenset({*_JOINED_BOOLS, "xor", "invert"})
 _OPPOSITE = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
 _NEUTRAL = {"and": True, "or": False}
 _ONE_ZERO = {INT: (as_int(nodes.literal(1)), as_int(nodes.literal(0))),

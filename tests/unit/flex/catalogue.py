@@ -37,7 +37,8 @@ CASES = {
         "basic", "make_window.window_mask", call="make_window(window_size)", inputs={"window_size": "2"}
     ),
     "dilated": Case(
-        "basic", "generate_dilated_window", "generate_dilated_window(window, dilation)", {"window": "9", "dilation": "3"}
+        "basic", "generate_dilated_window", "generate_dilated_window(window, dilation)",
+        {"window": "9", "dilation": "3"},
     ),
     "longformer": Case(
         "basic", "longformer", "longformer(is_global)", {"is_global": "torch.arange(LENGTH) % 7 == 3"}, square=True
@@ -68,7 +69,8 @@ CASES = {
         square=True,
     ),
     "decoding": Case(
-        "documents", "offset_decoding(causal_mask)", "offset_decoding(causal_mask, offset)", {"offset": "torch.tensor(5)"}
+        "documents", "offset_decoding(causal_mask)", "offset_decoding(causal_mask, offset)",
+        {"offset": "torch.tensor(5)"},
     ),
     "neighbourhood": Case("images", "generate_neighbourhood(6, 4, 3, 5)"),
     "neighbourhood_open": Case(

@@ -1,5 +1,7 @@
 """Score mods: ALiBi, soft caps, relative tables, buckets, graphs."""
 
+# ruff: noqa: N803, N812, PLR0402
+
 import math
 
 import torch

@@ -1,5 +1,7 @@
 """Blocks: diffusion over noised and clean halves, block maps, video, trees."""
 
+# ruff: noqa: PLR0917
+
 import torch
 
 

@@ -1,5 +1,7 @@
 """Ways of writing: combinators of one's own, partial, loops, defaults, branches on what is known, local helpers."""
 
+# ruff: noqa: SIM108
+
 from functools import partial, reduce
 
 import torch
