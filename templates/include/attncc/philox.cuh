@@ -17,6 +17,13 @@ __device__ __forceinline__ uint4 philox4x32_7(uint4 counter, uint2 key) {
     return counter;
 }
 
+/// Each half of a word becomes 0xffff or 0, by its highest bit.
+__device__ __forceinline__ unsigned spread_signs(unsigned x) {
+    unsigned mask;
+    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(x));
+    return mask;
+}
+
 /// Clears the probabilities that dropout drops: those whose byte is not below the threshold.
 template <int M_TILES>
 struct Dropout {
@@ -49,13 +56,11 @@ struct Dropout {
         return n % 4 == 0 ? words[m].x : n % 4 == 1 ? words[m].y : n % 4 == 2 ? words[m].z : words[m].w;
     }
 
-    /// 0xffff in each half of the word whose column is dropped, for row r of the fragment: the byte plus 2^15 minus the
-    /// threshold has its highest bit set, which is spread over the half.
+    /// 0xffff in each half of the word whose column is dropped, for row r of the fragment: there the byte plus 2^15 minus
+    /// the threshold has its highest bit set.
     __device__ __forceinline__ unsigned dropped(unsigned word, int r) {
         const unsigned bytes = __byte_perm(word, 0, r == 0 ? 0x4240 : 0x4341);
-        unsigned mask;
-        asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(bytes + (0x8000u - threshold) * 0x10001u));
-        return mask;
+        return spread_signs(bytes + (0x8000u - threshold) * 0x10001u);
     }
 
     /// 16-bit probabilities of fragments (m, n) and (m, n + 1), packed by columns: rows 0 and 1 of the one, then the other.

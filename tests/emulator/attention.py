@@ -1,0 +1,122 @@
+"""A forward pass on the emulated GPU: what a launcher would do, with NumPy arrays as device memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attncc.codegen.render import render, render_combine, render_zone_map
+from attncc.schedule.parameters import combine_parameters, parameters, used_zone_maps, zone_map_parameters
+from attncc.schedule.plan import KernelPlan
+from tests.emulator import kernel
+
+Array = NDArray[Any]
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """q, k and v as [batch, heads, rows, head dim]; with `cu`, the cumulative lengths of q and kv, without batch."""
+
+    q: Array
+    k: Array
+    v: Array
+    cu: tuple[Array, Array] | None = None
+    splits: int = 1
+    scale: float | None = None
+    seed: int = 0
+    inputs: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def batch(self) -> int:
+        return self.q.shape[0] if self.cu is None else len(self.cu[0]) - 1
+
+    def arguments(self) -> dict[str, Any]:
+        """The call as the reference takes it."""
+        given: dict[str, Any] = {"scale": self.scale, "seed": self.seed, **self.inputs}
+        if self.cu is not None:
+            given |= {"cu_seqlens_q": self.cu[0], "cu_seqlens_kv": self.cu[1]}
+        return given
+
+
+def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
+    """out and lse of one launch, and of the combine kernel's where the keys are split."""
+    out = np.full((*call.q.shape[:-1], call.v.shape[-1]), np.nan, call.q.dtype)
+    lse = np.full(call.q.shape[:-1], np.nan, np.float32)
+    partial_out = np.full((call.splits, *out.shape), np.nan, np.float32)
+    # Splits' lse, and for kv_outer the row maxima and sums.
+    floats = np.full((call.splits + 2, *lse.shape), np.nan, np.float32)
+    values = _sizes(plan, call) | _tensors(call, out)
+    values |= {"lse": lse.ctypes.data, "row_max": floats[-2].ctypes.data, "row_sum": floats[-1].ctypes.data}
+    values |= _partials(plan, call, partial_out, floats)
+    maps = _zone_maps(plan, call.inputs)  # held until the launch is over
+    for name, array in {**call.inputs, **maps}.items():
+        values |= _input(name, array)
+    kernel.run(render(plan), parameters(plan), values, _blocks(plan, values))
+    if call.splits > 1:
+        source = render_combine(plan.dtype, plan.value_head_dim, plan.target)
+        kernel.run(source, combine_parameters(plan.dtype), values | {"batch": values["outer"]}, 3)
+    return out, lse
+
+
+def _sizes(plan: KernelPlan, call: Call) -> Values:
+    rows, packed = call.q.shape[-2], call.cu is not None
+    return {
+        "batch": call.batch, "num_heads": call.q.shape[-3], "num_kv_heads": call.k.shape[-3],
+        "q_len": rows, "kv_len": call.k.shape[-2], "splits": call.splits,
+        "q_blocks": rows // plan.block_q + call.batch if packed else -(-rows // plan.block_q),
+        "outer": 1 if packed else call.batch,  # length of the batch axis
+        "scale": plan.head_dim**-0.5 if call.scale is None else call.scale,
+        "seed": call.seed, "seed_pointer": 0,
+    }  # fmt: skip
+
+
+def _tensors(call: Call, out: Array) -> Values:
+    values: Values = {}
+    for name, array in (("q", call.q), ("k", call.k), ("v", call.v), ("out", out)):
+        strides = (array.strides if call.cu is None else (0, *array.strides))[:3]
+        axes = zip(("batch", "head", "row"), strides, strict=True)
+        values |= {f"{name}_stride_{axis}": stride // array.itemsize for axis, stride in axes}
+        values[name] = array.ctypes.data
+    starts = (0, 0) if call.cu is None else tuple(array.ctypes.data for array in call.cu)
+    return values | {"cu_seqlens_q": starts[0], "cu_seqlens_kv": starts[1]}
+
+
+def _partials(plan: KernelPlan, call: Call, partial_out: Array, floats: Array) -> Values:
+    """Null where nothing is partial; without a normaliser there is no lse to weigh splits by."""
+    partial = call.splits > 1 or plan.loop == "kv_outer"
+    weighed = plan.variant.normalize == "softmax"
+    return {
+        "partial_out": partial_out.ctypes.data if partial else 0,
+        "partial_lse": floats.ctypes.data if partial and weighed else 0,
+    }
+
+
+def _input(name: str, array: Array) -> Values:
+    strides = {f"{name}_stride{axis}": stride // array.itemsize for axis, stride in enumerate(array.strides)}
+    return {name: array.ctypes.data, **strides, **{f"{name}_size{axis}": n for axis, n in enumerate(array.shape)}}
+
+
+def _zone_maps(plan: KernelPlan, inputs: dict[str, Array]) -> dict[str, Array]:
+    """What the pre-pass finds in i32 inputs, by its own kernel."""
+    found: dict[str, Array] = {}
+    for zone_map in used_zone_maps(plan):
+        array = inputs[zone_map.input]
+        shape = (*array.shape[:-1], -(-array.shape[-1] // zone_map.block))
+        least, greatest = np.empty(shape, array.dtype), np.empty(shape, array.dtype)
+        padded = array.reshape((1,) * (4 - array.ndim) + array.shape)
+        values = {"input": array.ctypes.data, "minimum": least.ctypes.data, "maximum": greatest.ctypes.data}
+        values |= {f"stride{axis}": stride // array.itemsize for axis, stride in enumerate(padded.strides)}
+        values |= {f"size{axis}": length for axis, length in enumerate(padded.shape)} | {"block": zone_map.block}
+        kernel.run(render_zone_map("i32", plan.target), zone_map_parameters("i32"), values, 2)
+        found |= {zone_map.min_name: least, zone_map.max_name: greatest}
+    return found
+
+
+def _blocks(plan: KernelPlan, values: Values) -> int:
+    if plan.loop == "kv_outer":
+        return int(values["batch"] * values["num_heads"])
+    return int(values["outer"] * values["num_heads"] * values["splits"] * values["q_blocks"])

@@ -1,0 +1,255 @@
+// What generated CUDA needs of a GPU, on the host: a block's threads are fibers, scheduled warp by warp in random order.
+//
+// Copies to shared memory are as late and as early as they may be: their target is garbage from the moment they are
+// issued, and holds the data only when the thread has waited for their group. So a missing wait or barrier, or a buffer
+// filled again too soon, gives wrong results. Misaligned and outside accesses, and bank conflicts of ldmatrix, abort.
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <random>
+#include <vector>
+
+#define __device__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+
+using std::max;
+using std::min;
+
+struct uint2 { unsigned x, y; };
+struct uint4 { unsigned x, y, z, w; };
+struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
+static uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
+static uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+static float2 make_float2(float x, float y) { return {x, y}; }
+
+template <class To, class From>
+static To bits_as(From from) {
+    To to;
+    static_assert(sizeof(To) == sizeof(From), "");
+    memcpy(&to, &from, sizeof(To));
+    return to;
+}
+static float __int_as_float(int x) { return bits_as<float>(x); }
+static float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+static int __float_as_int(float x) { return bits_as<int>(x); }
+static unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
+static long long __float2ll_rd(float x) { return (long long)floorf(x); }
+static float __frcp_rn(float x) { return 1 / x; }
+static int __ffs(unsigned x) { return __builtin_ffs(x); }
+template <class T>
+static T __ldg(const T* address) { return *address; }
+
+[[noreturn]] static void fail(const char* what) {
+    fprintf(stderr, "device: %s\n", what);
+    abort();
+}
+
+// -------------------------------------------------------------------- threads
+
+struct Copy { unsigned target; unsigned char data[16]; };
+struct Fiber {
+    ucontext_t context;
+    std::vector<char> stack;
+    std::vector<Copy> issued;
+    std::deque<std::vector<Copy>> groups;
+    bool done;
+};
+struct Warp { int arrived, generation; uint64_t slots[32][6]; };
+struct Index { int x; };
+
+static std::vector<Fiber> fibers;
+static std::vector<Warp> warps;
+static ucontext_t scheduler;
+static int current, block_arrived, block_generation;
+static Index blockIdx, gridDim;
+static std::mt19937 dice;
+#define threadIdx (Index{current})
+
+static void yield() { swapcontext(&fibers[current].context, &scheduler); }
+
+static void meet(int& arrived, int& generation, int expected) {
+    const int mine = generation;
+    if (++arrived == expected) {
+        arrived = 0;
+        ++generation;
+    }
+    while (generation == mine) yield();
+}
+static void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
+static void __syncthreads() { meet(block_arrived, block_generation, fibers.size()); }
+
+template <class T>
+static void tell(int slot, T value) { memcpy(&warps[current / 32].slots[current % 32][slot], &value, sizeof(T)); }
+template <class T>
+static T ask(int lane, int slot) {
+    T value;
+    memcpy(&value, &warps[current / 32].slots[lane][slot], sizeof(T));
+    return value;
+}
+
+/// What `read` finds in all lanes' values of one warp-wide instruction.
+template <class T, class Read>
+static auto exchange(T value, Read read) {
+    tell(0, value);
+    meet_warp();
+    auto result = read();
+    meet_warp();
+    return result;
+}
+template <class T>
+static T __shfl_xor_sync(unsigned, T x, int mask) { return exchange(x, [&] { return ask<T>(current % 32 ^ mask, 0); }); }
+template <class T>
+static T __shfl_sync(unsigned, T x, int lane, int width = 32) {
+    return exchange(x, [&] { return ask<T>(current % 32 / width * width + lane % width, 0); });
+}
+static unsigned __ballot_sync(unsigned, bool x) {
+    return exchange(x, [] {
+        unsigned votes = 0;
+        for (int lane = 0; lane < 32; ++lane) votes |= (unsigned)ask<bool>(lane, 0) << lane;
+        return votes;
+    });
+}
+static bool __all_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) == ~0u; }
+
+static int same_in_warp(int x) {
+    return exchange(x, [&] {
+        for (int lane = 0; lane < 32; ++lane)
+            if (ask<int>(lane, 0) != x) fail("a value said to be uniform differs between lanes");
+        return x;
+    });
+}
+
+static unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
+    const uint64_t bytes = (uint64_t)b << 32 | a;
+    unsigned result = 0;
+    for (int i = 0; i < 4; ++i) {
+        const unsigned choice = selector >> 4 * i & 15, byte = bytes >> 8 * (choice & 7) & 255;
+        result |= (choice & 8 ? (byte & 128 ? 255 : 0) : byte) << 8 * i;
+    }
+    return result;
+}
+
+// -------------------------------------------------------------------- shared memory
+
+static unsigned char* shared_memory;
+static size_t shared_size;
+
+static size_t __cvta_generic_to_shared(const void* pointer) { return (const unsigned char*)pointer - shared_memory; }
+
+template <class T>
+static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
+    if (address % alignment || address + sizeof(T) > shared_size) fail("bad address in shared memory");
+    return *(T*)(shared_memory + address);
+}
+
+static void issue_copy(unsigned target, const void* source, bool exists) {
+    if (exists && (uintptr_t)source % 16) fail("misaligned copy");
+    Copy copy = {target, {}};
+    if (exists) memcpy(copy.data, source, 16);
+    memset(&shared_at<uint4>(target, 16), 0xff, 16);
+    fibers[current].issued.push_back(copy);
+}
+static void close_group() {
+    fibers[current].groups.push_back(std::move(fibers[current].issued));
+    fibers[current].issued.clear();
+}
+static void wait_groups(size_t pending) {
+    auto& groups = fibers[current].groups;
+    for (; groups.size() > pending; groups.pop_front())
+        for (const Copy& copy : groups.front()) memcpy(shared_memory + copy.target, copy.data, 16);
+}
+
+static void read_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
+    shared_at<uint4>(address, 16);
+    tell(0, address);
+    meet_warp();
+    const int lane = current % 32, across = lane / 4, along = lane % 4 * 2;
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        unsigned banks = 0;
+        for (int row = 0; row < 8; ++row) banks |= 1u << ask<unsigned>(8 * matrix + row, 0) / 16 % 8;
+        if (banks != 255) fail("bank conflict");
+        auto element = [&](int row, int column) {
+            return (unsigned)shared_at<uint16_t>(ask<unsigned>(8 * matrix + row, 0) + 2 * column);
+        };
+        x[matrix] = transposed ? element(along, across) | element(along + 1, across) << 16
+                               : element(across, along) | element(across, along + 1) << 16;
+    }
+    meet_warp();
+}
+
+// -------------------------------------------------------------------- arithmetic
+
+static float half_to_float(uint16_t bits) { return (float)bits_as<_Float16>(bits); }
+static uint16_t float_to_half(float x) { return bits_as<uint16_t>((_Float16)x); }
+static float brain_to_float(uint16_t bits) { return __uint_as_float((unsigned)bits << 16); }
+static uint16_t float_to_brain(float x) {
+    const unsigned bits = __float_as_uint(x);
+    return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+/// mma.m16n8k16: d += a b.
+template <class ToFloat>
+static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, ToFloat to_float) {
+    for (int i = 0; i < 4; ++i) tell(i, a[i]);
+    tell(4, b0);
+    tell(5, b1);
+    meet_warp();
+    auto half = [&](int lane, int slot, int k) { return to_float((uint16_t)(ask<unsigned>(lane, slot) >> 16 * (k % 2))); };
+    for (int i = 0; i < 4; ++i) {
+        const int row = current % 32 / 4, column = current % 4 * 2 + i % 2;
+        double sum = d[i];
+        for (int k = 0; k < 16; ++k)
+            sum += (double)half(row * 4 + k % 8 / 2, k / 8 * 2 + i / 2, k) * half(column * 4 + k % 8 / 2, 4 + k / 8, k);
+        d[i] = sum;
+    }
+    meet_warp();
+}
+
+// -------------------------------------------------------------------- launches
+
+/// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns.
+static void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed) {
+    std::vector<unsigned char> memory(shared_bytes + 1024);
+    shared_memory = memory.data() + (1024 - (uintptr_t)memory.data() % 1024) % 1024;
+    shared_size = shared_bytes;
+    dice.seed(seed);
+    gridDim.x = blocks;
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+        memset(shared_memory, 0xff, shared_bytes);
+        fibers = std::vector<Fiber>(threads);
+        warps.assign(threads / 32, Warp{});
+        block_arrived = block_generation = 0;
+        std::vector<int> order;
+        for (int thread = 0; thread < threads; ++thread) {
+            Fiber& fiber = fibers[thread];
+            fiber.stack.resize(1 << 18);
+            getcontext(&fiber.context);
+            fiber.context.uc_stack.ss_sp = fiber.stack.data();
+            fiber.context.uc_stack.ss_size = fiber.stack.size();
+            fiber.context.uc_link = &scheduler;
+            makecontext(&fiber.context, body, 0);
+            if (thread % 32 == 0) order.push_back(thread);
+        }
+        for (int left = threads, turns = 0; left > 0; ++turns) {
+            if (turns > 1000000) fail("deadlock");
+            std::shuffle(order.begin(), order.end(), dice);
+            for (int first : order)
+                for (unsigned again = dice() % 8 + 1; again > 0; --again)
+                    for (current = first; current < first + 32; ++current) {
+                        if (fibers[current].done) continue;
+                        swapcontext(&scheduler, &fibers[current].context);
+                        left -= fibers[current].done;
+                    }
+        }
+    }
+}

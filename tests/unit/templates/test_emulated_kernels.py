@@ -1,0 +1,137 @@
+"""Whole kernels on an emulated GPU (tests/emulator): what they compute, and that data is used only once it is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from attncc import api, reference
+from attncc.problem.facts import KERNEL_DTYPES
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.schedule import make_plan
+from tests.emulator import kernel
+from tests.emulator.attention import Call, forward
+
+pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+
+TOLERANCE = {"bf16": 1e-2, "fp16": 1.5e-3, "fp32": 2e-6}  # of outputs of about 1
+
+EVERYTHING = """attn 1
+variant everything {
+    input slope: f32[head]
+    input doc: i32[batch, pos]
+    input logit: f32[head]
+    keep if q_pos >= kv_idx
+    keep if doc[b, q_pos] == doc[b, kv_idx]
+    score = score - slope[h] * (q_pos - kv_idx)
+    sink logit
+    dropout 0.1
+}
+"""
+CAUSAL = "attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n"
+SIGMOID = "attn 1\nvariant sigmoid_causal {\n    keep if q_pos >= kv_idx\n    normalize sigmoid\n}\n"
+SAME_DOCUMENT = """attn 1
+variant same_document {
+    input doc: i32[batch, pos]
+    keep if doc[b, q_pos] == doc[b, kv_idx]
+}
+"""
+ONE_KEY = "attn 1\nvariant one_key {\n    keep if kv_idx == 77\n}\n"
+
+Shape = tuple[int, ...]
+Array = NDArray[Any]
+
+
+def plan_of(text: str, dtype: str, head_dims: tuple[int, int], **changes: Any) -> KernelPlan:
+    variant = api.parse(text).variant
+    plan = make_plan(variant, dtype=dtype, head_dim=head_dims[0], value_head_dim=head_dims[1], target="sm_90")
+    return replace(plan, **changes)
+
+
+def qkv(plan: KernelPlan, q_shape: Shape, kv_shape: Shape) -> tuple[Array, Array, Array]:
+    """Normal arrays; the shapes lack the head dim."""
+    rng = np.random.default_rng(5)
+    shapes = ((*q_shape, plan.head_dim), (*kv_shape, plan.head_dim), (*kv_shape, plan.value_head_dim))
+    q, k, v = (rng.standard_normal(shape, np.float32).astype(KERNEL_DTYPES[plan.dtype]) for shape in shapes)
+    return q, k, v
+
+
+def check(plan: KernelPlan, call: Call) -> None:
+    """Against the dense reference in fp64."""
+    out, lse = forward(plan, call)
+    expected, expected_lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
+    size = max(1, np.abs(expected).max(initial=0))
+    np.testing.assert_allclose(out.astype(np.float64) / size, expected / size, atol=TOLERANCE[plan.dtype], rtol=0)
+    if expected_lse is not None:
+        np.testing.assert_allclose(lse, expected_lse, atol=1e-5, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changes"),
+    [
+        ("bf16", {"block_q": 64, "warps": 2, "stages": 3}),
+        ("fp16", {"block_q": 64, "warps": 4, "stages": 1}),
+        ("fp32", {}),
+        ("bf16", {"loop": "kv_outer", "block_q": 64, "warps": 4, "stages": 1}),
+    ],
+)
+def test_everything_at_once(dtype, changes) -> None:
+    plan = plan_of(EVERYTHING, dtype, (80, 40), block_kv=64, **changes)
+    rng = np.random.default_rng(1)
+    doc = np.sort(rng.integers(0, 4, (2, 150)).astype(np.int32))
+    slope, logit = np.float32([0.5, 0.1]), np.float32([1.0, -2.0])
+    inputs = {"doc": doc, "slope": slope, "logit": logit}
+    check(plan, Call(*qkv(plan, (2, 2, 100), (2, 1, 150)), scale=-0.2, seed=2**40 + 3, inputs=inputs))
+
+
+def test_packed_batches_split_and_combined() -> None:
+    """Sequences without rows, without keys, of one row, and with more rows than keys."""
+    plan = plan_of(CAUSAL, "fp16", (32, 32), split_kv=None, block_q=32, block_kv=32, warps=1, stages=2)
+    cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
+    check(plan, Call(*qkv(plan, (2, 91), (1, 150)), splits=3, cu=cu))
+
+
+def test_splits_without_a_normaliser_add_up() -> None:
+    plan = plan_of(SIGMOID, "bf16", (16, 24), split_kv=None, block_q=16, block_kv=16, warps=1)
+    check(plan, Call(*qkv(plan, (1, 2, 40), (1, 2, 60)), splits=2))
+
+
+def test_a_full_tile_that_reaches_beyond_the_last_key() -> None:
+    """One document: every tile is FULL by its rule, also the last, of which 6 columns are keys."""
+    plan = plan_of(SAME_DOCUMENT, "bf16", (16, 16), block_q=32, block_kv=32, warps=1)
+    doc = np.zeros((1, 70), np.int32)
+    check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 70)), inputs={"doc": doc}))
+
+
+def test_memory_beyond_the_rows_does_not_matter() -> None:
+    """Strided views in a buffer of NaN: whatever lies between rows, or after the last key, is not read or not used."""
+    plan = plan_of(CAUSAL, "bf16", (72, 72), block_q=64, warps=4, stages=2)
+    views = []
+    for part, heads, length in zip(qkv(plan, (1, 2, 50), (1, 1, 70)), (2, 1, 1), (50, 70, 70), strict=True):
+        buffer = np.full((1, length + 64, heads, 88), np.nan, np.float32).astype(part.dtype)
+        views.append(buffer.transpose(0, 2, 1, 3)[:, :, :length, :72])
+        views[-1][:] = part
+    check(plan, Call(*views))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16", "fp32"])
+def test_the_only_visible_key_is_the_output(dtype) -> None:
+    """Bit for bit, however large the score: P is exactly 1 there. Masked keys may hold NaN."""
+    plan = plan_of(ONE_KEY, dtype, (32, 32), block_q=16, block_kv=32, warps=1, stages=2)
+    q, k, v = qkv(plan, (1, 1, 16), (1, 1, 90))
+    k[:, :, :77] = np.nan
+    out, _ = forward(plan, Call(q, k, v, scale=1e4))
+    np.testing.assert_array_equal(out[0, 0], np.broadcast_to(v[0, 0, 77], (16, 32)))
+
+
+def test_references_that_move_at_every_tile() -> None:
+    """Scores that grow along the keys: sums and outputs are rescaled again and again, from -2000 to 2000."""
+    plan = plan_of("attn 1\nvariant full {\n}\n", "bf16", (16, 16), block_q=32, block_kv=16, warps=1, stages=2)
+    q, k, v = qkv(plan, (1, 1, 32), (1, 1, 400))
+    k[:] = np.linspace(-1, 1, 400)[:, None]
+    q[:] = np.where(np.arange(32) % 2, 1, -1)[:, None]
+    check(plan, Call(q, k, v, scale=125.0))
