@@ -70,7 +70,7 @@ def _origin(plan: KernelPlan) -> str:
 def _schedule(plan: KernelPlan) -> Iterator[str]:
     split = "auto" if plan.split_kv is None else plan.split_kv
     yield "schedule"
-    yield f"  loop = {plan.loop}, block_q = {plan.block_q}, block_kv = {plan.block_kv}, warps = {plan.warps},"
+    yield f"  family = {plan.family}, loop = {plan.loop}, block_q = {plan.block_q}, block_kv = {plan.block_kv}, warps = {plan.warps},"
     yield f"  stages = {plan.stages}, split_kv = {split}, skip = {plan.skip}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from .defaults import Tiles, default_tiles
+from .hopper_tiles import HopperTiles, hopper_ladder, overlaps
 from .knobs import Value
 from .plan import DTYPE_BYTES
 from .target import TARGETS
@@ -38,8 +39,9 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A value for each knob; `split_kv` None is decided at each launch."""
+    """A value for each knob; `split_kv` None is decided at each launch. `overlap` follows from the tile."""
 
+    family: str
     loop: str
     block_q: int
     block_kv: int
@@ -47,23 +49,45 @@ class Choice:
     stages: int
     split_kv: int | None
     skip: str
+    overlap: bool
 
 
-def choose(settings: Mapping[str, Value], build: Build, *, busy: bool) -> Choice:
-    """Settings win. Warps follow a block_q that is set, and stages the shared memory that is left."""
+def choose(settings: Mapping[str, Value], build: Build, family: str, room: int) -> Choice:
+    """Settings win. Warps follow a block_q that is set, and stages the shared memory that is left.
+
+    `room`: how many registers the variant needs for what it computes; 0 for the fastest tiles.
+    """
     loop = str(settings.get("loop", "q_outer"))
-    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=busy)
+    if family == "hopper":
+        return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, room))
+    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=room > 0)
     block_q, warps = _rows(settings, default)
     tiles = Tiles(block_q, _int(settings, "block_kv", default.block_kv), warps, default.stages)
+    return _chosen(settings, build, family, loop, _fitting(tiles, build))
+
+
+def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str, tiles: Tiles) -> Choice:
     return Choice(
+        family,
         loop,
         tiles.block_q,
         tiles.block_kv,
         tiles.warps,
-        _int(settings, "stages", _fitting(tiles, build).stages),
+        _int(settings, "stages", tiles.stages),
         _splits(settings.get("split_kv"), loop, build.pass_name),
         str(settings.get("skip", "auto")),
+        family != "hopper" or overlaps(tiles.block_q),
     )
+
+
+def _hopper_tiles(settings: Mapping[str, Value], build: Build, room: int) -> Tiles:
+    """Each warp has 16 rows, so block_q and warps follow from each other."""
+    default = hopper_ladder(*build.padded_head_dims)[room]
+    block_q = _int(settings, "block_q", FRAGMENT_ROWS * _int(settings, "warps", default.block_q // FRAGMENT_ROWS))
+    tiles = HopperTiles(block_q, _int(settings, "block_kv", default.block_kv), default.stages)
+    while tiles.stages > 1 and tiles.shared_bytes(*build.padded_head_dims) > TARGETS[build.target].shared_bytes:
+        tiles = replace(tiles, stages=tiles.stages - 1)
+    return Tiles(block_q, tiles.block_kv, _int(settings, "warps", block_q // FRAGMENT_ROWS), tiles.stages)
 
 
 def _int(settings: Mapping[str, Value], name: str, default: int) -> int:

@@ -8,7 +8,8 @@ from math import prod
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..source import Span
 from .choices import FRAGMENT_ROWS, Build
-from .plan import DTYPE_BYTES, PANEL_COLUMNS, PASSES, WARPGROUP_WARPS, KernelPlan
+from .families import hopper_lacks
+from .plan import DTYPE_BYTES, PANEL_COLUMNS, PASSES, WARPGROUP_ROWS, KernelPlan
 from .target import TARGETS
 
 Where = Callable[..., Span | None]
@@ -18,7 +19,8 @@ HEAD_DIM_STEP = 8
 FRAGMENT_KEYS = 16  # of one k-step of P V
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
-OTHER_REGISTERS = 48
+OTHER_REGISTERS = {"portable": 48, "hopper": 24}
+WGMMA_COLUMNS = 256  # of the widest product
 
 
 def shared_memory(plan: KernelPlan) -> dict[str, int]:
@@ -27,9 +29,13 @@ def shared_memory(plan: KernelPlan) -> dict[str, int]:
 
 
 def accumulators(plan: KernelPlan) -> dict[str, int]:
-    """Registers of each thread for the fp32 accumulators: score is block_q x block_kv, out block_q x head dim."""
+    """Registers of each thread for the fp32 accumulators: score is block_q x block_kv, out block_q x head dim.
+
+    Where products overlap, those of P of the tile before too: two 16-bit numbers in each.
+    """
     rows = plan.block_q // plan.warps
-    return {"score": rows * plan.block_kv // 32, "out": rows * plan.padded_value_head_dim // 32}
+    parts = {"score": rows * plan.block_kv // 32, "out": rows * plan.padded_value_head_dim // 32}
+    return parts | ({"prob": rows * plan.block_kv // 64} if plan.family == "hopper" and plan.overlap else {})
 
 
 def check_build(build: Build, span: Span | None = None) -> None:
@@ -40,11 +46,12 @@ def check_build(build: Build, span: Span | None = None) -> None:
 
 
 def check(plan: KernelPlan, where: Where) -> None:
-    """AttnccError A405 to A409 with all that forbids the plan; `where(knobs…)` is the place to point at.
+    """AttnccError A405 to A409 or A412 with all that forbids the plan; `where(knobs…)` is the place to point at.
 
     A plan in fp64 runs on the CPU executor alone: there is no shared memory to fit.
     """
-    found = [*_combinations(plan, where), *_shapes(plan, where), *_skipping(plan, where)]
+    shapes = _hopper_shapes if plan.family == "hopper" else _shapes
+    found = [*_combinations(plan, where), *shapes(plan, where), *_keys(plan, where), *_skipping(plan, where)]
     if plan.dtype != "fp64" and not found:
         found = [*_memory(plan, where), *_registers(plan, where)]
     if found:
@@ -93,6 +100,15 @@ def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
 
 
 def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name) if plan.family == "hopper" else None
+    if lacks is not None:
+        yield Diagnostic(
+            "A412",
+            "the family hopper has no such kernel",
+            where("family"),
+            notes=(f"it lacks {lacks}",),
+            help="write `family = portable`",
+        )
     if plan.loop != "kv_outer":
         return
     if plan.split_kv != 1:
@@ -122,6 +138,37 @@ def _shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             help=f"each warp works on a multiple of {FRAGMENT_ROWS} rows: block_q a multiple of "
             f"{FRAGMENT_ROWS} x warps = {FRAGMENT_ROWS * plan.warps}",
         )
+
+
+def _hopper_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    """One to four warpgroups of 64 rows, 16 for each warp."""
+    if plan.block_q not in range(WARPGROUP_ROWS, 4 * WARPGROUP_ROWS + 1, WARPGROUP_ROWS):
+        yield Diagnostic(
+            "A405",
+            f"block_q can't be {plan.block_q} in the family hopper",
+            where("block_q", "warps"),
+            notes=(f"four warps multiply {WARPGROUP_ROWS} rows together, and a block has up to 16 that do",),
+            help=f"choose {WARPGROUP_ROWS}, 128, 192 or 256",
+        )
+    elif plan.block_q != FRAGMENT_ROWS * plan.warps:
+        yield Diagnostic(
+            "A405",
+            f"{plan.block_q} rows don't divide among {plan.warps} warps in the family hopper",
+            where("warps", "block_q"),
+            notes=(f"block_q / warps = {plan.block_q} / {plan.warps} = {plan.block_q / plan.warps:g}",),
+            help=f"each warp works on {FRAGMENT_ROWS} rows: `warps = {plan.block_q // FRAGMENT_ROWS}`, or leave it out",
+        )
+    if plan.block_kv > WGMMA_COLUMNS:
+        yield Diagnostic(
+            "A405",
+            f"block_kv can't be {plan.block_kv} in the family hopper",
+            where("block_kv"),
+            notes=(f"one wgmma has at most {WGMMA_COLUMNS} columns",),
+            help=f"choose at most {WGMMA_COLUMNS}",
+        )
+
+
+def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     dropout = plan.variant.dropout is not None
     step = DROPOUT_KEYS if dropout else FRAGMENT_KEYS
     if plan.block_kv % step:
@@ -163,8 +210,13 @@ def _memory(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 def _registers(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     target = TARGETS[plan.target]
     limit = min(target.max_registers_per_thread, target.registers_per_block // plan.threads)
+    most = f"the least of {target.max_registers_per_thread} and {target.registers_per_block} / {plan.threads} threads"
+    if plan.family == "hopper":
+        limit = plan.consumer_registers
+        most = f"what {plan.warpgroups} warpgroups get when the one that loads keeps {plan.producer_registers}"
     parts = accumulators(plan)
-    needed = sum(parts.values()) + OTHER_REGISTERS
+    other = OTHER_REGISTERS[plan.family]
+    needed = sum(parts.values()) + other
     if needed > limit:
         rows = plan.block_q // plan.warps
         yield Diagnostic(
@@ -174,9 +226,9 @@ def _registers(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             notes=(
                 f"score: {rows} rows a warp x block_kv {plan.block_kv} / 32 lanes = {parts['score']}",
                 f"out: {rows} rows a warp x head dim {plan.padded_value_head_dim} / 32 lanes = {parts['out']}",
-                f"the rest, an estimate: {OTHER_REGISTERS}",
-                f"limit: the least of {target.max_registers_per_thread} and "
-                f"{target.registers_per_block} / {plan.threads} threads",
+                *([f"prob, 16 bits each: half of score = {parts['prob']}"] if "prob" in parts else []),
+                f"the rest, an estimate: {other}",
+                f"limit: {most}",
             ),
             help="choose a smaller block_kv, or fewer rows a warp (block_q / warps)",
         )
@@ -198,7 +250,7 @@ def _shared_parts(plan: KernelPlan) -> dict[str, dict[str, int]]:
 
 def _pipeline_bytes(plan: KernelPlan) -> int:
     """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup; and a note of 16 for each stage."""
-    barriers = 8 * (4 * plan.stages + 2 * plan.warps // WARPGROUP_WARPS)
+    barriers = 8 * (4 * plan.stages + 2 * plan.warpgroups)
     return -(-barriers // 16) * 16 + 16 * plan.stages
 
 

@@ -18,10 +18,14 @@ PASSES = ("forward", "decode")
 LOOPS = ("q_outer", "kv_outer")
 FAMILIES = ("portable", "hopper")
 
-# A warpgroup is four warps, 64 rows of Q. By how many of them multiply: the registers of each thread of the warpgroup
-# that loads, and of each that multiplies, once they have shared out what the block was launched with.
+# A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
-WARPGROUP_REGISTERS = {1: (56, 240), 2: (40, 232), 3: (32, 160), 4: (32, 112)}
+# Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
+# in steps of 8, and needs more where it classifies tiles. LAUNCHED sums one thread of each warpgroup.
+LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
+PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
+CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
+MOST_REGISTERS = 240
 PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
 
 
@@ -29,7 +33,8 @@ PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
 class KernelPlan:
     """One kernel: a variant, a pass, a target, and how it runs.
 
-    block_q x block_kv is the tile; `warps` share its rows, `block_q / warps` rows each (a multiple of 16).
+    block_q x block_kv is the tile; `warps` share its rows, `block_q / warps` rows each (a multiple of 16; in the family
+    hopper 16).
     `stages` K/V tiles are in flight. `split_kv` splits the keys over that many blocks (None: chosen at each launch),
     whose partial results the combine kernel merges; 1 leaves splitting out of the kernel.
     """
@@ -62,12 +67,20 @@ class KernelPlan:
         return 32 * (self.warps + (WARPGROUP_WARPS if self.family == "hopper" else 0))
 
     @property
+    def warpgroups(self) -> int:
+        """hopper: those that multiply."""
+        return self.warps // WARPGROUP_WARPS
+
+    @property
     def producer_registers(self) -> int:
-        return WARPGROUP_REGISTERS[self.warps // WARPGROUP_WARPS][0]
+        """hopper: of each thread of the warpgroup that loads."""
+        return (CLASSIFYING_REGISTERS if self.uses_tile_kind else PRODUCER_REGISTERS)[self.warpgroups]
 
     @property
     def consumer_registers(self) -> int:
-        return WARPGROUP_REGISTERS[self.warps // WARPGROUP_WARPS][1]
+        """hopper: of each thread that multiplies."""
+        rest = LAUNCHED_REGISTERS[self.warpgroups] - self.producer_registers
+        return min(rest // self.warpgroups // 8 * 8, MOST_REGISTERS)
 
     @property
     def normalizer(self) -> str:

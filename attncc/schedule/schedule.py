@@ -13,10 +13,11 @@ from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
 from .choices import Build, choose
+from .families import default_family
 from .knobs import Value
 from .plan import KernelPlan
 from .target import TARGETS
-from .weight import is_busy
+from .weight import is_busy, room
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -84,20 +85,34 @@ def make_plan(
 ) -> KernelPlan:
     """The plan of one kernel: what the schedule sets (the first of its candidates), good defaults for the rest.
 
-    AttnccError A403, A405 to A411, with the arithmetic, where there can be no such kernel.
+    AttnccError A403, A405 to A412, with the arithmetic, where there can be no such kernel.
     """
     schedule = schedule or Schedule("default", variant.name, pass_name, target)
     build = Build(pass_name, target, dtype, head_dim, value_head_dim)
     legality.check_build(build, schedule.span)
-    choice = choose(schedule.chosen, build, busy=is_busy(variant))
-    plan = KernelPlan(
+    chosen = schedule.chosen
+    loop = str(chosen.get("loop", "q_outer"))
+    family = str(chosen.get("family") or default_family(schedule.target, dtype, loop, pass_name))
+    if family == "hopper":
+        plan = _plan(variant, build, chosen, family, room(variant))
+        if plan.uses_tile_kind:  # the warps that load need registers for that
+            plan = _plan(variant, build, chosen, family, max(room(variant), 1))
+    else:
+        plan = _plan(variant, build, chosen, family, int(is_busy(variant)))
+    legality.check(plan, schedule.where)
+    return plan
+
+
+def _plan(variant: Variant, build: Build, chosen: Mapping[str, Value], family: str, rung: int) -> KernelPlan:
+    choice = choose(chosen, build, family, rung)
+    return KernelPlan(
         variant,
         analyse(variant, choice.block_q, choice.block_kv),
-        pass_name,
-        target,
-        dtype,
-        head_dim,
-        value_head_dim,
+        build.pass_name,
+        build.target,
+        build.dtype,
+        build.head_dim,
+        build.value_head_dim,
         choice.loop,
         choice.block_q,
         choice.block_kv,
@@ -105,6 +120,6 @@ def make_plan(
         choice.stages,
         choice.split_kv,
         choice.skip,
+        choice.family,
+        choice.overlap,
     )
-    legality.check(plan, schedule.where)
-    return plan

@@ -17,20 +17,34 @@ _DROPOUT = 16
 LIGHT = 8
 
 
+# In the family hopper, whose warps have more registers: what the first and the second rung of its ladder still hold.
+HOPPER_LIGHT, HOPPER_HEAVY = 20, 60
+
+
 def weight(variant: Variant) -> int:
     """Instructions a pair, roughly: score lines, keep lines and dropout; what rows or all pairs share is free."""
-    roots = [keep.condition for keep in variant.keeps] + [score.value for score in variant.scores]
-    roots += [let.value for let in needs(variant, *roots)]
-    varying = _varying(variant, roots)
-    return sum(map(_cost, varying)) + _DROPOUT * (variant.dropout is not None)
+    return sum(map(_cost, _varying(variant))) + _DROPOUT * (variant.dropout is not None)
 
 
 def is_busy(variant: Variant) -> bool:
     return weight(variant) > LIGHT
 
 
-def _varying(variant: Variant, roots: list[Expr]) -> set[Expr]:
+def room(variant: Variant) -> int:
+    """The rung of the family hopper's ladder of tiles that leaves the variant enough registers, from 0.
+
+    Inputs that are read for each pair cost more than their weight: the addresses of a whole tile are computed ahead.
+    """
+    found = weight(variant)
+    if found > HOPPER_HEAVY:
+        return 2
+    return int(found > HOPPER_LIGHT or any(isinstance(node, Load) for node in _varying(variant)))
+
+
+def _varying(variant: Variant) -> set[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
+    roots = [keep.condition for keep in variant.keeps] + [score.value for score in variant.scores]
+    roots += [let.value for let in needs(variant, *roots)]
     lets = variant.lets
     known: dict[Expr, bool] = {}
 

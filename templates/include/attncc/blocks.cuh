@@ -15,29 +15,15 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
     work.split = head % params.splits;
     work.head = head / params.splits % params.num_heads;
     work.sequence = work.batch_index = head / params.splits / params.num_heads;
-    if (params.cu_seqlens_q != nullptr) {
-        int low = 0, high = params.batch;  // the sequence is in [low, high)
-        while (high - low > 1) {
-            const int middle = (low + high) / 2;
-            const int first = sequence_start(params.cu_seqlens_q, middle, params.q_len) / BLOCK_Q + middle;
-            (first <= work.q_block ? low : high) = middle;
-        }
-        work.q_block -= sequence_start(params.cu_seqlens_q, low, params.q_len) / BLOCK_Q + low;
-        work.sequence = low;
-    }
+    find_sequence<BLOCK_Q>(work, params);
     find_rows(work, params);
     return work;
 }
 
-/// The block to work on next, -1 if none is left or each has a thread block of its own. Its first lane's answer counts. The
-/// last of all claims sets the count back to 0 for the next launch.
+/// The block to work on next, -1 if none is left or each has a thread block of its own. Its first lane's answer counts.
 template <class Params>
 __device__ __forceinline__ int claim_block(const Params& params) {
-    int index = -1;
-    if (params.next_block != nullptr && threadIdx.x % 32 == 0) {
-        const int claimed = atomicAdd(params.next_block, 1);
-        if (claimed == params.blocks - 1) *params.next_block = 0;
-        if (claimed < params.blocks - (int)gridDim.x) index = claimed + gridDim.x;
-    }
-    return index;
+    if (params.next_block == nullptr || threadIdx.x % 32 != 0) return -1;
+    const int index = atomicAdd(params.next_block, 1) + gridDim.x;
+    return index < params.blocks ? index : -1;
 }

@@ -11,6 +11,9 @@ __device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
 }
 
+/// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
+__device__ __forceinline__ int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
+
 /// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
 __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
                                          int head, int batch) {

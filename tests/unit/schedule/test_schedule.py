@@ -67,7 +67,7 @@ def test_the_pass() -> None:
     ("settings", "code", "help_text"),
     [
         ("blok_q = 64", "A401", "did you mean `block_q`?"),
-        ("tile = 64", "A401", "there are loop, block_q, block_kv, stages, warps, split_kv, skip"),
+        ("tile = 64", "A401", "there are family, loop, block_q, block_kv, stages, warps, split_kv, skip"),
         ("loop = q_outr", "A402", "did you mean `q_outer`?"),
         ("stages = 0", "A402", "an int from 1 to 8"),
         ("stages = auto", "A402", "an int from 1 to 8"),

@@ -1,0 +1,31 @@
+"""The kernel families, and which of them can do what.
+
+`portable` (mma.sync, cp.async) runs everywhere; `hopper` (TMA, wgmma, warps that do nothing but load) on sm_90a alone.
+"""
+
+from __future__ import annotations
+
+# Whether a schedule that doesn't set `family` gets the family hopper wherever that has a kernel.
+HOPPER_BY_DEFAULT = False
+
+
+def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
+    """The family of a kernel whose schedule, written for `target`, sets none."""
+    able = hopper_lacks(target, dtype, loop, pass_name) is None
+    return "hopper" if HOPPER_BY_DEFAULT and able else "portable"
+
+
+def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:
+    """What the family hopper has no kernel for, of a kernel with these; None if it has one.
+
+    A plan in fp64, which the CPU executor alone runs, may have any family.
+    """
+    if target != "sm_90a":
+        return f"the target {target}: TMA and wgmma are instructions of sm_90a alone"
+    if dtype == "fp32":
+        return "fp32: the tensor cores of wgmma take 16-bit operands"
+    if loop != "q_outer":
+        return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
+    if pass_name != "forward":
+        return f"the {pass_name} pass: its tiles have 64 rows or more, those of {pass_name} 16"
+    return None

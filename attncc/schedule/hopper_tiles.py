@@ -1,0 +1,49 @@
+"""The tiles of the family hopper where a schedule is silent: data from compile experiments, and from runs on an H200.
+
+A ladder of tiles for each pair of head dims, the fastest first: each rung leaves the variant more registers than the
+one above.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .plan import PANEL_COLUMNS
+
+PIPELINE_BYTES = 1024  # of barriers and notes, at most
+_ELEMENT_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class HopperTiles:
+    """A tile of block_q x block_kv, worked on by a warp for each 16 rows, with `stages` K/V tiles in flight."""
+
+    block_q: int
+    block_kv: int
+    stages: int
+
+    def shared_bytes(self, head_dim: int, value_head_dim: int) -> int:
+        """What a block takes of shared memory, at most. TMA writes panels of 64 columns."""
+        columns, value_columns = (-(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (head_dim, value_head_dim))
+        elements = self.block_q * columns + self.stages * self.block_kv * (columns + value_columns)
+        return _ELEMENT_BYTES * elements + PIPELINE_BYTES
+
+
+# Each row serves head dims up to its own.
+_LADDERS = (
+    ((64, 64), (HopperTiles(256, 64, 4), HopperTiles(128, 64, 4), HopperTiles(128, 32, 4))),
+    ((192, 128), (HopperTiles(128, 128, 2), HopperTiles(128, 64, 4), HopperTiles(128, 32, 4))),
+    ((192, 192), (HopperTiles(128, 96, 2), HopperTiles(128, 64, 3), HopperTiles(128, 32, 4))),
+    ((256, 256), (HopperTiles(128, 64, 2), HopperTiles(128, 32, 4), HopperTiles(64, 32, 4))),
+)
+
+
+def hopper_ladder(head_dim: int, value_head_dim: int) -> tuple[HopperTiles, HopperTiles, HopperTiles]:
+    """The tiles for these head dims, at most 256, by `weight.room`."""
+    return next(tiles for (key, value), tiles in _LADDERS if head_dim <= key and value_head_dim <= value)
+
+
+def overlaps(block_q: int) -> bool:
+    """Whether Q K^T of a tile runs beside P V of the one before: both sets of scores take registers, which four
+    warpgroups don't have. They hide the exponentials of one behind the products of another."""
+    return block_q <= 192
