@@ -30,7 +30,7 @@
 //   keep if (((neighborhood__center__2 - 6) <= kv_y) and (kv_y <= (neighborhood__center__2 + 6)))
 //
 // schedule
-//   loop = q_outer, block_q = 64, block_kv = 64, warps = 4,
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 64, warps = 4,
 //   stages = 1, split_kv = 1, skip = auto
 //
 // tiles
@@ -55,8 +55,6 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
-
-constexpr int MIN_BLOCKS = WARPS == 1 ? 1 : 0;  // on a multiprocessor; 0: as many as the compiler sees fit
 
 // ---------------------------------------------------------------- leaf code
 
@@ -164,141 +162,6 @@ struct Dtype : PowersOfTwo {
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
 };
-
-// ---- layout.cuh
-
-// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
-
-__device__ __forceinline__ unsigned shared_address(const void* pointer) {
-    return (unsigned)__cvta_generic_to_shared(pointer);
-}
-
-/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
-/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
-/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
-///
-/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
-/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
-template <int ROW_COUNT, int BYTES_A_ROW>
-struct SharedTile {
-    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
-    static constexpr int CHUNKS = ROW_BYTES / 16;
-    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
-    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
-
-    struct Lane {
-        unsigned wide, half, quarter;
-    };
-
-    /// Offset of a row's chunk within a panel of WIDTH bytes.
-    template <int WIDTH>
-    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
-        const unsigned line = row / (128 / WIDTH);
-        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
-    }
-
-    /// Where a panel starts whose first chunk is `chunk`.
-    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
-
-    /// `base` is the tile's address, a multiple of 128.
-    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
-        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
-    }
-
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
-    }
-
-    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
-    /// must be a multiple of 8.
-    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
-        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
-        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
-        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
-    }
-};
-
-// ---- mma_16bit.cuh
-
-// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
-//
-// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
-// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
-
-__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
-}
-
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
-}
-
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
-/// serves all M_TILES.
-template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
-    const int lane = threadIdx.x % 32;
-    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
-    const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
-#pragma unroll
-    for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
-        unsigned q[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
-#pragma unroll
-        for (int n = 0; n < N_TILES; n += 2) {
-            unsigned k[4];
-            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * step));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-#pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    float(&score)[4] = scores[m][n + half];
-                    if (step == 0) score[0] = score[1] = score[2] = score[3] = 0;
-                    Dtype::mma(score, q[m], k[2 * half], k[2 * half + 1]);
-                }
-        }
-    }
-}
-
-/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
-/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
-template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
-    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
-        unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float(&x)[4] = scores[m][n + half];
-                to_probs(m, x);
-                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
-                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
-            }
-            dropout.drop(probs[m], m, n);
-        }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
-            unsigned v[4];
-            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
-                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
-                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
-            }
-        }
-    }
-}
 
 // ---- normalize_softmax.cuh
 
@@ -594,96 +457,6 @@ __device__ __forceinline__ void store_row_values(float* target, int rows, const 
     }
 }
 
-// ---- copy.cuh
-
-// Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
-
-__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
-}
-
-/// Copies 16 bytes, or writes zeros without reading where `exists` is false.
-__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
-}
-
-/// Closes a group: the copies that this thread issued since the last one.
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
-
-/// Waits until at most PENDING of this thread's latest groups are under way.
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
-    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-}
-
-/// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
-template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
-__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
-    constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
-    const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const char* address = source + opaque(thread_row) * row_bytes + (FIRST + chunk) * 16;
-    const unsigned target = tile + Tile::panel(FIRST);
-    const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
-#pragma unroll
-    for (int start = 0; start < Tile::ROWS; start += STEP, address += STEP * row_bytes) {
-        const int row = thread_row + start;
-        if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
-        // The swizzle repeats after 8 rows.
-        const unsigned row_target =
-            STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
-#pragma unroll
-        for (int panel = 0; panel < PANELS; ++panel) {
-            const int first = FIRST + panel * CHUNKS;
-            const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
-            const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
-            if (whole && !CHECKED) {
-                copy_async(chunk_target, address + panel * WIDTH);
-            } else {
-                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || row < rows);
-                copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
-            }
-        }
-    }
-}
-
-template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED>
-__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
-    constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
-}
-
-/// Starts to load a tile; all THREADS threads take part. `source` is the tile's first row, `rows` how many there are
-/// from it on: those beyond, and the bytes of a row from VALID_BYTES on, become zeros.
-template <class Tile, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
-    const char* bytes = static_cast<const char*>(source);
-    if (rows >= Tile::ROWS)
-        load_columns<Tile, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
-    else
-        load_columns<Tile, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
-}
-
-// ---- queries.cuh
-
-/// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
-/// tile may still be on its way; a barrier must follow before it is used.
-template <class Dtype, class QTile, int THREADS>
-__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
-    if (!(scale <= 0)) return scale;
-    copy_wait<0>();
-    __syncthreads();
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
-        unsigned word;
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(queries + byte));
-        word = scale == 0 ? 0 : word ^ Dtype::SIGN_BITS;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(queries + byte), "r"(word) : "memory");
-    }
-    return scale == 0 ? 1 : -scale;
-}
-
 // ---- scores.cuh
 
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
@@ -786,9 +559,6 @@ private:
 };
 
 using Element = Dtype::Element;
-using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
-using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
-using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 using Scores = float[M_TILES][N_TILES][4];
 using Out = float[M_TILES][D_TILES][4];
@@ -857,7 +627,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.sum_2 = neighborhood__center_ + 6;
 #line 19 "specs/morton_natten.attn"
     row.difference_2 = neighborhood__center_ - 6;
-#line 861 "morton_natten_forward_bf16_d128_sm_80.cu"
+#line 631 "morton_natten_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -887,7 +657,7 @@ __device__ __forceinline__ bool keep(
     const int kv_y = sum_4 + ((((kv_idx >> 9) & 1) << 4) + (((kv_idx >> 11) & 1) << 5));
 #line 20 "specs/morton_natten.attn"
     const bool keep_2 = (row.difference <= kv_y) & (kv_y <= row.sum);
-#line 891 "morton_natten_forward_bf16_d128_sm_80.cu"
+#line 661 "morton_natten_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1030,12 +800,10 @@ __device__ __forceinline__ TileKind tile_kind(
     return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;
 }
 
-// ---------------------------------------------------------------- one tile of attention
+// ---------------------------------------------------------------- a block of queries
 
 /// A block of queries as one of its warps sees it, and what the variant asks of its rows.
 struct QueryBlock {
-    static constexpr bool CLASSIFIES = true;  // single tiles, beyond the bounds
-
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
@@ -1088,14 +856,8 @@ struct QueryBlock {
     }
 };
 
-/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
-/// `values_ready()` returns the address of the V tile once it is in shared memory.
-template <class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsigned queries, unsigned keys,
-                                       ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
-    Scores scores;
-    multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, block.warp_row, keys);
-    const unsigned values = values_ready();
+/// The products of a tile's keys to scores: the score lines, and unless all of the tile is kept, the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile, Scores& scores) {
     Row rows[M_TILES][2];
     if (tile.kind == FULL) {
         block.make_rows(rows);
@@ -1111,11 +873,6 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsi
             return block.keeps(rows[m][r], kv_idx) & (column < columns) ? x : Normalizer<M_TILES>::masked();
         });
     }
-    normalizer.observe(scores, out);
-    block.dropout.begin_tile(tile.kv_first);
-    auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
-    normalizer.end_tile();
 }
 
 /// What is known of the warp's rows when all keys are done.
@@ -1140,6 +897,266 @@ struct Finished {
         if (params.lse != nullptr) store_row_values(params.lse + work.row(params, first), rows, lse);
     }
 };
+
+// ---- layout.cuh
+
+// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
+/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
+/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
+///
+/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
+template <int ROW_COUNT, int BYTES_A_ROW>
+struct SharedTile {
+    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
+    static constexpr int CHUNKS = ROW_BYTES / 16;
+    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
+    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
+
+    struct Lane {
+        unsigned wide, half, quarter;
+    };
+
+    /// Offset of a row's chunk within a panel of WIDTH bytes.
+    template <int WIDTH>
+    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+        const unsigned line = row / (128 / WIDTH);
+        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
+    }
+
+    /// Where a panel starts whose first chunk is `chunk`.
+    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+
+    /// `base` is the tile's address, a multiple of 128.
+    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
+    }
+
+    /// The lane that many rows below, a multiple of 8.
+    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
+        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
+    }
+
+    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
+    /// must be a multiple of 8.
+    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
+        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
+        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+};
+
+// ---- mma_16bit.cuh
+
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
+
+__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
+/// serves all M_TILES.
+template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    const int lane = threadIdx.x % 32;
+    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
+    const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+    for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
+        unsigned q[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+#pragma unroll
+        for (int n = 0; n < N_TILES; n += 2) {
+            unsigned k[4];
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * step));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float(&score)[4] = scores[m][n + half];
+                    if (step == 0) score[0] = score[1] = score[2] = score[3] = 0;
+                    Dtype::mma(score, q[m], k[2 * half], k[2 * half + 1]);
+                }
+        }
+    }
+}
+
+/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
+/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
+template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
+__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
+                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
+                                                      ToProbs to_probs, Dropout& dropout) {
+    const int lane = threadIdx.x % 32;
+    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
+#pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+        unsigned probs[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&x)[4] = scores[m][n + half];
+                to_probs(m, x);
+                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
+                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
+            }
+            dropout.drop(probs[m], m, n);
+        }
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned v[4];
+            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) {
+                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
+                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
+            }
+        }
+    }
+}
+
+// ---- copy.cuh
+
+// Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
+
+__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
+}
+
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false.
+__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
+}
+
+/// Closes a group: the copies that this thread issued since the last one.
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+
+/// Waits until at most PENDING of this thread's latest groups are under way.
+template <int PENDING>
+__device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
+template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
+__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
+    const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+    const char* address = source + opaque(thread_row) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned target = tile + Tile::panel(FIRST);
+    const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
+#pragma unroll
+    for (int start = 0; start < Tile::ROWS; start += STEP, address += STEP * row_bytes) {
+        const int row = thread_row + start;
+        if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
+        // The swizzle repeats after 8 rows.
+        const unsigned row_target =
+            STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const int first = FIRST + panel * CHUNKS;
+            const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
+            const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
+            if (whole && !CHECKED) {
+                copy_async(chunk_target, address + panel * WIDTH);
+            } else {
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || row < rows);
+                copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
+            }
+        }
+    }
+}
+
+template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED>
+__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
+    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
+    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
+    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
+}
+
+/// Starts to load a tile; all THREADS threads take part. `source` is the tile's first row, `rows` how many there are
+/// from it on: those beyond, and the bytes of a row from VALID_BYTES on, become zeros.
+template <class Tile, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
+    const char* bytes = static_cast<const char*>(source);
+    if (rows >= Tile::ROWS)
+        load_columns<Tile, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
+    else
+        load_columns<Tile, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+}
+
+// ---- queries.cuh
+
+__device__ __forceinline__ unsigned load_word(unsigned address) {
+    unsigned word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+/// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
+/// tile may still be on its way; a barrier must follow before it is used.
+template <class Dtype, class QTile, int THREADS>
+__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
+    if (!(scale <= 0)) return scale;
+    copy_wait<0>();
+    __syncthreads();
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
+    }
+    return scale == 0 ? 1 : -scale;
+}
+
+using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
+using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
+using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
+
+// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
+// hide what each waits for, if the accumulators and 40 registers more leave room for them.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+
+// ---------------------------------------------------------------- one tile of attention
+
+/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// `values_ready()` returns the address of the V tile once it is in shared memory.
+template <class ValuesReady>
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsigned queries, unsigned keys,
+                                       ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
+    Scores scores;
+    multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, block.warp_row, keys);
+    const unsigned values = values_ready();
+    modify(block, tile, scores);
+    normalizer.observe(scores, out);
+    block.dropout.begin_tile(tile.kv_first);
+    auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    normalizer.end_tile();
+}
 
 // ---- kv_stream.cuh
 
@@ -1238,6 +1255,8 @@ private:
     }
 };
 
+constexpr bool CLASSIFIES = true;  // single tiles, beyond the bounds
+
 // ---------------------------------------------------------------- the kernel
 
 /// FlashAttention-2, Algorithm 1: a block owns BLOCK_Q rows of one head and goes over the keys that they keep.
@@ -1266,7 +1285,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), params.k_stride_row * (long long)sizeof(Element),
                        params.v_stride_row * (long long)sizeof(Element), work.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
-    LiveTiles<BLOCK_KV, QueryBlock::CLASSIFIES, decltype(kind_of)> tiles(range, work.kv_len, kind_of);
+    LiveTiles<BLOCK_KV, CLASSIFIES, decltype(kind_of)> tiles(range, work.kv_len, kind_of);
     KvStream<STAGES, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
     block.magnitude = take_sign<Dtype, QTile, THREADS>(queries, context.scale);
