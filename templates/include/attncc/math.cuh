@@ -1,5 +1,5 @@
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
-constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
 __device__ __forceinline__ float exp2_flushed(float x) {
