@@ -1,0 +1,142 @@
+"""Calls of the family hopper: maps of q, k and v, persistent blocks and their counter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attncc.problem import Problem
+from attncc.runtime.persistent import section
+from tests import plans
+from tests.unit.runtime.conftest import Bench, MakeBench
+from tests.unit.runtime.fakes import CONTEXT, FakeArray
+
+D, BLOCK_KV = 64, 32
+ROW = 2 * D  # bytes
+
+
+def plan(**settings: Any) -> Any:
+    fields = {"target": "sm_90a", "family": "hopper", "block_q": 128, "block_kv": BLOCK_KV, "warps": 8}
+    return plans.plan(plans.CAUSAL, "bf16", D, D, **fields, **settings)
+
+
+def array(*shape: int, strides: tuple[int, ...] = ()) -> FakeArray:
+    return FakeArray(shape, "bfloat16", strides)
+
+
+def maps_of_last(made: Bench) -> list[dict[str, Any]]:
+    return [made.cuda.maps[address] for address in made.cuda.launches[-1].maps]
+
+
+def test_maps_of_a_dense_call(bench: MakeBench) -> None:
+    made = bench(plan())
+    q, k, v = array(2, 6, 45, D), array(2, 3, 70, D), array(2, 3, 70, D)
+    made.kernel(q, k, v)
+    of_q, of_k, of_v = maps_of_last(made)
+    assert of_q == {
+        "dtype": 9, "base": q.pointer, "sizes": (D, 45, 6, 2), "strides": (ROW, 45 * ROW, 270 * ROW),
+        "box": (64, 64, 1, 1),
+    }  # fmt: skip
+    assert of_k == {
+        "dtype": 9, "base": k.pointer, "sizes": (D, 70, 3, 2), "strides": (ROW, 70 * ROW, 210 * ROW),
+        "box": (64, BLOCK_KV, 1, 1),
+    }  # fmt: skip
+    assert of_v == {**of_k, "base": v.pointer}
+
+
+def test_layout_bshd_and_packed_batches(bench: MakeBench) -> None:
+    made = bench(plan())
+    made.kernel(array(2, 45, 6, D), array(2, 70, 3, D), array(2, 70, 3, D), layout="bshd")
+    assert maps_of_last(made)[1]["sizes"] == (D, 70, 3, 2)
+    assert maps_of_last(made)[1]["strides"] == (3 * ROW, ROW, 210 * ROW)
+    cu = FakeArray((3,), "int32")
+    made.kernel(array(6, 45, D), array(3, 70, D), array(3, 70, D), cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    assert maps_of_last(made)[1]["sizes"] == (D, 70, 3, 1)
+
+
+def test_broadcast_axes_are_one_entry(bench: MakeBench) -> None:
+    """The kernel sees the stride of 0 in `Params` and asks for entry 0."""
+    made = bench(plan())
+    k = array(2, 3, 70, D, strides=(0, 0, D, 1))
+    made.kernel(array(2, 6, 45, D), k, array(2, 3, 70, D))
+    assert maps_of_last(made)[1]["sizes"] == (D, 70, 1, 1)
+    assert (made.params()["k_stride_head"], made.params()["k_stride_batch"]) == (0, 0)
+    assert maps_of_last(made)[1]["base"] == k.pointer
+
+
+@pytest.mark.parametrize("strides", [(210 * D, 70 * D, 0, 1), (210 * D, 70 * D, -D, 1), (210 * D, -70 * D, D, 1)])
+def test_what_a_map_cannot_describe_is_packed(bench: MakeBench, strides: tuple[int, ...]) -> None:
+    made = bench(plan())
+    k = array(2, 3, 70, D, strides=strides)
+    made.kernel(array(2, 6, 45, D), k, array(2, 3, 70, D))
+    (copy,) = made.framework.released
+    assert copy.contents == [f"copy of {k.pointer}"]
+    assert maps_of_last(made)[1]["strides"] == (ROW, 70 * ROW, 210 * ROW)
+    assert maps_of_last(made)[1]["base"] == copy.pointer
+
+
+def test_no_keys(bench: MakeBench) -> None:
+    """An empty array may have no address."""
+    made = bench(plan())
+    q = array(2, 6, 45, D)
+    made.kernel(q, array(2, 3, 0, D), array(2, 3, 0, D))
+    assert [item["base"] for item in maps_of_last(made)] == [q.pointer] * 3
+    assert maps_of_last(made)[1]["sizes"] == (D, 1, 1, 1)
+
+
+def test_maps_are_kept_by_address(bench: MakeBench) -> None:
+    made = bench(plan())
+    q, k, v = array(2, 6, 45, D), array(2, 3, 70, D), array(2, 3, 70, D)
+    made.kernel(q, k, v)
+    made.kernel(q, k, v)
+    assert made.cuda.launches[0].maps == made.cuda.launches[1].maps
+    made.kernel(q, v, k)
+    assert [item["base"] for item in maps_of_last(made)] == [q.pointer, v.pointer, k.pointer]
+    for _ in range(100):
+        made.kernel(array(2, 6, 45, D), k, v)
+    assert len(made.cuda.launches) == 103
+
+
+def test_a_block_for_each_if_the_gpu_holds_all(bench: MakeBench) -> None:
+    made = bench(plan())
+    made.kernel(array(2, 6, 45, D), array(2, 3, 70, D), array(2, 3, 70, D))
+    (launch,) = made.cuda.launches
+    assert (launch.grid, launch.params["blocks"], launch.params["next_block"]) == (12, 12, 0)
+    assert not made.framework.released and not made.cuda.zeroed
+
+
+def test_more_blocks_are_claimed_from_a_counter_of_the_call(bench: MakeBench) -> None:
+    made = bench(plan())
+    q, k, v = array(2, 6, 45 * 128, D), array(2, 3, 70, D), array(2, 3, 70, D)
+    for number in range(2):
+        made.kernel(q, k, v)
+        launch, workspace = made.cuda.launches[number], made.framework.released[number]
+        assert (launch.grid, launch.params["blocks"]) == (2 * 132, 12 * 45)  # the fake holds two on a multiprocessor
+        assert launch.params["next_block"] == workspace.pointer
+        assert made.cuda.zeroed[number] == (workspace.pointer, made.framework.stream, number)  # just before the launch
+    assert made.framework.released[0] is not made.framework.released[1]
+    assert made.cuda.contexts == [CONTEXT]
+
+
+def test_splits(bench: MakeBench) -> None:
+    made = bench(plan(split_kv=3))
+    made.kernel(array(2, 6, 45, D), array(2, 3, 70, D), array(2, 3, 70, D))
+    main, combine = made.cuda.launches
+    assert (main.grid, main.params["blocks"], main.params["section"]) == (36, 36, 12 * 3)
+    assert len(main.maps) == 3 and not combine.maps
+
+
+@pytest.mark.parametrize(
+    ("kv_len", "l2_bytes", "expected"),
+    [
+        (16384, 50 << 20, 8 * 4),  # 4 MiB for a head: 12 fit, 8 are taken, each with 4 query heads
+        (16384, 4 << 20, 4),
+        (10**6, 4 << 20, 4),  # one group at least
+        (16, 50 << 20, 96),  # all that there are
+        (0, 50 << 20, 96),
+    ],
+)
+def test_sections(kv_len: int, l2_bytes: int, expected: int) -> None:
+    problem = Problem(3, 32, 8, 128, kv_len, D, D)
+    assert section(plan(), problem, 3 * 32, l2_bytes) == expected
