@@ -70,8 +70,8 @@ def _origin(plan: KernelPlan) -> str:
 def _schedule(plan: KernelPlan) -> Iterator[str]:
     split = "auto" if plan.split_kv is None else plan.split_kv
     yield "schedule"
-    yield f"  family = {plan.family}, loop = {plan.loop}, block_q = {plan.block_q}, block_kv = {plan.block_kv}, warps = {plan.warps},"
-    yield f"  stages = {plan.stages}, split_kv = {split}, skip = {plan.skip}"
+    yield f"  family = {plan.family}, loop = {plan.loop}, block_q = {plan.block_q}, block_kv = {plan.block_kv},"
+    yield f"  warps = {plan.warps}, stages = {plan.stages}, split_kv = {split}, skip = {plan.skip}"
 
 
 def _tile_rules(plan: KernelPlan) -> Iterator[str]:

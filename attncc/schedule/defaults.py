@@ -52,9 +52,9 @@ _FORWARD_16_BIT = (
 # Variants that compute much for each pair: one m16 tile a warp, which leaves them registers and three blocks on each
 # multiprocessor to hide what they wait for.
 _BUSY_16_BIT = (
-    Row(64, 64, SMALL, Tiles(64, 64, 4, 2)),
-    Row(192, 128, SMALL, Tiles(64, 64, 4, 1)),
-    Row(256, 256, SMALL, Tiles(64, 32, 4, 1)),
+    Row(64, 64, LARGE, Tiles(64, 64, 4, 2)),
+    Row(128, 128, LARGE, Tiles(64, 64, 4, 1)),
+    Row(256, 256, SMALL, Tiles(64, 32, 4, 2)),
 )
 _FORWARD_32_BIT = (
     Row(64, 64, SMALL, Tiles(64, 64, 4, 1)),

@@ -21,9 +21,11 @@ FAMILIES = ("portable", "hopper")
 # A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where it classifies tiles. LAUNCHED sums one thread of each warpgroup.
+# in steps of 8, and needs more where loop bounds are read from inputs, and most where it classifies tiles. LAUNCHED
+# sums one thread of each warpgroup.
 LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
+READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
 CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 MOST_REGISTERS = 240
 PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
@@ -74,7 +76,11 @@ class KernelPlan:
     @property
     def producer_registers(self) -> int:
         """hopper: of each thread of the warpgroup that loads."""
-        return (CLASSIFYING_REGISTERS if self.uses_tile_kind else PRODUCER_REGISTERS)[self.warpgroups]
+        if self.uses_tile_kind:
+            return CLASSIFYING_REGISTERS[self.warpgroups]
+        bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
+        reads = any(isinstance(node, ir.Load) for node in ir.walk(*bounds))
+        return (READING_REGISTERS if reads else PRODUCER_REGISTERS)[self.warpgroups]
 
     @property
     def consumer_registers(self) -> int:

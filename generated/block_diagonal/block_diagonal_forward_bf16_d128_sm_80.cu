@@ -11,8 +11,8 @@
 //   keep if ((q_pos // 128) == (kv_idx // 128))
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 128, block_kv = 48, warps = 4,
-//   stages = 1, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 128, block_kv = 48,
+//   warps = 4, stages = 1, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = min(max((((q_first + (kv_len - q_len)) // 128) * 128), 0), kv_len)
@@ -25,7 +25,7 @@
 constexpr int BLOCK_Q = 128;
 constexpr int BLOCK_KV = 48;
 constexpr int WARPS = 4;
-constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int STAGES = 1;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -54,7 +54,7 @@ __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsi
 // ---- math.cuh
 
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
-constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
 __device__ __forceinline__ float exp2_flushed(float x) {

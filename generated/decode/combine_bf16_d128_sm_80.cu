@@ -18,7 +18,7 @@ __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsi
 // ---- math.cuh
 
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
-constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
 __device__ __forceinline__ float exp2_flushed(float x) {
@@ -198,7 +198,7 @@ struct Params {
 /// Flash-Decoding's reduction: row i of the output is the sum of its splits' rows, each weighted by its share of the
 /// normaliser, exp(lse_s) / sum over s of exp(lse_s). A split that met no key has an lse of -inf and weighs 0; so does
 /// every split of a row without keys. A warp takes a row at a time; sums run in the order of the splits.
-extern "C" __global__ void __launch_bounds__(32 * WARPS) combine(const __grid_constant__ Params params) {
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid_constant__ Params params) {
     const int lane = threadIdx.x % 32;
     const long long rows = (long long)params.batch * params.num_heads * params.q_len;
     for (long long row = blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {

@@ -21,11 +21,11 @@ SEED = 1234567
 
 
 def compiled(cases: Sequence[Case], target: str) -> dict[Case, Callable[..., Any]]:
-    """The kernels of all cases, compiled on every core at once."""
+    """The kernels of all cases, compiled on every core at once. `target` is that of the device's portable kernels."""
 
     def one(case: Case) -> Callable[..., Any]:
-        key, value = case.head_dims
-        return attncc.compile(case.source(target), dtype=case.dtype, head_dim=key, value_head_dim=value, arch=target)
+        (key, value), arch = case.head_dims, case.target(target)
+        return attncc.compile(case.source(arch), dtype=case.dtype, head_dim=key, value_head_dim=value, arch=arch)
 
     with ThreadPoolExecutor() as pool:
         return dict(zip(cases, pool.map(one, cases), strict=True))
@@ -34,7 +34,7 @@ def compiled(cases: Sequence[Case], target: str) -> dict[Case, Callable[..., Any
 def call(case: Case, kernel: Callable[..., Any], target: str) -> tuple[torch.Tensor, torch.Tensor | None, Arguments]:
     """out in layout bhsd, lse (None unless softmax) and what the oracle needs. out is given to the call full of NaN."""
     problem, arrays = case.problem, qkv(case)
-    variant = attncc.parse(case.source(target)).variant
+    variant = attncc.parse(case.source(case.target(target))).variant
     drawn = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len))
     inputs = {name: torch.from_numpy(array).cuda() for name, array in drawn.items()}
     keywords: dict[str, Any] = {"layout": problem.layout, "return_lse": variant.normalize == "softmax"}

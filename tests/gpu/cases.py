@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,26 +57,33 @@ class Case:
     loop: str
     layout: str
     packed: bool
+    family: str = "portable"
 
     def __str__(self) -> str:
         q_len, kv_len = self.lengths
         key, value = self.head_dims
-        where = f"{self.layout}-{self.memory}{'-packed' * self.packed}"
+        where = f"{self.layout}-{self.memory}{'-packed' * self.packed}{'-hopper' * (self.family == 'hopper')}"
         return (
             f"{self.spec}-{self.dtype}-d{key}x{value}-g{self.group}-{q_len}x{kv_len}-{self.loop}-s{self.splits}-{where}"
         )
 
+    def target(self, device: str) -> str:
+        """What is compiled for a device whose portable kernels have this target."""
+        return "sm_90a" if self.family == "hopper" else device
+
     def source(self, target: str) -> str:
         """The spec with schedules of ours in place of its own, and windows that end within the shorter lengths.
 
-        Where the rows fit one small tile, the decode pass serves the call, so it has the same splits.
+        Where the rows fit one small tile, the decode pass of the portable family serves the call, so it has the same
+        splits.
         """
         text = (folder("specs") / f"{self.spec}.attn").read_text().partition("\nschedule ")[0]
         text = text.replace("width: int = 1024", "width: int = 150").replace("width: int = 256", "width: int = 40")
-        return (
-            f"{text}\nschedule tested for {self.spec} on {target} {{ loop = {self.loop} split_kv = {self.splits} }}\n"
-            f"schedule short for {self.spec} decode on {target} {{ split_kv = {self.splits} }}\n"
-        )
+        settings = f"family = {self.family} loop = {self.loop} split_kv = {self.splits}"
+        text += f"\nschedule tested for {self.spec} on {target} {{ {settings} }}\n"
+        if self.family == "portable":
+            text += f"schedule short for {self.spec} decode on {target} {{ split_kv = {self.splits} }}\n"
+        return text
 
     @property
     def problem(self) -> Problem:
@@ -106,3 +113,8 @@ def cases(lengths: tuple[tuple[int, int], ...]) -> tuple[Case, ...]:
         return len(values) <= 4 or place % len(values) in (0, len(values) // 3, 2 * len(values) // 3)
 
     return tuple(Case(**row) for row in cover(factors, allowed, wanted))
+
+
+def of_hopper(portable: tuple[Case, ...]) -> tuple[Case, ...]:
+    """The same cases on the family hopper, where it has kernels for them."""
+    return tuple(replace(case, family="hopper") for case in portable if case.dtype != "fp32" and case.loop == "q_outer")

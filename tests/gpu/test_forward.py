@@ -13,12 +13,13 @@ import pytest
 
 from attncc.reference.accuracy import EPSILON, Accuracy
 from tests.devices import Device, cuda
-from tests.gpu.cases import LENGTHS, Case, cases
+from tests.gpu.cases import LENGTHS, Case, cases, of_hopper
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 CASES = cases(LENGTHS)
+HOPPER_CASES = of_hopper(CASES)
 
 
 @pytest.fixture(scope="module")
@@ -33,12 +34,30 @@ def kernels(device: Device) -> dict[Case, Any]:
     return compiled(CASES, device.target)
 
 
+@pytest.fixture(scope="module")
+def hopper_kernels(device: Device) -> dict[Case, Any]:
+    from tests.gpu.calls import compiled
+
+    if device.target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+    return compiled(HOPPER_CASES, device.target)
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_forward(case: Case, device: Device, kernels: dict[Case, Any]) -> None:
+    check(case, device, kernels[case])
+
+
+@pytest.mark.parametrize("case", HOPPER_CASES, ids=str)
+def test_forward_hopper(case: Case, device: Device, hopper_kernels: dict[Case, Any]) -> None:
+    check(case, device, hopper_kernels[case])
+
+
+def check(case: Case, device: Device, kernel: Any) -> None:
     from tests.gpu.calls import DTYPES, call
     from tests.gpu.torch_oracle import baseline, oracle
 
-    out, lse, arguments = call(case, kernels[case], device.target)
+    out, lse, arguments = call(case, kernel, device.target)
     exact, exact_lse = oracle(arguments)
     accuracy = judge(out, baseline(arguments, DTYPES[case.dtype]), exact, case.dtype)
     assert accuracy.holds, accuracy

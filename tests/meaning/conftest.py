@@ -20,6 +20,8 @@ from tests.meaning.variants import VARIANTS, source
 HEAD_DIM = 32
 DTYPE = "fp16"
 
+HOPPER = "family = hopper"
+
 # Settings of a schedule. A row of the meaning table holds whatever the schedule, so every test runs under all of them.
 SCHEDULES = {
     "default": None,
@@ -27,7 +29,17 @@ SCHEDULES = {
     "small": "block_q = 16 block_kv = 32 warps = 1 stages = 3",
     "no_skip": "skip = never",
     "kv_outer": "loop = kv_outer",
+    "hopper": HOPPER,
 }
+
+
+def _target(settings: str | None, device: Device) -> str:
+    """What schedules are for; the family hopper has a target of its own."""
+    return "sm_90a" if settings == HOPPER else device.target
+
+
+def _arch(settings: str | None, device: Device) -> str | None:
+    return _target(settings, device) if device.arch else None
 
 
 @cache
@@ -47,8 +59,12 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
         return
     device = cuda()
     with ThreadPoolExecutor() as pool:  # fills the cache of compiled kernels with every core
-        sources = [source(name, settings, device.target) for name, settings in product(VARIANTS, SCHEDULES.values())]
-        list(pool.map(lambda text: _compiled(text, DTYPE, HEAD_DIM, HEAD_DIM, device.arch), sources))
+        sources = [
+            (source(name, settings, _target(settings, device)), _arch(settings, device))
+            for name, settings in product(VARIANTS, SCHEDULES.values())
+            if settings != HOPPER or device.target == "sm_90"
+        ]
+        list(pool.map(lambda item: _compiled(item[0], DTYPE, HEAD_DIM, HEAD_DIM, item[1]), sources))
     yield device
 
 
@@ -65,8 +81,10 @@ class Attend:
     settings: str | None
 
     def kernel(self, name: str, dtype: str = DTYPE, head_dim: int = HEAD_DIM, value_head_dim: int | None = None) -> Any:
-        text = source(name, self.settings, self.device.target)
-        return _compiled(text, dtype, head_dim, value_head_dim or head_dim, self.device.arch)
+        if self.settings == HOPPER and dtype == "fp32":
+            pytest.skip("the family hopper has 16-bit kernels")
+        text = source(name, self.settings, _target(self.settings, self.device))
+        return _compiled(text, dtype, head_dim, value_head_dim or head_dim, _arch(self.settings, self.device))
 
     def __call__(self, name: str, q: Any, k: Any, v: Any, *, lse: bool = False, **call: Any) -> Any:
         """out (and lse) as NumPy arrays; out is given to the call, full of NaN, and must be overwritten."""
@@ -99,6 +117,8 @@ def _dtype(q: Any) -> str:
 
 @pytest.fixture
 def attend(device: Device, schedule: str | None) -> Attend:
+    if schedule == HOPPER and device.target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
     return Attend(device, schedule)
 
 

@@ -1,0 +1,74 @@
+"""The family hopper, compiled without a GPU: no spills, no warnings of ptxas, registers that the warpgroups can share.
+
+A covering subset: each spec once, with dtypes and head dims that change from spec to spec.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import cycle
+
+import pytest
+
+from attncc.codegen.render import render
+from attncc.compiler import load_specification
+from attncc.resources import folder
+from attncc.runtime.nvrtc import Cubin, library
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.schedule import Schedule, make_plan
+
+Case = tuple[str, str, int, int]  # spec, dtype, head dim, value head dim
+
+# Those that compute much for each pair compile for long; a few of them meet the other head dims below.
+SPECS = (
+    "full", "causal", "sliding_window", "prefix_lm", "alibi", "softcap", "documents", "dilated_window",
+    "dropout_attention", "sink_attention", "sigmoid_attention", "relu_attention", "relative_bias", "decode",
+)  # fmt: skip
+HEAD_DIMS = (
+    (64, 64), (128, 128), (16, 16), (256, 256), (40, 40), (192, 128), (72, 72), (192, 192), (80, 80), (96, 96),
+)  # fmt: skip
+CASES: tuple[Case, ...] = (
+    *((spec, ("bf16", "fp16")[number % 2], *dims) for number, (spec, dims) in enumerate(zip(SPECS, cycle(HEAD_DIMS)))),
+    ("alibi_documents", "bf16", 128, 128),
+    ("shared_prefix", "fp16", 64, 64),
+    ("documents_prefix_lm", "bf16", 64, 64),
+    ("morton_natten", "bf16", 128, 128),
+)  # fmt: skip
+
+
+def plan_of(case: Case) -> KernelPlan:
+    spec, dtype, head_dim, value_head_dim = case
+    variant = load_specification(folder("specs") / f"{spec}.attn", None, {})[0].variant
+    schedule = Schedule("hopper", variant.name, "forward", "sm_90a", (("family", ("hopper",)),))
+    return make_plan(
+        variant, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, target="sm_90a", schedule=schedule
+    )
+
+
+@pytest.fixture(scope="module")
+def compilations() -> Iterator[dict[Case, tuple[KernelPlan, Future[Cubin]]]]:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        plans = {case: plan_of(case) for case in CASES}
+        yield {
+            case: (plan, pool.submit(library().compile, render(plan).text, plan.target, "kernel.cu"))
+            for case, plan in plans.items()
+        }
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
+def test_compiles_without_spills(case: Case, compilations: dict[Case, tuple[KernelPlan, Future[Cubin]]]) -> None:
+    plan, future = compilations[case]
+    resources = future.result().resources
+    assert plan.family == "hopper"
+    assert not resources.messages  # C7510 and its like: wgmma that ptxas serialised
+    assert (resources.spill_stores, resources.spill_loads) == (0, 0)
+    wanted = plan.producer_registers + plan.warpgroups * plan.consumer_registers
+    assert wanted <= resources.registers * (plan.warpgroups + 1)  # else the kernel would wait for registers for ever
+
+
+def test_no_text_is_left_of_another_family() -> None:
+    text = render(plan_of(("causal", "bf16", 128, 128))).text
+    assert "wgmma.mma_async" in text and "cp.async.bulk.tensor" in text
+    assert "cp.async.cg" not in text
