@@ -94,6 +94,9 @@ def _library(machine: Machine, function: Library, given: Given) -> Value:
     if machine.inside and name in library.RANDOM:
         machine.found.add(why)
         return BAD
+    if function.path.partition(".")[0] not in library.KNOWN:
+        help = "copy it into this file, or put the file that defines it where Python would find it from here"
+        why = Diagnostic("A706", f"what `{function.path}` does isn't known", given.span, help=help)
     return machine.cannot(given.span, given.every, why)
 
 

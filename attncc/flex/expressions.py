@@ -70,7 +70,8 @@ def _constant(machine: Machine, node: ast.Constant, scope: Scope) -> Value:
         return Text(node.value)
     if isinstance(node.value, int | float):
         span = machine.span(node, scope)
-        text = span.text if _SAME_NUMBER.fullmatch(span.text) else ""
+        text = repr(node.value) if machine.reads_torch else span.text
+        text = text if _SAME_NUMBER.fullmatch(text) else ""
         return Number(value=node.value, text=text, span=span)
     return unknown(machine, node, scope)
 
@@ -223,7 +224,7 @@ def member(machine: Machine, base: Value, node: ast.Attribute, scope: Scope) -> 
     match base:
         case Library():
             return library.constant(f"{base.path}.{node.attr}", span) or Library(f"{base.path}.{node.attr}")
-        case Module() if (found := machine.modules.resolve(base.scope.find(node.attr))) is not None:
+        case Module() if (found := machine.modules.name_in(base, node.attr)) is not None:
             return found
         case Class() if (found := machine.modules.resolve(base.scope.names.get(node.attr))) is not None:
             return found
@@ -250,7 +251,8 @@ def _subscript(machine: Machine, node: ast.Subscript, scope: Scope) -> Value:
     for index, at in zip(indices, spans, strict=True):
         _refuse_negative(machine, index, at)
     if isinstance(base, Captured):
-        return Element(captured=base, indices=indices, span=span)
+        is_size = base.auto and not any(index.varies for index in indices)  # table.shape[0]
+        return machine.derive(span, [base]) if is_size else Element(captured=base, indices=indices, span=span)
     row = bare(base) if isinstance(base, Term) else base
     if isinstance(row, Element) and row.indices:
         return Element(captured=row.captured, indices=(*row.indices, *indices), span=span)

@@ -12,7 +12,7 @@ from .terms import Apply, Compare, Named, Number, Term
 
 Known = int | float | bool
 
-_LARGEST_EXPONENT = 64  # powers and shifts of ints beyond it are left alone: they could fill the memory
+_MOST_BITS = 4096  # larger ints are left alone: they could fill the memory
 
 
 def known(term: Term) -> Known | None:
@@ -46,13 +46,17 @@ def _applied(term: Apply) -> Known | None:
     function = _OPERATIONS.get(term.op)
     if function is None or None in values:
         return None
-    if term.op in ("pow", "shl") and abs(values[1] or 0) > _LARGEST_EXPONENT:
+    if term.op in ("pow", "shl") and _is_huge(*values):
         return None
     try:
         result = function(*values)
     except (ArithmeticError, ValueError, TypeError):
         return None
     return result if isinstance(result, int | float) else None
+
+
+def _is_huge(base: Any, exponent: Any) -> bool:
+    return isinstance(base, int) and isinstance(exponent, int) and (base.bit_length() + 1) * exponent > _MOST_BITS
 
 
 def _invert(value: Any) -> Known:

@@ -82,6 +82,7 @@ class _Draft:
         self.found = found
         self.versions = _same_scores(lines)
         inputs.collect([line.term for line in (*masks, *lines)])
+        found.raise_errors()
         self.kinds = Kinds(inputs.known_kinds())
         self.kinds.infer([line.term for line in masks], [line.term for line in lines])
         self.layout = Layout(masks, lines, self.kinds)

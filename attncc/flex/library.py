@@ -181,6 +181,9 @@ EXPLAINED = frozenset(
      "torch.nn.attention.flex_attention"}
 )  # fmt: skip
 
+# Never read, wherever their files lie.
+KNOWN = frozenset({"torch", "numpy", "math", "functools", "operator", "builtins", "itertools", "typing", "dataclasses"})
+
 _OF_PYTHON = (
     *("abs", "all", "any", "bool", "divmod", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min"),
     *("pow", "print", "range", "reversed", "round", "sum", "tuple", "zip", "super", "getattr", "hasattr", "str"),

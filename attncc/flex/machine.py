@@ -79,6 +79,8 @@ class Machine:
         """What stands where reading had to end."""
         if not self.inside:
             return self.derive(span)
+        if any(item.code == "A711" for item in self.found.items):
+            return BAD
         if self._steps > MAX_STEPS:
             return self.error("A711", "this mod takes too many steps", span, help=_SMALLER)
         return self.error("A711", "this calls itself, or is nested too deep", span, help=_SMALLER)
@@ -102,6 +104,10 @@ class Machine:
         before, self._place = self._place, call
         yield
         self._place = before
+
+    @property
+    def reads_torch(self) -> bool:
+        return self._place is not None
 
     def span(self, node: ast.expr | ast.stmt | ast.arg | ast.keyword, scope: Scope) -> Span:
         return self._place or scope.text.span(node)
@@ -177,10 +183,10 @@ class Machine:
         if value.depth > MAX_DEPTH:
             why = Diagnostic("A711", "this has too many levels", span, help=_SMALLER)
             return self.cannot(span, [value], why)
-        is_const = isinstance(value, Number) and role is Role.OUTER and not self._place
+        is_const = isinstance(value, Number) and role is Role.OUTER and not self.reads_torch
         if isinstance(value, Named) or self._nameless or not (value.children or is_const):
             return value
-        if self._place:
+        if self.reads_torch:
             name, role = "x", Role.ARGUMENT
         return Named(name=name, value=value, role=role, order=self.tick(), span=span)
 

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..diagnostics import AttnccError
+from . import library
 from .text import PythonText, read_python
 from .values import Later, Library, Module, Scope, Text, Value
 
 if TYPE_CHECKING:
     from .machine import Machine
-
-
-# Never read, wherever their files lie: `library` knows what they mean, or nothing of them is needed.
-_LIBRARIES = frozenset({"torch", "numpy", "math", "functools", "operator", "itertools", "typing", "dataclasses"})
 
 
 class Modules:
@@ -56,13 +53,21 @@ class Modules:
 
         def load() -> Value:
             whole = self._module(module, scope)
-            if isinstance(whole, Library):
-                return Library(f"{whole.path}.{name}")
-            assert isinstance(whole, Module)
-            found = self.resolve(whole.scope.names.get(name))
-            return found or self._module(f"{module}{'' if module.endswith('.') else '.'}{name}", scope)
+            found = self.name_in(whole, name) if isinstance(whole, Module) else None
+            if found is not None:
+                return found
+            return Library(f"{whole.path if isinstance(whole, Library) else module.lstrip('.')}.{name}".lstrip("."))
 
         return Later(load)
+
+    def name_in(self, module: Module, name: str) -> Value | None:
+        """`module.name`: a name that the file binds, or a file of its package."""
+        found = self.resolve(module.scope.names.get(name))
+        path = Path(module.scope.text.source.path)
+        if found is not None or path.name != "__init__.py":
+            return found
+        below = self._module(f".{name}", module.scope)
+        return below if isinstance(below, Module) else None
 
     def _module(self, module: str, scope: Scope) -> Value:
         path = _find(module, Path(scope.text.source.path))
@@ -75,7 +80,7 @@ class Modules:
 def _find(module: str, importer: Path) -> Path | None:
     """The file of a module: relative to its importer, beside it, or below the folder that holds its package."""
     name = module.lstrip(".")
-    if module.partition(".")[0] in _LIBRARIES:
+    if module.partition(".")[0] in library.KNOWN:
         return None
     dots = len(module) - len(name)
     folder = importer.resolve().parent

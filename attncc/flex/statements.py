@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,27 +26,38 @@ _TRANSPARENT = frozenset(
 
 
 def unknown(machine: Machine, node: ast.stmt, scope: Scope) -> Value | None:
-    """A statement without a rule. Outside of mods, what it binds can't be known."""
+    """A statement without a rule."""
     span = machine.span(node, scope)
     span = replace(span, end=span.start + len(span.text.split("\n")[0]))
-    words = type(node).__name__.lower()
-    why = Diagnostic("A703", f"`{words}` can't be taken", span, help="write the mod as assignments and one `return`")
+    help = "write the mod as assignments and one `return`"
+    return skip(
+        machine, [node], scope, Diagnostic("A703", f"`{type(node).__name__.lower()}` can't be taken", span, help=help)
+    )
+
+
+def skip(machine: Machine, nodes: Sequence[ast.stmt], scope: Scope, why: Diagnostic) -> Value | None:
+    """Statements that can't be followed: an error inside a mod. What they bind and return isn't known."""
     if machine.inside:
         machine.found.add(why)
-        return BAD
-    forget(machine, [node], scope, why)
-    return None
+    assert why.span is not None
+    for name in _changed(nodes, scope):
+        lost = Captured(name, why.span, f"set in line {why.span.line}", why=why)
+        scope.names[name] = BAD if machine.inside else lost
+    returns = any(isinstance(item, ast.Return) for node in nodes for item in ast.walk(node))
+    if not returns:
+        return None
+    return BAD if machine.inside else Captured(scope.label, why.span, "one of several", why=why)
 
 
-def forget(machine: Machine, nodes: Iterable[ast.stmt], scope: Scope, why: Diagnostic) -> None:
-    """Every name that statements bind, and every list that they may change, has a value that isn't known."""
-    for node in nodes:
-        for item in ast.walk(node):
-            name = item.name if isinstance(item, ast.FunctionDef | ast.ClassDef) else None
-            if isinstance(item, ast.Name) and (isinstance(item.ctx, ast.Store) or _is_list(scope, item.id)):
-                name = item.id
-            if name is not None:
-                scope.names[name] = Captured(name, machine.span(node, scope), f"set in line {node.lineno}", why=why)
+def _changed(nodes: Sequence[ast.stmt], scope: Scope) -> set[str]:
+    """Every name that statements bind, and every list that they may change."""
+    names: set[str] = set()
+    for item in (item for node in nodes for item in ast.walk(node)):
+        if isinstance(item, ast.FunctionDef | ast.ClassDef):
+            names.add(item.name)
+        elif isinstance(item, ast.Name) and (isinstance(item.ctx, ast.Store) or _is_list(scope, item.id)):
+            names.add(item.id)
+    return names
 
 
 def _is_list(scope: Scope, name: str) -> bool:
@@ -189,13 +200,7 @@ def _if(machine: Machine, node: ast.If, scope: Scope) -> Value | None:
     if test is BAD:
         return BAD
     at = machine.span(node.test, scope)
-    why = undecided(at, at.text)
-    if machine.inside:
-        machine.found.add(why)
-        return BAD
-    forget(machine, [*node.body, *node.orelse], scope, why)
-    returns = any(isinstance(item, ast.Return) for part in (*node.body, *node.orelse) for item in ast.walk(part))
-    return Captured(scope.label, at, "one of several", why=why) if returns else None
+    return skip(machine, [*node.body, *node.orelse], scope, undecided(at, at.text))
 
 
 def _other_branch_raises(node: ast.If) -> bool | None:
@@ -212,11 +217,7 @@ def _for(machine: Machine, node: ast.For, scope: Scope) -> Value | None:
     leaves = any(isinstance(item, ast.Break | ast.Continue) for part in node.body for item in ast.walk(part))
     if items is None or leaves or node.orelse or (machine.inside and len(items) > MAX_ROUNDS):
         why = Diagnostic("A710", "this loop can't be written out", span, help=_KNOWN_LOOP)
-        if machine.inside:
-            machine.found.add(why)
-            return BAD
-        forget(machine, [node], scope, why)
-        return None
+        return skip(machine, [node], scope, why)
     for item in items:
         bind(machine, node.target, item, scope)
         result = machine.run(node.body, scope)

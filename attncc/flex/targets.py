@@ -13,7 +13,7 @@ from .calls import execute, given
 from .machine import Machine
 from .terms import Captured
 from .text import parse_python
-from .values import Class, Function, Given, Items, Module, Scope, Value, noun, parts
+from .values import Class, Function, Given, Module, Scope, Value, noun, parts
 
 MASK_PARAMETERS, SCORE_PARAMETERS = 4, 5  # required ones; FlexAttention tells the two apart by them too
 
@@ -51,10 +51,11 @@ def find_mods(machine: Machine, target: str) -> tuple[Mod, ...]:
     assert isinstance(text.tree, ast.Expression)
     scope = Scope(text, module)
     span = text.span(text.tree.body)
-    value = _called(machine, _value(machine, text.tree.body, scope), span)
+    named = _value(machine, text.tree.body, scope)
+    value = _called(machine, named, span)
     mods = [item for item in parts(value) if isinstance(item, Function) and _is_mod(item)]
     if not mods:
-        raise AttnccError(_no_mod(value, written, module, span))
+        raise AttnccError(_no_mod(named, value, module, span))
     return tuple(Mod(mod, target, _name(text.tree.body), span) for mod in mods)
 
 
@@ -144,15 +145,15 @@ def _unknown(name: str, scope: Scope, span: Span) -> Diagnostic:
     return Diagnostic("A708", f"there is no `{name}` {where}", span, notes=notes, help=help)
 
 
-def _no_mod(value: Value, written: str, module: Scope, span: Span) -> Diagnostic:
-    """Why a target is none of FlexAttention's functions."""
-    if isinstance(value, Captured) and value.why is not None:
-        return value.why
-    takes = f"a function of {value.required} arguments" if isinstance(value, Function) else noun(value)
-    what = "a captured value" if isinstance(value, Captured) else takes
+def _no_mod(named: Value, result: Value, module: Scope, span: Span) -> Diagnostic:
+    """Why a target is none of FlexAttention's functions: what it names, and what that gives."""
+    if isinstance(result, Captured) and result.why is not None:
+        return result.why
+    what = noun(named)
+    if isinstance(named, Function):
+        plural = "" if named.required == 1 else "s"
+        what = f"a function of {named.required} argument{plural} that returns no such function"
+    message = f"`{span.text}` is no mask_mod and no score_mod: it is {what}"
     notes = (f"{module.label}.py has {', '.join(_candidates(module))}",)
     help = "name a mask_mod(b, h, q_idx, kv_idx), a score_mod(score, b, h, q_idx, kv_idx), or what returns one"
-    if isinstance(value, Items):
-        what = "a list without one"
-    message = f"`{written}` is no mask_mod and no score_mod: it is {what}"
     return Diagnostic("A708", message, span, notes=notes, help=help)

@@ -13,6 +13,7 @@ from ..semantics.constants import in_range
 from ..source import Span
 from ..syntax import ast
 from . import nodes, operators
+from .fold import known
 from .kinds import BOOL, FLOAT, INT, Kinds
 from .nodes import Written, as_bool, as_float, as_int
 from .terms import Apply, Captured, Compare, Element, Named, Number, Reduce, Score, Symbol, Term, Variable, is_number
@@ -87,13 +88,13 @@ class Writer:
 
     def _element(self, term: Element) -> Written:
         kind, of = self._kind(term), self.inputs[term.captured]
-        indices = tuple(self._int(index, "an index must be an int") for index in term.indices)
+        indices = tuple(self._index(index, term) for index in term.indices)
         return Written(nodes.index(of, indices) if indices else nodes.name(of), kind, kind)
 
-    def _int(self, term: Term, rule: str) -> ast.Expr:
+    def _index(self, term: Term, of: Element) -> ast.Expr:
         written = self.write(term)
         if written.kind is not INT:
-            self._error(f"{rule}, and this is a {written.kind.value}", term.span, _CAST)
+            self._error(f"an index must be an int, and this is a {written.kind.value}", _place(term, of), _CAST)
         return written.node
 
     # ---------------------------------------------------------------- comparisons and loops
@@ -130,9 +131,12 @@ class Writer:
         if op in operators.ON_BITS:
             for arg in term.args:
                 if self._kind(arg) is FLOAT:
-                    self._error("this works on bits, and floats have none", arg.span, _CAST)
+                    self._error("this works on bits, and floats have none", _place(arg, term), _CAST)
         args = [self.number(arg) for arg in term.args]
         written = operators.arithmetic(term, self._kind(term), args)
+        value = known(term) if written is None else None
+        if value is not None:
+            return self._number(Number(value=value, span=term.span))
         if written is None:
             help = "write x * x, torch.sqrt(x), 2 ** y, or torch.exp(y * torch.log(x)) for x > 0"
             self._error("this power can't be taken", term.span, help)
@@ -163,7 +167,7 @@ class Writer:
         """Python's `and` and `or` give one of their operands, which for numbers isn't a bool."""
         for arg in term.args:
             if self._kind(arg) is not BOOL:
-                self._error("`and` and `or` join bools, and this is a number", arg.span, "compare it: x != 0")
+                self._error("`and` and `or` join bools, and this is a number", _place(arg, term), "compare it: x != 0")
 
     def _differ(self, term: Apply) -> Written:
         return as_bool(nodes.compare(("!=",), *(self.condition(arg) for arg in term.args)))
@@ -208,6 +212,11 @@ class Writer:
 
 
 _NO_INFINITY = "to leave a pair out, let the mod return torch.where(keep, score, -inf), or write a mask_mod"
+
+
+def _place(term: Term, around: Term) -> Span:
+    """Where to point at: what has no parts stands where it was defined, so at what holds it."""
+    return term.span if term.children else around.span
 
 
 def _as_number(value: Written, kind: Type = INT) -> Written:
