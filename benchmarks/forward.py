@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import attncc
+from attncc.schedule.schedule import Schedule
 
 from .measure import RESULTS, Launch, Timing, compare, table, write
 
@@ -63,10 +64,23 @@ class Case:
         return q, k, v
 
 
-def ours(qkv: Tensors, causal: bool) -> Callable[[], torch.Tensor]:
-    head_dim = qkv[0].shape[-1]
-    kernel = attncc.compile(SPECS / ("causal.attn" if causal else "full.attn"), dtype="bf16", head_dim=head_dim)
-    return lambda: kernel(*qkv)
+def ours(family: str, target: str) -> Candidate:
+    def candidate(qkv: Tensors, causal: bool) -> Callable[[], torch.Tensor]:
+        name, head_dim = "causal" if causal else "full", qkv[0].shape[-1]
+        schedule = Schedule(family, name, "forward", target, (("family", (family,)),))
+        spec = SPECS / f"{name}.attn"
+        kernel = attncc.compile(spec, dtype="bf16", head_dim=head_dim, arch=target, schedule=schedule)
+        return lambda: kernel(*qkv)
+
+    return candidate
+
+
+def our_families() -> dict[str, Candidate]:
+    """The kernel families that run on this GPU, the fastest last."""
+    major, minor = torch.cuda.get_device_capability()
+    target = "sm_80" if major == 8 else f"sm_{major}{minor}"
+    found = {"attncc portable": ours("portable", target)}
+    return found | ({"attncc hopper": ours("hopper", "sm_90a")} if target == "sm_90" else {})
 
 
 def sdpa(backend: SDPBackend) -> Candidate:
@@ -103,7 +117,7 @@ def fa4(qkv: Tensors, causal: bool) -> Callable[[], torch.Tensor]:
 
 def candidates(with_flex: bool) -> dict[str, Candidate]:
     found: dict[str, Candidate] = {
-        "attncc": ours,
+        **our_families(),
         "FA2 (SDPA)": sdpa(SDPBackend.FLASH_ATTENTION),
         "cuDNN (SDPA)": sdpa(SDPBackend.CUDNN_ATTENTION),
     }
@@ -153,14 +167,15 @@ def _row(case: Case, name: str, timing: Timing, error: float) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """TFLOP/s of the windows / sustained, and attncc's ratio to FA2 in the same run."""
+    """TFLOP/s of the windows / sustained, and the ratio of attncc's best family to FA2 in the same run."""
     names = list(dict.fromkeys(row["candidate"] for row in rows))
+    best = [name for name in names if name.startswith("attncc")][-1]
     lines = []
     for case in dict.fromkeys(row["case"] for row in rows):
         found = {row["candidate"]: row for row in rows if row["case"] == case}
-        ratio = found["attncc"]["tflops"] / found["FA2 (SDPA)"]["tflops"]
+        ratio = found[best]["tflops"] / found["FA2 (SDPA)"]["tflops"]
         shown = [f"{found[name]['tflops']:.0f} / {found[name]['sustained_tflops']:.0f}" for name in names]
-        lines.append((case, *shown, f"{ratio:.2f}", f"{found['attncc']['sm_clock_mhz']:.0f} MHz"))
+        lines.append((case, *shown, f"{ratio:.2f}", f"{found[best]['sm_clock_mhz']:.0f} MHz"))
     return table(("windows / sustained", *names, "x FA2", "our clock"), lines)
 
 
