@@ -14,6 +14,7 @@ import pytest
 
 import attncc
 from attncc.resources import folder
+from attncc.schedule.schedule import Schedule
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -28,6 +29,15 @@ def kernel(spec: str, head_dim: int = 64) -> Any:
 
 def normal(*shape: int) -> Any:
     return torch.randn(shape, device="cuda").bfloat16()
+
+
+@pytest.fixture
+def hopper() -> Any:
+    """Causal attention on the family hopper."""
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("the family hopper runs on sm_90a alone")
+    schedule = Schedule("hopper", "causal", "forward", "sm_90a", (("family", ("hopper",)),))
+    return attncc.compile(folder("specs") / "causal.attn", dtype="bf16", head_dim=64, arch="sm_90a", schedule=schedule)
 
 
 @pytest.fixture
@@ -143,6 +153,42 @@ def test_graph_takes_scalars_and_seeds_by_pointer(alibi) -> None:
     assert torch.equal(out, expected)
 
 
+def test_persistent_launches_on_many_streams_share_nothing(hopper) -> None:
+    """Each claims its blocks from a counter of its own; so do two graphs that were recorded on one stream."""
+    q, k, v = (normal(2, 16, 4096, 64) for _ in range(3))
+    expected = hopper(q, k, v)
+    streams = [torch.cuda.Stream() for _ in range(4)]
+    graphs = [captured(lambda: hopper(q, k, v)) for _ in streams]
+    torch.cuda.synchronize()
+    found = []
+    for _ in range(10):
+        for stream, (graph, _) in zip(streams, graphs, strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+                found.append(hopper(q, k, v))
+    torch.cuda.synchronize()
+    assert all(torch.equal(out, expected) for out in found)
+    assert all(torch.equal(out, expected) for _, out in graphs)
+
+
+def test_maps_follow_the_arrays(hopper) -> None:
+    """Maps are kept by address: an array elsewhere, and other contents at the same place, are seen."""
+    q, k, v = (normal(2, 8, 300, 64) for _ in range(3))
+    first = hopper(q, k, v)
+    assert torch.equal(hopper(q.clone(), k.clone(), v.clone()), first)
+    k.copy_(torch.randn_like(k))
+    assert torch.equal(hopper(q, k, v), hopper(q, k.clone(), v))
+    assert not torch.equal(hopper(q, k, v), first)
+
+
+def test_wild_cu_seqlens_on_hopper(hopper) -> None:
+    q = normal(8, 300, 64)
+    for wild in ([0, 10**6, 2 * 10**9], [-5, 100, -3], [300, 200, 0]):
+        cu = torch.tensor(wild, dtype=torch.int32, device="cuda")
+        hopper(q, q, q, cu_seqlens_q=cu, cu_seqlens_kv=cu)
+        torch.cuda.synchronize()
+
+
 def test_packed_graph_takes_new_lengths() -> None:
     causal, q = kernel("causal"), normal(8, 300, 64)
     cu = torch.tensor([0, 100, 300], dtype=torch.int32, device="cuda")
@@ -177,6 +223,12 @@ def host_microseconds(call: Callable[[], Any], calls: int = 8, rounds: int = 200
 def test_host_time_of_a_call(alibi) -> None:
     causal, q = kernel("causal"), normal(2, 8, 128, 64)
     assert host_microseconds(lambda: causal(q, q, q)) < HOST_MICROSECONDS
+
+
+@pytest.mark.parametrize("q_len", [128, 16384], ids=["a block for each", "persistent"])
+def test_host_time_of_a_call_on_hopper(hopper, q_len) -> None:
+    q, k = normal(8, 2, q_len, 64), normal(8, 2, 128, 64)
+    assert host_microseconds(lambda: hopper(q, k, k)) < HOST_MICROSECONDS
 
 
 def test_import_and_first_launch(tmp_path: Path) -> None:
