@@ -93,12 +93,10 @@ def make_plan(
     chosen = schedule.chosen
     loop = str(chosen.get("loop", "q_outer"))
     family = str(chosen.get("family") or default_family(schedule.target, dtype, loop, pass_name))
-    if family == "hopper":
-        plan = _plan(variant, build, chosen, family, room(variant))
-        if plan.uses_tile_kind:  # the warps that load need registers for that
-            plan = _plan(variant, build, chosen, family, max(room(variant), 1))
-    else:
-        plan = _plan(variant, build, chosen, family, int(is_busy(variant)))
+    rung = room(variant) if family == "hopper" else int(is_busy(variant))
+    plan = _plan(variant, build, chosen, family, rung)
+    if plan.uses_tile_kind:  # registers for that, and smaller tiles find more to skip
+        plan = _plan(variant, build, chosen, family, max(rung, 1))
     legality.check(plan, schedule.where)
     return plan
 
