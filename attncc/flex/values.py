@@ -138,7 +138,7 @@ NOTHING = Nothing()
 
 _NOUNS: dict[type, str] = {
     Function: "a function", Class: "a class", Module: "a module", Items: "a list",
-    Text: "a string", Nothing: "None", Like: "a dtype", Library: "no number",
+    Text: "a string", Captured: "a captured value", Nothing: "None", Like: "a dtype", Library: "no number",
 }  # fmt: skip
 
 
