@@ -191,10 +191,11 @@ class Integers(Terms):
         distinct = list(dict.fromkeys(flat for arg in args for flat in _flattened(op, arg)))
         if len(distinct) <= _MOST_COMPARED:
             distinct = self._needed(op, distinct)
-        total = distinct[0]
-        for arg in distinct[1:]:
-            total = self.leaf(Apply(total.type, op, (total, arg)))
-        return total
+        while len(distinct) > 1:  # in pairs: hundreds of lookups must not nest hundreds deep
+            pairs = zip(distinct[::2], distinct[1::2], strict=False)
+            rest = distinct[len(distinct) // 2 * 2 :]
+            distinct = [self.leaf(Apply(a.type, op, (a, b))) for a, b in pairs] + rest
+        return distinct[0]
 
     def _needed(self, op: str, args: list[Expr]) -> list[Expr]:
         """Leaves out what never is the extreme, since another argument is always at least as extreme."""
