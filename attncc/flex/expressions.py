@@ -301,7 +301,7 @@ def _comprehension(machine: Machine, node: ast.ListComp | ast.GeneratorExp, scop
     from .statements import bind, iterate
 
     loop = node.generators[0]
-    items = iterate(machine, machine.evaluate(loop.iter, scope), machine.span(loop.iter, scope))
+    items = iterate(machine.evaluate(loop.iter, scope))
     if items is None or len(node.generators) > 1 or loop.ifs:
         return unknown(machine, node, scope)
     found: list[Value] = []

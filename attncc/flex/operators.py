@@ -18,7 +18,6 @@ _INFIX = {"add": "+", "sub": "-", "shl": "<<", "shr": ">>", "and": "&", "or": "|
 _PREFIX = {"neg": "-", "invert": "~"}
 _KEEP_TYPE = ("abs", "min", "max", "clamp")
 _FLOATS = ("exp", "exp2", "log", "tanh", "sigmoid", "erf", "sqrt", "sin", "cos")
-_MAX_POWER = 4
 
 ON_BITS = frozenset({"and", "or", "xor", "invert", "shl", "shr"})
 

@@ -213,7 +213,7 @@ def _other_branch_raises(node: ast.If) -> bool | None:
 def _for(machine: Machine, node: ast.For, scope: Scope) -> Value | None:
     """A loop over known items, written out."""
     span = machine.span(node.iter, scope)
-    items = iterate(machine, machine.evaluate(node.iter, scope), span)
+    items = iterate(machine.evaluate(node.iter, scope))
     leaves = any(isinstance(item, ast.Break | ast.Continue) for part in node.body for item in ast.walk(part))
     if items is None or leaves or node.orelse or (machine.inside and len(items) > MAX_ROUNDS):
         why = Diagnostic("A710", "this loop can't be written out", span, help=_KNOWN_LOOP)
@@ -229,7 +229,7 @@ def _for(machine: Machine, node: ast.For, scope: Scope) -> Value | None:
 _KNOWN_LOOP = "loop over `range(n)` or a list, at most 64 times, n known, without break and continue"
 
 
-def iterate(machine: Machine, value: Value, span: Span) -> tuple[Value, ...] | None:
+def iterate(value: Value) -> tuple[Value, ...] | None:
     """The items that a loop goes through, if they are known."""
     return value.items if isinstance(value, Items) else None
 

@@ -42,9 +42,7 @@ def test_prints_what_check_and_fmt_take() -> None:
 
 
 def test_writes_a_file() -> None:
-    assert (
-        "wrote mine.attn" in run("mods.py:window", "-o", "mine.attn", "--name=mine", "--input=width:i64").output
-    )
+    assert "wrote mine.attn" in run("mods.py:window", "-o", "mine.attn", "--name=mine", "--input=width:i64").output
     text = Path("mine.attn").read_text()
     assert "variant mine {" in text
     assert "input width: i64" in text

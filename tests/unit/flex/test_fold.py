@@ -29,7 +29,8 @@ def term(expression: str) -> Term:
     ["1 + 2 * 3", "-7 // 2", "-7 % 3", "7 / 2", "2 ** 10", "2 ** -1", "1 << 5", "5 & 3 | 8 ^ 1", "3 < 5 <= 5",
      "True & False", "abs(-3)", "max(1, 5, 2)", "math.sqrt(2)", "math.exp(-1.5)", "math.tanh(0.3)", "int(-2.7)",
      "float(3)", "bool(2)", "math.floor(-2.5)", "math.ceil(2.1)", "not 3", "1 if 2 > 3 else 4", "len([1, 2, 3])",
-     "math.log(8, 2)", "0x1F", "-math.inf", "sum([1, 2, 3])", "min([4, 2])", "[1, 2, 3][-1]", "divmod(7, 3)[1]", "math.pi"],
+     "math.log(8, 2)", "0x1F", "-math.inf", "sum([1, 2, 3])", "min([4, 2])",
+     "[1, 2, 3][-1]", "divmod(7, 3)[1]", "math.pi"],
 )  # fmt: skip
 def test_known_as_python_computes(expression: str) -> None:
     expected = eval(expression, {"math": math})
