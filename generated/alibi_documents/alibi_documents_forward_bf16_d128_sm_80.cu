@@ -18,8 +18,8 @@
 //   dropout 0.1
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 64, block_kv = 64,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 2, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = min(max((q_first + ((kv_len - q_len) - 1023)), 0), kv_len)
@@ -32,9 +32,9 @@
 // ---------------------------------------------------------------- sizes
 
 constexpr int BLOCK_Q = 64;
-constexpr int BLOCK_KV = 64;
+constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int STAGES = 2;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -832,10 +832,10 @@ __device__ __forceinline__ TileKind tile_kind(
     const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
     const int difference = ctx.kv_len - ctx.q_len;
     const int difference_2 = difference - 1023;
-    const int quotient = (kv_first + ctx.kv_start) / 32;
+    const int quotient = (kv_first + ctx.kv_start) / 16;
     const int* doc_max_base = params.doc__max + ctx.b * params.doc__max_stride0;
     const int* doc_max_address = doc_max_base + quotient * params.doc__max_stride1;
-    const int quotient_2 = (kv_last + ctx.kv_start) / 32;
+    const int quotient_2 = (kv_last + ctx.kv_start) / 16;
     const int* doc_max_address_2 = doc_max_base + quotient_2 * params.doc__max_stride1;
     const int doc_max_quotient = load_if(quotient < params.doc__max_size1, doc_max_address);
     const int doc_max_quotient_2 = load_if(quotient_2 < params.doc__max_size1, doc_max_address_2);
@@ -845,29 +845,38 @@ __device__ __forceinline__ TileKind tile_kind(
     const int larger_2 = max(larger, load_if(smaller < params.doc__max_size1, doc_max_address_3));
     const bool at_least = q_first >= ctx.q_len - ctx.kv_len;
     const int difference_3 = ctx.kv_len + ctx.kv_start - ctx.q_len;
-    const int shifted = (int)(((long long)q_first + difference_3) >> 5);
+    const int shifted = (int)(((long long)q_first + difference_3) >> 4);
     const int* doc_min_base = params.doc__min + ctx.b * params.doc__min_stride0;
     const int* doc_min_address = doc_min_base + shifted * params.doc__min_stride1;
-    const int shifted_2 = (int)(((long long)q_last + difference_3) >> 5);
+    const int shifted_2 = (int)(((long long)q_last + difference_3) >> 4);
     const int* doc_min_address_2 = doc_min_base + shifted_2 * params.doc__min_stride1;
     const int doc_min_shifted = load_if(in_range(shifted, params.doc__min_size1), doc_min_address);
     const int doc_min_shifted_2 = load_if(in_range(shifted_2, params.doc__min_size1),
         doc_min_address_2);
     const int smaller_2 = min(shifted + 1, shifted_2);
     const int* doc_min_address_3 = doc_min_base + smaller_2 * params.doc__min_stride1;
-    const int smaller_3 = min(doc_min_shifted, doc_min_shifted_2);
+    const int smaller_3 = min(shifted + 2, shifted_2);
+    const int* doc_min_address_4 = doc_min_base + smaller_3 * params.doc__min_stride1;
     const int doc_min_smaller = load_if(in_range(smaller_2, params.doc__min_size1),
         doc_min_address_3);
-    const int smaller_4 = min(smaller_3, doc_min_smaller);
-    const int choice = at_least ? smaller_4 : min(smaller_4, 0);
-    const int* doc_min_address_4 = doc_min_base + quotient * params.doc__min_stride1;
-    const int* doc_min_address_5 = doc_min_base + quotient_2 * params.doc__min_stride1;
-    const int doc_min_quotient = load_if(quotient < params.doc__min_size1, doc_min_address_4);
-    const int doc_min_quotient_2 = load_if(quotient_2 < params.doc__min_size1, doc_min_address_5);
-    const int* doc_min_address_6 = doc_min_base + smaller * params.doc__min_stride1;
-    const int smaller_5 = min(doc_min_quotient, doc_min_quotient_2);
-    const int doc_min_smaller_2 = load_if(smaller < params.doc__min_size1, doc_min_address_6);
-    const int smaller_6 = min(smaller_5, doc_min_smaller_2);
+    const int doc_min_smaller_2 = load_if(in_range(smaller_3, params.doc__min_size1),
+        doc_min_address_4);
+    const int smaller_4 = min(doc_min_smaller, doc_min_smaller_2);
+    const int smaller_5 = min(min(doc_min_shifted, doc_min_shifted_2), smaller_4);
+    const int smaller_6 = min(shifted + 3, shifted_2);
+    const int* doc_min_address_5 = doc_min_base + smaller_6 * params.doc__min_stride1;
+    const int doc_min_smaller_3 = load_if(in_range(smaller_6, params.doc__min_size1),
+        doc_min_address_5);
+    const int smaller_7 = min(smaller_5, min(doc_min_smaller_3, 0));
+    const int choice = at_least ? min(smaller_5, doc_min_smaller_3) : smaller_7;
+    const int* doc_min_address_6 = doc_min_base + quotient * params.doc__min_stride1;
+    const int* doc_min_address_7 = doc_min_base + quotient_2 * params.doc__min_stride1;
+    const int doc_min_quotient = load_if(quotient < params.doc__min_size1, doc_min_address_6);
+    const int doc_min_quotient_2 = load_if(quotient_2 < params.doc__min_size1, doc_min_address_7);
+    const int* doc_min_address_8 = doc_min_base + smaller * params.doc__min_stride1;
+    const int smaller_8 = min(doc_min_quotient, doc_min_quotient_2);
+    const int doc_min_smaller_4 = load_if(smaller < params.doc__min_size1, doc_min_address_8);
+    const int smaller_9 = min(smaller_8, doc_min_smaller_4);
     const int* doc_max_address_4 = doc_max_base + shifted * params.doc__max_stride1;
     const int* doc_max_address_5 = doc_max_base + shifted_2 * params.doc__max_stride1;
     const int doc_max_shifted = load_if(in_range(shifted, params.doc__max_size1),
@@ -875,16 +884,23 @@ __device__ __forceinline__ TileKind tile_kind(
     const int doc_max_shifted_2 = load_if(in_range(shifted_2, params.doc__max_size1),
         doc_max_address_5);
     const int* doc_max_address_6 = doc_max_base + smaller_2 * params.doc__max_stride1;
-    const int larger_3 = max(doc_max_shifted, doc_max_shifted_2);
+    const int* doc_max_address_7 = doc_max_base + smaller_3 * params.doc__max_stride1;
     const int doc_max_smaller = load_if(in_range(smaller_2, params.doc__max_size1),
         doc_max_address_6);
-    const int larger_4 = max(larger_3, doc_max_smaller);
-    const int choice_2 = at_least ? larger_4 : max(larger_4, 0);
+    const int doc_max_smaller_2 = load_if(in_range(smaller_3, params.doc__max_size1),
+        doc_max_address_7);
+    const int larger_3 = max(doc_max_smaller, doc_max_smaller_2);
+    const int larger_4 = max(max(doc_max_shifted, doc_max_shifted_2), larger_3);
+    const int* doc_max_address_8 = doc_max_base + smaller_6 * params.doc__max_stride1;
+    const int doc_max_smaller_3 = load_if(in_range(smaller_6, params.doc__max_size1),
+        doc_max_address_8);
+    const int larger_5 = max(larger_4, max(doc_max_smaller_3, 0));
+    const int choice_2 = at_least ? max(larger_4, doc_max_smaller_3) : larger_5;
     const bool at_least_2 = larger_2 >= choice;
-    const bool at_most = smaller_6 <= choice_2;
+    const bool at_most = smaller_9 <= choice_2;
     const bool at_least_3 = kv_last >= q_first + difference_2;
     const bool any_kept = (kv_first <= q_last + difference) & at_least_3 & at_least_2 & at_most;
-    const bool at_least_4 = smaller_6 >= choice_2;
+    const bool at_least_4 = smaller_9 >= choice_2;
     const bool at_most_2 = larger_2 <= choice;
     const bool at_least_5 = kv_first >= q_last + difference_2;
     const bool all_kept = (kv_last <= q_first + difference) & at_least_5 & at_least_4 & at_most_2;
@@ -1238,9 +1254,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 

@@ -12,7 +12,7 @@ variant batchify
   keep if (((kv_idx % 128) < prefix_len) or (q_pos >= kv_idx))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

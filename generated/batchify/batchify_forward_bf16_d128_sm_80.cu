@@ -14,8 +14,8 @@
 //   keep if (((kv_idx % 128) < prefix_len) or (q_pos >= kv_idx))
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 64, block_kv = 64,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 2, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = min(max((((q_first + (kv_len - q_len)) // 128) * 128), 0), kv_len)
@@ -29,9 +29,9 @@
 // ---------------------------------------------------------------- sizes
 
 constexpr int BLOCK_Q = 64;
-constexpr int BLOCK_KV = 64;
+constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int STAGES = 2;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -1042,9 +1042,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 

@@ -19,7 +19,7 @@ variant block_diffusion
   keep if (own_noise or text_before or text)
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ variant block_map
   keep if live[b, h, (q_idx // 64), (kv_idx // 64)]
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ variant dilated_sliding_window
   keep if (((q_pos - kv_idx) % 4) == 0)
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -695,39 +695,40 @@ __device__ __forceinline__ KvBounds kv_bounds(
         start_min_address_2);
     const int smaller = min(shifted + 1, shifted_2);
     const int* start_min_address_3 = start_min_base + smaller * params.start__min_stride1;
-    const int smaller_2 = min(start_min_shifted, start_min_shifted_2);
+    const int smaller_2 = min(shifted + 2, shifted_2);
+    const int* start_min_address_4 = start_min_base + smaller_2 * params.start__min_stride1;
     const int start_min_smaller = load_if(in_range(smaller, params.start__min_size1),
         start_min_address_3);
-    const int smaller_3 = min(shifted + 2, shifted_2);
-    const int* start_min_address_4 = start_min_base + smaller_3 * params.start__min_stride1;
-    const int smaller_4 = min(smaller_2, start_min_smaller);
-    const int start_min_smaller_2 = load_if(in_range(smaller_3, params.start__min_size1),
+    const int start_min_smaller_2 = load_if(in_range(smaller_2, params.start__min_size1),
         start_min_address_4);
-    const int smaller_5 = min(shifted + 3, shifted_2);
-    const int* start_min_address_5 = start_min_base + smaller_5 * params.start__min_stride1;
-    const int smaller_6 = min(smaller_4, start_min_smaller_2);
-    const int start_min_smaller_3 = load_if(in_range(smaller_5, params.start__min_size1),
+    const int smaller_3 = min(start_min_smaller, start_min_smaller_2);
+    const int smaller_4 = min(shifted + 3, shifted_2);
+    const int* start_min_address_5 = start_min_base + smaller_4 * params.start__min_stride1;
+    const int smaller_5 = min(shifted + 4, shifted_2);
+    const int* start_min_address_6 = start_min_base + smaller_5 * params.start__min_stride1;
+    const int start_min_smaller_3 = load_if(in_range(smaller_4, params.start__min_size1),
         start_min_address_5);
-    const int smaller_7 = min(shifted + 4, shifted_2);
-    const int* start_min_address_6 = start_min_base + smaller_7 * params.start__min_stride1;
-    const int smaller_8 = min(smaller_6, start_min_smaller_3);
-    const int start_min_smaller_4 = load_if(in_range(smaller_7, params.start__min_size1),
+    const int start_min_smaller_4 = load_if(in_range(smaller_5, params.start__min_size1),
         start_min_address_6);
-    const int smaller_9 = min(shifted + 5, shifted_2);
-    const int* start_min_address_7 = start_min_base + smaller_9 * params.start__min_stride1;
-    const int smaller_10 = min(smaller_8, start_min_smaller_4);
-    const int start_min_smaller_5 = load_if(in_range(smaller_9, params.start__min_size1),
+    const int smaller_6 = min(shifted + 5, shifted_2);
+    const int* start_min_address_7 = start_min_base + smaller_6 * params.start__min_stride1;
+    const int smaller_7 = min(shifted + 6, shifted_2);
+    const int* start_min_address_8 = start_min_base + smaller_7 * params.start__min_stride1;
+    const int start_min_smaller_5 = load_if(in_range(smaller_6, params.start__min_size1),
         start_min_address_7);
-    const int smaller_11 = min(shifted + 6, shifted_2);
-    const int* start_min_address_8 = start_min_base + smaller_11 * params.start__min_stride1;
-    const bool inside = in_range(smaller_11, params.start__min_size1);
-    const int smaller_12 = min(smaller_10, start_min_smaller_5);
-    const int smaller_13 = min(shifted + 7, shifted_2);
-    const int* start_min_address_9 = start_min_base + smaller_13 * params.start__min_stride1;
-    const bool inside_2 = in_range(smaller_13, params.start__min_size1);
-    const int smaller_14 = min(smaller_12, load_if(inside, start_min_address_8));
-    const int smaller_15 = min(smaller_14, load_if(inside_2, start_min_address_9));
-    const int kv_begin = min(max(at_least ? smaller_15 : min(smaller_15, 0), 0), ctx.kv_len);
+    const int start_min_smaller_6 = load_if(in_range(smaller_7, params.start__min_size1),
+        start_min_address_8);
+    const int smaller_8 = min(start_min_smaller_3, start_min_smaller_4);
+    const int smaller_9 = min(smaller_8, min(start_min_smaller_5, start_min_smaller_6));
+    const int smaller_10 = min(min(start_min_shifted, start_min_shifted_2), smaller_3);
+    const int smaller_11 = min(smaller_10, smaller_9);
+    const int smaller_12 = min(shifted + 7, shifted_2);
+    const int* start_min_address_9 = start_min_base + smaller_12 * params.start__min_stride1;
+    const bool inside = in_range(smaller_12, params.start__min_size1);
+    const int start_min_smaller_7 = load_if(inside, start_min_address_9);
+    const int smaller_13 = min(smaller_11, min(start_min_smaller_7, 0));
+    const int larger = max(at_least ? min(smaller_11, start_min_smaller_7) : smaller_13, 0);
+    const int kv_begin = min(larger, ctx.kv_len);
     const int* start_max_base = params.start__max + ctx.b * params.start__max_stride0;
     const int* start_max_address = start_max_base + shifted * params.start__max_stride1;
     const int* start_max_address_2 = start_max_base + shifted_2 * params.start__max_stride1;
@@ -736,33 +737,33 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const int start_max_shifted_2 = load_if(in_range(shifted_2, params.start__max_size1),
         start_max_address_2);
     const int* start_max_address_3 = start_max_base + smaller * params.start__max_stride1;
-    const int larger = max(start_max_shifted, start_max_shifted_2);
+    const int* start_max_address_4 = start_max_base + smaller_2 * params.start__max_stride1;
     const int start_max_smaller = load_if(in_range(smaller, params.start__max_size1),
         start_max_address_3);
-    const int* start_max_address_4 = start_max_base + smaller_3 * params.start__max_stride1;
-    const int larger_2 = max(larger, start_max_smaller);
-    const int start_max_smaller_2 = load_if(in_range(smaller_3, params.start__max_size1),
+    const int start_max_smaller_2 = load_if(in_range(smaller_2, params.start__max_size1),
         start_max_address_4);
-    const int* start_max_address_5 = start_max_base + smaller_5 * params.start__max_stride1;
-    const int larger_3 = max(larger_2, start_max_smaller_2);
-    const int start_max_smaller_3 = load_if(in_range(smaller_5, params.start__max_size1),
+    const int larger_2 = max(start_max_smaller, start_max_smaller_2);
+    const int* start_max_address_5 = start_max_base + smaller_4 * params.start__max_stride1;
+    const int* start_max_address_6 = start_max_base + smaller_5 * params.start__max_stride1;
+    const int start_max_smaller_3 = load_if(in_range(smaller_4, params.start__max_size1),
         start_max_address_5);
-    const int* start_max_address_6 = start_max_base + smaller_7 * params.start__max_stride1;
-    const int larger_4 = max(larger_3, start_max_smaller_3);
-    const int start_max_smaller_4 = load_if(in_range(smaller_7, params.start__max_size1),
+    const int start_max_smaller_4 = load_if(in_range(smaller_5, params.start__max_size1),
         start_max_address_6);
-    const int* start_max_address_7 = start_max_base + smaller_9 * params.start__max_stride1;
-    const int larger_5 = max(larger_4, start_max_smaller_4);
-    const int start_max_smaller_5 = load_if(in_range(smaller_9, params.start__max_size1),
+    const int* start_max_address_7 = start_max_base + smaller_6 * params.start__max_stride1;
+    const int* start_max_address_8 = start_max_base + smaller_7 * params.start__max_stride1;
+    const int start_max_smaller_5 = load_if(in_range(smaller_6, params.start__max_size1),
         start_max_address_7);
-    const int* start_max_address_8 = start_max_base + smaller_11 * params.start__max_stride1;
-    const bool inside_3 = in_range(smaller_11, params.start__max_size1);
-    const int larger_6 = max(larger_5, start_max_smaller_5);
-    const int* start_max_address_9 = start_max_base + smaller_13 * params.start__max_stride1;
-    const bool inside_4 = in_range(smaller_13, params.start__max_size1);
-    const int larger_7 = max(larger_6, load_if(inside_3, start_max_address_8));
-    const int larger_8 = max(larger_7, load_if(inside_4, start_max_address_9));
-    const int full_begin = min(max(at_least ? larger_8 : max(larger_8, 0), 0), ctx.kv_len);
+    const int start_max_smaller_6 = load_if(in_range(smaller_7, params.start__max_size1),
+        start_max_address_8);
+    const int larger_3 = max(start_max_smaller_3, start_max_smaller_4);
+    const int larger_4 = max(larger_3, max(start_max_smaller_5, start_max_smaller_6));
+    const int larger_5 = max(max(max(start_max_shifted, start_max_shifted_2), larger_2), larger_4);
+    const int* start_max_address_9 = start_max_base + smaller_12 * params.start__max_stride1;
+    const bool inside_2 = in_range(smaller_12, params.start__max_size1);
+    const int start_max_smaller_7 = load_if(inside_2, start_max_address_9);
+    const int larger_6 = max(larger_5, max(start_max_smaller_7, 0));
+    const int larger_7 = max(at_least ? max(larger_5, start_max_smaller_7) : larger_6, 0);
+    const int full_begin = min(larger_7, ctx.kv_len);
     const int sum = ctx.kv_len - ctx.q_len + 1;
     const int full_end = min(max(q_first + sum, 0), ctx.kv_len);
     const int kv_end = min(max(q_last + sum, 0), ctx.kv_len);
@@ -1104,9 +1105,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 

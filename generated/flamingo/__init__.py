@@ -12,7 +12,7 @@ variant flamingo
   keep if ((interval[b, image, 0] <= q_idx) and (q_idx < interval[b, image, 1]))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ variant global_sliding_window
   keep if (((-256 <= (q_pos - kv_idx)) and ((q_pos - kv_idx) <= 256)) or is_global[b, q_pos] or is_global[b, kv_idx])
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

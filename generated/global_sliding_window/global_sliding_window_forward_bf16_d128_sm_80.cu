@@ -14,8 +14,8 @@
 //       is_global[b, kv_idx])
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 64, block_kv = 64,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 2, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = 0
@@ -28,9 +28,9 @@
 // ---------------------------------------------------------------- sizes
 
 constexpr int BLOCK_Q = 64;
-constexpr int BLOCK_KV = 64;
+constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int STAGES = 2;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -693,13 +693,13 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const int kv_begin = 0;
     const long long q_first_ = (long long)q_first;
     const int difference = ctx.kv_len + ctx.kv_start - ctx.q_len;
-    const int shifted = (int)((q_first_ + difference) >> 5);
+    const int shifted = (int)((q_first_ + difference) >> 4);
     const unsigned char* is_global_min_base = params.is_global__min + ctx.b *
         params.is_global__min_stride0;
     const unsigned char* is_global_min_address = is_global_min_base + shifted *
         params.is_global__min_stride1;
     const bool inside = in_range(shifted, params.is_global__min_size1);
-    const int shifted_2 = (int)(((long long)q_last + difference) >> 5);
+    const int shifted_2 = (int)(((long long)q_last + difference) >> 4);
     const unsigned char* is_global_min_address_2 = is_global_min_base + shifted_2 *
         params.is_global__min_stride1;
     const bool inside_2 = in_range(shifted_2, params.is_global__min_size1);
@@ -707,12 +707,22 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const unsigned char* is_global_min_address_3 = is_global_min_base + smaller *
         params.is_global__min_stride1;
     const bool inside_3 = in_range(smaller, params.is_global__min_size1);
+    const int smaller_2 = min(shifted + 2, shifted_2);
+    const unsigned char* is_global_min_address_4 = is_global_min_base + smaller_2 *
+        params.is_global__min_stride1;
+    const bool inside_4 = in_range(smaller_2, params.is_global__min_size1);
+    const int smaller_3 = min(shifted + 3, shifted_2);
+    const unsigned char* is_global_min_address_5 = is_global_min_base + smaller_3 *
+        params.is_global__min_stride1;
+    const bool inside_5 = in_range(smaller_3, params.is_global__min_size1);
     const bool is_global_min_smaller = load_if(inside_3, is_global_min_address_3);
+    const bool is_global_min_smaller_2 = load_if(inside_4, is_global_min_address_4);
+    const bool is_global_min_smaller_3 = load_if(inside_5, is_global_min_address_5);
     const bool is_global_min_shifted = load_if(inside, is_global_min_address);
     const bool is_global_min_shifted_2 = load_if(inside_2, is_global_min_address_2);
     const bool at_least = q_first >= ctx.q_len - ctx.kv_len;
     const bool both = at_least & is_global_min_shifted & is_global_min_shifted_2 &
-        is_global_min_smaller;
+        is_global_min_smaller & is_global_min_smaller_2 & is_global_min_smaller_3;
     const int difference_2 = ctx.kv_len - ctx.q_len;
     const int full_begin = min(max(both ? 0 : q_last + (difference_2 - 256), 0), ctx.kv_len);
     const long long larger = max(both ? ctx.kv_len : q_first_ + (difference_2 + 257), 0LL);
@@ -730,13 +740,13 @@ __device__ __forceinline__ TileKind tile_kind(
     const int difference_2 = difference - 256;
     const long long q_first_ = (long long)q_first;
     const int difference_3 = ctx.kv_len + ctx.kv_start - ctx.q_len;
-    const int shifted = (int)((q_first_ + difference_3) >> 5);
+    const int shifted = (int)((q_first_ + difference_3) >> 4);
     const unsigned char* is_global_max_base = params.is_global__max + ctx.b *
         params.is_global__max_stride0;
     const unsigned char* is_global_max_address = is_global_max_base + shifted *
         params.is_global__max_stride1;
     const bool inside = in_range(shifted, params.is_global__max_size1);
-    const int shifted_2 = (int)((q_last_ + difference_3) >> 5);
+    const int shifted_2 = (int)((q_last_ + difference_3) >> 4);
     const unsigned char* is_global_max_address_2 = is_global_max_base + shifted_2 *
         params.is_global__max_stride1;
     const bool inside_2 = in_range(shifted_2, params.is_global__max_size1);
@@ -744,60 +754,78 @@ __device__ __forceinline__ TileKind tile_kind(
     const unsigned char* is_global_max_address_3 = is_global_max_base + smaller *
         params.is_global__max_stride1;
     const bool inside_3 = in_range(smaller, params.is_global__max_size1);
-    const int quotient = (kv_first + ctx.kv_start) / 32;
-    const unsigned char* is_global_max_address_4 = is_global_max_base + quotient *
+    const int smaller_2 = min(shifted + 2, shifted_2);
+    const unsigned char* is_global_max_address_4 = is_global_max_base + smaller_2 *
         params.is_global__max_stride1;
-    const int quotient_2 = (kv_last + ctx.kv_start) / 32;
-    const unsigned char* is_global_max_address_5 = is_global_max_base + quotient_2 *
+    const bool inside_4 = in_range(smaller_2, params.is_global__max_size1);
+    const int smaller_3 = min(shifted + 3, shifted_2);
+    const unsigned char* is_global_max_address_5 = is_global_max_base + smaller_3 *
         params.is_global__max_stride1;
-    const int smaller_2 = min(quotient + 1, quotient_2);
-    const unsigned char* is_global_max_address_6 = is_global_max_base + smaller_2 *
+    const bool inside_5 = in_range(smaller_3, params.is_global__max_size1);
+    const int quotient = (kv_first + ctx.kv_start) / 16;
+    const unsigned char* is_global_max_address_6 = is_global_max_base + quotient *
         params.is_global__max_stride1;
-    const bool is_global_max_smaller = load_if(smaller_2 < params.is_global__max_size1,
-        is_global_max_address_6);
+    const int quotient_2 = (kv_last + ctx.kv_start) / 16;
+    const unsigned char* is_global_max_address_7 = is_global_max_base + quotient_2 *
+        params.is_global__max_stride1;
+    const int smaller_4 = min(quotient + 1, quotient_2);
+    const unsigned char* is_global_max_address_8 = is_global_max_base + smaller_4 *
+        params.is_global__max_stride1;
+    const bool is_global_max_smaller = load_if(smaller_4 < params.is_global__max_size1,
+        is_global_max_address_8);
     const bool is_global_max_smaller_2 = load_if(inside_3, is_global_max_address_3);
+    const bool is_global_max_smaller_3 = load_if(inside_4, is_global_max_address_4);
+    const bool is_global_max_smaller_4 = load_if(inside_5, is_global_max_address_5);
     const bool is_global_max_quotient = load_if(quotient < params.is_global__max_size1,
-        is_global_max_address_4);
+        is_global_max_address_6);
     const bool is_global_max_quotient_2 = load_if(quotient_2 < params.is_global__max_size1,
-        is_global_max_address_5);
+        is_global_max_address_7);
     const bool is_global_max_shifted = load_if(inside, is_global_max_address);
     const bool is_global_max_shifted_2 = load_if(inside_2, is_global_max_address_2);
     const bool both = (kv_first <= q_last_ + sum) & (kv_last >= q_first + difference_2);
     const bool any_kept = both | is_global_max_shifted | is_global_max_shifted_2 |
-        is_global_max_smaller_2 | is_global_max_quotient | is_global_max_quotient_2 |
-        is_global_max_smaller;
+        is_global_max_smaller_2 | is_global_max_smaller_3 | is_global_max_smaller_4 |
+        is_global_max_quotient | is_global_max_quotient_2 | is_global_max_smaller;
     const unsigned char* is_global_min_base = params.is_global__min + ctx.b *
         params.is_global__min_stride0;
     const unsigned char* is_global_min_address = is_global_min_base + shifted *
         params.is_global__min_stride1;
-    const bool inside_4 = in_range(shifted, params.is_global__min_size1);
+    const bool inside_6 = in_range(shifted, params.is_global__min_size1);
     const unsigned char* is_global_min_address_2 = is_global_min_base + shifted_2 *
         params.is_global__min_stride1;
-    const bool inside_5 = in_range(shifted_2, params.is_global__min_size1);
+    const bool inside_7 = in_range(shifted_2, params.is_global__min_size1);
     const unsigned char* is_global_min_address_3 = is_global_min_base + smaller *
         params.is_global__min_stride1;
-    const bool inside_6 = in_range(smaller, params.is_global__min_size1);
-    const bool is_global_min_smaller = load_if(inside_6, is_global_min_address_3);
-    const bool is_global_min_shifted = load_if(inside_4, is_global_min_address);
-    const bool is_global_min_shifted_2 = load_if(inside_5, is_global_min_address_2);
+    const bool inside_8 = in_range(smaller, params.is_global__min_size1);
+    const unsigned char* is_global_min_address_4 = is_global_min_base + smaller_2 *
+        params.is_global__min_stride1;
+    const bool inside_9 = in_range(smaller_2, params.is_global__min_size1);
+    const unsigned char* is_global_min_address_5 = is_global_min_base + smaller_3 *
+        params.is_global__min_stride1;
+    const bool inside_10 = in_range(smaller_3, params.is_global__min_size1);
+    const bool is_global_min_smaller = load_if(inside_8, is_global_min_address_3);
+    const bool is_global_min_smaller_2 = load_if(inside_9, is_global_min_address_4);
+    const bool is_global_min_smaller_3 = load_if(inside_10, is_global_min_address_5);
+    const bool is_global_min_shifted = load_if(inside_6, is_global_min_address);
+    const bool is_global_min_shifted_2 = load_if(inside_7, is_global_min_address_2);
     const bool at_least = q_first >= ctx.q_len - ctx.kv_len;
-    const unsigned char* is_global_min_address_4 = is_global_min_base + quotient *
+    const unsigned char* is_global_min_address_6 = is_global_min_base + quotient *
         params.is_global__min_stride1;
-    const unsigned char* is_global_min_address_5 = is_global_min_base + quotient_2 *
+    const unsigned char* is_global_min_address_7 = is_global_min_base + quotient_2 *
         params.is_global__min_stride1;
-    const unsigned char* is_global_min_address_6 = is_global_min_base + smaller_2 *
+    const unsigned char* is_global_min_address_8 = is_global_min_base + smaller_4 *
         params.is_global__min_stride1;
-    const bool is_global_min_smaller_2 = load_if(smaller_2 < params.is_global__min_size1,
-        is_global_min_address_6);
+    const bool is_global_min_smaller_4 = load_if(smaller_4 < params.is_global__min_size1,
+        is_global_min_address_8);
     const bool is_global_min_quotient = load_if(quotient < params.is_global__min_size1,
-        is_global_min_address_4);
+        is_global_min_address_6);
     const bool is_global_min_quotient_2 = load_if(quotient_2 < params.is_global__min_size1,
-        is_global_min_address_5);
-    const bool both_2 = is_global_min_quotient & is_global_min_quotient_2 & is_global_min_smaller_2;
-    const bool both_3 = at_least & is_global_min_shifted & is_global_min_shifted_2 &
-        is_global_min_smaller;
+        is_global_min_address_7);
+    const bool both_2 = at_least & is_global_min_shifted & is_global_min_shifted_2 &
+        is_global_min_smaller & is_global_min_smaller_2 & is_global_min_smaller_3;
+    const bool both_3 = is_global_min_quotient & is_global_min_quotient_2 & is_global_min_smaller_4;
     const bool both_4 = (kv_last <= q_first_ + sum) & (kv_first >= q_last + difference_2);
-    const bool all_kept = both_4 | both_3 | both_2;
+    const bool all_kept = both_4 | both_2 | both_3;
     return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;
 }
 
@@ -1137,9 +1165,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 

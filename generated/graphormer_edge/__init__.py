@@ -14,7 +14,7 @@ variant graphormer_edge
   score = (score + (total / to_float(max(count, 1))))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ variant graphormer_spatial
   score = (score + bias[h, distance[b, q_idx, kv_idx]])
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ variant jetspec_training
   keep if ((token < 0) or ((token <= q_idx) and ((token // 8) == (q_idx // 8))))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

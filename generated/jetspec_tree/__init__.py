@@ -12,7 +12,7 @@ variant jetspec_tree
   keep if ((node < 0) or ((node <= q_idx) and ancestor[b, q_idx, node]))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

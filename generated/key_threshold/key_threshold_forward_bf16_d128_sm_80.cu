@@ -10,27 +10,27 @@
 //   keep if (kv_idx >= threshold[b, kv_idx])
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 64, block_kv = 64,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 2, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = 0
 //   full_begin = 0
 //   full_end = 0
 //   kv_end = kv_len
-//   any_kept = (min(min(threshold__min[b, ((kv_first + kv_start) // 32)], threshold__min[b,
-//       ((kv_last + kv_start) // 32)]), threshold__min[b, min((((kv_first + kv_start) // 32) + 1),
-//       ((kv_last + kv_start) // 32))]) <= kv_last)
-//   all_kept = (max(max(threshold__max[b, ((kv_first + kv_start) // 32)], threshold__max[b,
-//       ((kv_last + kv_start) // 32)]), threshold__max[b, min((((kv_first + kv_start) // 32) + 1),
-//       ((kv_last + kv_start) // 32))]) <= kv_first)
+//   any_kept = (min(min(threshold__min[b, ((kv_first + kv_start) // 16)], threshold__min[b,
+//       ((kv_last + kv_start) // 16)]), threshold__min[b, min((((kv_first + kv_start) // 16) + 1),
+//       ((kv_last + kv_start) // 16))]) <= kv_last)
+//   all_kept = (max(max(threshold__max[b, ((kv_first + kv_start) // 16)], threshold__max[b,
+//       ((kv_last + kv_start) // 16)]), threshold__max[b, min((((kv_first + kv_start) // 16) + 1),
+//       ((kv_last + kv_start) // 16))]) <= kv_first)
 
 // ---------------------------------------------------------------- sizes
 
 constexpr int BLOCK_Q = 64;
-constexpr int BLOCK_KV = 64;
+constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int STAGES = 2;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -685,11 +685,11 @@ __device__ __forceinline__ KvBounds kv_bounds(
 // What the tile q_first..q_last x kv_first..kv_last holds, at most.
 __device__ __forceinline__ TileKind tile_kind(
     const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
-    const int quotient = (kv_first + ctx.kv_start) / 32;
+    const int quotient = (kv_first + ctx.kv_start) / 16;
     const int* threshold_min_base = params.threshold__min + ctx.b * params.threshold__min_stride0;
     const int* threshold_min_address = threshold_min_base + quotient *
         params.threshold__min_stride1;
-    const int quotient_2 = (kv_last + ctx.kv_start) / 32;
+    const int quotient_2 = (kv_last + ctx.kv_start) / 16;
     const int* threshold_min_address_2 = threshold_min_base + quotient_2 *
         params.threshold__min_stride1;
     const int threshold_min_quotient = load_if(quotient < params.threshold__min_size1,
@@ -1057,9 +1057,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 

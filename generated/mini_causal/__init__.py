@@ -8,7 +8,7 @@ variant mini_causal
   keep if ((q_pos % 128) >= (kv_idx % 128))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ variant natten
   keep if (((neighborhood__center__2 - 6) <= (kv_idx // 64)) and ((kv_idx // 64) <= (neighborhood__center__2 + 6)))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

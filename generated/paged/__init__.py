@@ -15,7 +15,7 @@ variant paged
   keep if (position <= ((q_idx + length[b]) - q_len))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

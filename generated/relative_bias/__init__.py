@@ -10,7 +10,7 @@ variant relative_bias
   score = (score + bias[h, offset])
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ variant sandwich
   score = (score + ((bias[abs((q_pos - kv_idx))] * to_float(num_heads)) / to_float((8 * (h + 1)))))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ variant shared_prefix
   keep if (((start[b, q_pos] <= kv_idx) and (kv_idx <= q_pos)) or ((prefix_first[b, q_pos] <= kv_idx) and (kv_idx < prefix_end[b, q_pos])))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

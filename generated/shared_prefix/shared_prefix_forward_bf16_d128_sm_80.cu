@@ -17,8 +17,8 @@
 //       kv_idx) and (kv_idx < prefix_end[b, q_pos])))
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 128, block_kv = 48,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 2, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin: see tile_kind
@@ -30,10 +30,10 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 128;
-constexpr int BLOCK_KV = 48;
+constexpr int BLOCK_Q = 64;
+constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int STAGES = 2;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -740,120 +740,73 @@ __device__ __forceinline__ KvBounds kv_bounds(
         start_min_address_2);
     const int smaller = min(shifted + 1, shifted_2);
     const int* start_min_address_3 = start_min_base + smaller * params.start__min_stride1;
-    const int smaller_2 = min(start_min_shifted, start_min_shifted_2);
+    const int smaller_2 = min(shifted + 2, shifted_2);
+    const int* start_min_address_4 = start_min_base + smaller_2 * params.start__min_stride1;
     const int start_min_smaller = load_if(in_range(smaller, params.start__min_size1),
         start_min_address_3);
-    const int smaller_3 = min(shifted + 2, shifted_2);
-    const int* start_min_address_4 = start_min_base + smaller_3 * params.start__min_stride1;
-    const int smaller_4 = min(smaller_2, start_min_smaller);
-    const int start_min_smaller_2 = load_if(in_range(smaller_3, params.start__min_size1),
+    const int start_min_smaller_2 = load_if(in_range(smaller_2, params.start__min_size1),
         start_min_address_4);
+    const int smaller_3 = min(start_min_smaller, start_min_smaller_2);
+    const int smaller_4 = min(min(start_min_shifted, start_min_shifted_2), smaller_3);
     const int smaller_5 = min(shifted + 3, shifted_2);
     const int* start_min_address_5 = start_min_base + smaller_5 * params.start__min_stride1;
-    const int smaller_6 = min(smaller_4, start_min_smaller_2);
     const int start_min_smaller_3 = load_if(in_range(smaller_5, params.start__min_size1),
         start_min_address_5);
-    const int smaller_7 = min(shifted + 4, shifted_2);
-    const int* start_min_address_6 = start_min_base + smaller_7 * params.start__min_stride1;
-    const int smaller_8 = min(smaller_6, start_min_smaller_3);
-    const int start_min_smaller_4 = load_if(in_range(smaller_7, params.start__min_size1),
-        start_min_address_6);
-    const int smaller_9 = min(shifted + 5, shifted_2);
-    const int* start_min_address_7 = start_min_base + smaller_9 * params.start__min_stride1;
-    const int smaller_10 = min(smaller_8, start_min_smaller_4);
-    const int start_min_smaller_5 = load_if(in_range(smaller_9, params.start__min_size1),
-        start_min_address_7);
-    const int smaller_11 = min(shifted + 6, shifted_2);
-    const int* start_min_address_8 = start_min_base + smaller_11 * params.start__min_stride1;
-    const bool inside = in_range(smaller_11, params.start__min_size1);
-    const int smaller_12 = min(smaller_10, start_min_smaller_5);
-    const int smaller_13 = min(shifted + 7, shifted_2);
-    const int* start_min_address_9 = start_min_base + smaller_13 * params.start__min_stride1;
-    const bool inside_2 = in_range(smaller_13, params.start__min_size1);
-    const int smaller_14 = min(smaller_12, load_if(inside, start_min_address_8));
-    const int smaller_15 = min(smaller_14, load_if(inside_2, start_min_address_9));
+    const int smaller_6 = min(smaller_4, min(start_min_smaller_3, 0));
     const int* prefix_first_min_base = params.prefix_first__min + ctx.b *
         params.prefix_first__min_stride0;
     const int* prefix_first_min_address = prefix_first_min_base + shifted *
         params.prefix_first__min_stride1;
-    const bool inside_3 = in_range(shifted, params.prefix_first__min_size1);
+    const bool inside = in_range(shifted, params.prefix_first__min_size1);
     const int* prefix_first_min_address_2 = prefix_first_min_base + shifted_2 *
         params.prefix_first__min_stride1;
-    const bool inside_4 = in_range(shifted_2, params.prefix_first__min_size1);
-    const int prefix_first_min_shifted = load_if(inside_3, prefix_first_min_address);
-    const int prefix_first_min_shifted_2 = load_if(inside_4, prefix_first_min_address_2);
+    const bool inside_2 = in_range(shifted_2, params.prefix_first__min_size1);
+    const int prefix_first_min_shifted = load_if(inside, prefix_first_min_address);
+    const int prefix_first_min_shifted_2 = load_if(inside_2, prefix_first_min_address_2);
     const int* prefix_first_min_address_3 = prefix_first_min_base + smaller *
         params.prefix_first__min_stride1;
-    const bool inside_5 = in_range(smaller, params.prefix_first__min_size1);
-    const int smaller_16 = min(prefix_first_min_shifted, prefix_first_min_shifted_2);
-    const int* prefix_first_min_address_4 = prefix_first_min_base + smaller_3 *
+    const bool inside_3 = in_range(smaller, params.prefix_first__min_size1);
+    const int* prefix_first_min_address_4 = prefix_first_min_base + smaller_2 *
         params.prefix_first__min_stride1;
-    const bool inside_6 = in_range(smaller_3, params.prefix_first__min_size1);
-    const int smaller_17 = min(smaller_16, load_if(inside_5, prefix_first_min_address_3));
+    const bool inside_4 = in_range(smaller_2, params.prefix_first__min_size1);
+    const int prefix_first_min_smaller = load_if(inside_3, prefix_first_min_address_3);
+    const int prefix_first_min_smaller_2 = load_if(inside_4, prefix_first_min_address_4);
+    const int smaller_7 = min(prefix_first_min_smaller, prefix_first_min_smaller_2);
+    const int smaller_8 = min(min(prefix_first_min_shifted, prefix_first_min_shifted_2), smaller_7);
     const int* prefix_first_min_address_5 = prefix_first_min_base + smaller_5 *
         params.prefix_first__min_stride1;
-    const bool inside_7 = in_range(smaller_5, params.prefix_first__min_size1);
-    const int smaller_18 = min(smaller_17, load_if(inside_6, prefix_first_min_address_4));
-    const int* prefix_first_min_address_6 = prefix_first_min_base + smaller_7 *
-        params.prefix_first__min_stride1;
-    const bool inside_8 = in_range(smaller_7, params.prefix_first__min_size1);
-    const int smaller_19 = min(smaller_18, load_if(inside_7, prefix_first_min_address_5));
-    const int* prefix_first_min_address_7 = prefix_first_min_base + smaller_9 *
-        params.prefix_first__min_stride1;
-    const bool inside_9 = in_range(smaller_9, params.prefix_first__min_size1);
-    const int smaller_20 = min(smaller_19, load_if(inside_8, prefix_first_min_address_6));
-    const int* prefix_first_min_address_8 = prefix_first_min_base + smaller_11 *
-        params.prefix_first__min_stride1;
-    const bool inside_10 = in_range(smaller_11, params.prefix_first__min_size1);
-    const int smaller_21 = min(smaller_20, load_if(inside_9, prefix_first_min_address_7));
-    const int* prefix_first_min_address_9 = prefix_first_min_base + smaller_13 *
-        params.prefix_first__min_stride1;
-    const bool inside_11 = in_range(smaller_13, params.prefix_first__min_size1);
-    const int smaller_22 = min(smaller_21, load_if(inside_10, prefix_first_min_address_8));
-    const int smaller_23 = min(smaller_22, load_if(inside_11, prefix_first_min_address_9));
-    const int choice = at_least ? smaller_15 : min(smaller_15, 0);
-    const int larger = max(min(choice, at_least ? smaller_23 : min(smaller_23, 0)), 0);
-    const int kv_begin = min(larger, ctx.kv_len);
+    const bool inside_5 = in_range(smaller_5, params.prefix_first__min_size1);
+    const int prefix_first_min_smaller_3 = load_if(inside_5, prefix_first_min_address_5);
+    const int smaller_9 = min(smaller_8, min(prefix_first_min_smaller_3, 0));
+    const int choice = at_least ? min(smaller_4, start_min_smaller_3) : smaller_6;
+    const int choice_2 = at_least ? min(smaller_8, prefix_first_min_smaller_3) : smaller_9;
+    const int kv_begin = min(max(min(choice, choice_2), 0), ctx.kv_len);
     const int* prefix_first_max_base = params.prefix_first__max + ctx.b *
         params.prefix_first__max_stride0;
     const int* prefix_first_max_address = prefix_first_max_base + shifted *
         params.prefix_first__max_stride1;
-    const bool inside_12 = in_range(shifted, params.prefix_first__max_size1);
+    const bool inside_6 = in_range(shifted, params.prefix_first__max_size1);
     const int* prefix_first_max_address_2 = prefix_first_max_base + shifted_2 *
         params.prefix_first__max_stride1;
-    const bool inside_13 = in_range(shifted_2, params.prefix_first__max_size1);
-    const int prefix_first_max_shifted = load_if(inside_12, prefix_first_max_address);
-    const int prefix_first_max_shifted_2 = load_if(inside_13, prefix_first_max_address_2);
+    const bool inside_7 = in_range(shifted_2, params.prefix_first__max_size1);
+    const int prefix_first_max_shifted = load_if(inside_6, prefix_first_max_address);
+    const int prefix_first_max_shifted_2 = load_if(inside_7, prefix_first_max_address_2);
     const int* prefix_first_max_address_3 = prefix_first_max_base + smaller *
         params.prefix_first__max_stride1;
-    const bool inside_14 = in_range(smaller, params.prefix_first__max_size1);
-    const int larger_2 = max(prefix_first_max_shifted, prefix_first_max_shifted_2);
-    const int* prefix_first_max_address_4 = prefix_first_max_base + smaller_3 *
+    const bool inside_8 = in_range(smaller, params.prefix_first__max_size1);
+    const int* prefix_first_max_address_4 = prefix_first_max_base + smaller_2 *
         params.prefix_first__max_stride1;
-    const bool inside_15 = in_range(smaller_3, params.prefix_first__max_size1);
-    const int larger_3 = max(larger_2, load_if(inside_14, prefix_first_max_address_3));
+    const bool inside_9 = in_range(smaller_2, params.prefix_first__max_size1);
+    const int prefix_first_max_smaller = load_if(inside_8, prefix_first_max_address_3);
+    const int prefix_first_max_smaller_2 = load_if(inside_9, prefix_first_max_address_4);
+    const int larger = max(prefix_first_max_smaller, prefix_first_max_smaller_2);
+    const int larger_2 = max(max(prefix_first_max_shifted, prefix_first_max_shifted_2), larger);
     const int* prefix_first_max_address_5 = prefix_first_max_base + smaller_5 *
         params.prefix_first__max_stride1;
-    const bool inside_16 = in_range(smaller_5, params.prefix_first__max_size1);
-    const int larger_4 = max(larger_3, load_if(inside_15, prefix_first_max_address_4));
-    const int* prefix_first_max_address_6 = prefix_first_max_base + smaller_7 *
-        params.prefix_first__max_stride1;
-    const bool inside_17 = in_range(smaller_7, params.prefix_first__max_size1);
-    const int larger_5 = max(larger_4, load_if(inside_16, prefix_first_max_address_5));
-    const int* prefix_first_max_address_7 = prefix_first_max_base + smaller_9 *
-        params.prefix_first__max_stride1;
-    const bool inside_18 = in_range(smaller_9, params.prefix_first__max_size1);
-    const int larger_6 = max(larger_5, load_if(inside_17, prefix_first_max_address_6));
-    const int* prefix_first_max_address_8 = prefix_first_max_base + smaller_11 *
-        params.prefix_first__max_stride1;
-    const bool inside_19 = in_range(smaller_11, params.prefix_first__max_size1);
-    const int larger_7 = max(larger_6, load_if(inside_18, prefix_first_max_address_7));
-    const int* prefix_first_max_address_9 = prefix_first_max_base + smaller_13 *
-        params.prefix_first__max_stride1;
-    const bool inside_20 = in_range(smaller_13, params.prefix_first__max_size1);
-    const int larger_8 = max(larger_7, load_if(inside_19, prefix_first_max_address_8));
-    const int larger_9 = max(larger_8, load_if(inside_20, prefix_first_max_address_9));
-    const int choice_2 = at_least ? larger_9 : max(larger_9, 0);
+    const bool inside_10 = in_range(smaller_5, params.prefix_first__max_size1);
+    const int prefix_first_max_smaller_3 = load_if(inside_10, prefix_first_max_address_5);
+    const int larger_3 = max(larger_2, max(prefix_first_max_smaller_3, 0));
+    const int choice_3 = at_least ? max(larger_2, prefix_first_max_smaller_3) : larger_3;
     const int sum = ctx.kv_len - ctx.q_len + 1;
     const int* start_max_base = params.start__max + ctx.b * params.start__max_stride0;
     const int* start_max_address = start_max_base + shifted * params.start__max_stride1;
@@ -863,120 +816,78 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const int start_max_shifted_2 = load_if(in_range(shifted_2, params.start__max_size1),
         start_max_address_2);
     const int* start_max_address_3 = start_max_base + smaller * params.start__max_stride1;
-    const int larger_10 = max(start_max_shifted, start_max_shifted_2);
+    const int* start_max_address_4 = start_max_base + smaller_2 * params.start__max_stride1;
     const int start_max_smaller = load_if(in_range(smaller, params.start__max_size1),
         start_max_address_3);
-    const int* start_max_address_4 = start_max_base + smaller_3 * params.start__max_stride1;
-    const int larger_11 = max(larger_10, start_max_smaller);
-    const int start_max_smaller_2 = load_if(in_range(smaller_3, params.start__max_size1),
+    const int start_max_smaller_2 = load_if(in_range(smaller_2, params.start__max_size1),
         start_max_address_4);
+    const int larger_4 = max(start_max_smaller, start_max_smaller_2);
+    const int larger_5 = max(max(start_max_shifted, start_max_shifted_2), larger_4);
     const int* start_max_address_5 = start_max_base + smaller_5 * params.start__max_stride1;
-    const int larger_12 = max(larger_11, start_max_smaller_2);
     const int start_max_smaller_3 = load_if(in_range(smaller_5, params.start__max_size1),
         start_max_address_5);
-    const int* start_max_address_6 = start_max_base + smaller_7 * params.start__max_stride1;
-    const int larger_13 = max(larger_12, start_max_smaller_3);
-    const int start_max_smaller_4 = load_if(in_range(smaller_7, params.start__max_size1),
-        start_max_address_6);
-    const int* start_max_address_7 = start_max_base + smaller_9 * params.start__max_stride1;
-    const int larger_14 = max(larger_13, start_max_smaller_4);
-    const int start_max_smaller_5 = load_if(in_range(smaller_9, params.start__max_size1),
-        start_max_address_7);
-    const int* start_max_address_8 = start_max_base + smaller_11 * params.start__max_stride1;
-    const bool inside_21 = in_range(smaller_11, params.start__max_size1);
-    const int larger_15 = max(larger_14, start_max_smaller_5);
-    const int* start_max_address_9 = start_max_base + smaller_13 * params.start__max_stride1;
-    const bool inside_22 = in_range(smaller_13, params.start__max_size1);
-    const int larger_16 = max(larger_15, load_if(inside_21, start_max_address_8));
-    const int larger_17 = max(larger_16, load_if(inside_22, start_max_address_9));
-    const int choice_3 = at_least ? larger_17 : max(larger_17, 0);
+    const int larger_6 = max(larger_5, max(start_max_smaller_3, 0));
+    const int choice_4 = at_least ? max(larger_5, start_max_smaller_3) : larger_6;
     const int* prefix_end_min_base = params.prefix_end__min + ctx.b *
         params.prefix_end__min_stride0;
     const int* prefix_end_min_address = prefix_end_min_base + shifted *
         params.prefix_end__min_stride1;
-    const bool inside_23 = in_range(shifted, params.prefix_end__min_size1);
+    const bool inside_11 = in_range(shifted, params.prefix_end__min_size1);
     const int* prefix_end_min_address_2 = prefix_end_min_base + shifted_2 *
         params.prefix_end__min_stride1;
-    const bool inside_24 = in_range(shifted_2, params.prefix_end__min_size1);
-    const int prefix_end_min_shifted = load_if(inside_23, prefix_end_min_address);
+    const bool inside_12 = in_range(shifted_2, params.prefix_end__min_size1);
+    const int prefix_end_min_shifted = load_if(inside_11, prefix_end_min_address);
     const int* prefix_end_min_address_3 = prefix_end_min_base + smaller *
         params.prefix_end__min_stride1;
-    const bool inside_25 = in_range(smaller, params.prefix_end__min_size1);
-    const int smaller_24 = min(prefix_end_min_shifted, load_if(inside_24,
-        prefix_end_min_address_2));
-    const int* prefix_end_min_address_4 = prefix_end_min_base + smaller_3 *
+    const bool inside_13 = in_range(smaller, params.prefix_end__min_size1);
+    const int* prefix_end_min_address_4 = prefix_end_min_base + smaller_2 *
         params.prefix_end__min_stride1;
-    const bool inside_26 = in_range(smaller_3, params.prefix_end__min_size1);
-    const int smaller_25 = min(smaller_24, load_if(inside_25, prefix_end_min_address_3));
+    const bool inside_14 = in_range(smaller_2, params.prefix_end__min_size1);
+    const int prefix_end_min_smaller = load_if(inside_13, prefix_end_min_address_3);
+    const int smaller_10 = min(prefix_end_min_smaller, load_if(inside_14,
+        prefix_end_min_address_4));
+    const int smaller_11 = min(prefix_end_min_shifted, load_if(inside_12,
+        prefix_end_min_address_2));
+    const int smaller_12 = min(smaller_11, smaller_10);
     const int* prefix_end_min_address_5 = prefix_end_min_base + smaller_5 *
         params.prefix_end__min_stride1;
-    const bool inside_27 = in_range(smaller_5, params.prefix_end__min_size1);
-    const int smaller_26 = min(smaller_25, load_if(inside_26, prefix_end_min_address_4));
-    const int* prefix_end_min_address_6 = prefix_end_min_base + smaller_7 *
-        params.prefix_end__min_stride1;
-    const bool inside_28 = in_range(smaller_7, params.prefix_end__min_size1);
-    const int smaller_27 = min(smaller_26, load_if(inside_27, prefix_end_min_address_5));
-    const int* prefix_end_min_address_7 = prefix_end_min_base + smaller_9 *
-        params.prefix_end__min_stride1;
-    const bool inside_29 = in_range(smaller_9, params.prefix_end__min_size1);
-    const int smaller_28 = min(smaller_27, load_if(inside_28, prefix_end_min_address_6));
-    const int* prefix_end_min_address_8 = prefix_end_min_base + smaller_11 *
-        params.prefix_end__min_stride1;
-    const bool inside_30 = in_range(smaller_11, params.prefix_end__min_size1);
-    const int smaller_29 = min(smaller_28, load_if(inside_29, prefix_end_min_address_7));
-    const int* prefix_end_min_address_9 = prefix_end_min_base + smaller_13 *
-        params.prefix_end__min_stride1;
-    const bool inside_31 = in_range(smaller_13, params.prefix_end__min_size1);
-    const int smaller_30 = min(smaller_29, load_if(inside_30, prefix_end_min_address_8));
-    const int smaller_31 = min(smaller_30, load_if(inside_31, prefix_end_min_address_9));
-    const int choice_4 = at_least ? smaller_31 : min(smaller_31, 0);
-    const bool both = ((long long)choice_2 - q_first <= sum) & (choice_3 <= choice_4);
-    const bool at_most = (long long)choice_3 + choice_4 - q_first - choice_2 <= sum;
-    const int larger_18 = max(both ? min(choice_3, choice_2) : (at_most ? choice_3 : choice_2), 0);
-    const int full_begin = min(larger_18, ctx.kv_len);
+    const bool inside_15 = in_range(smaller_5, params.prefix_end__min_size1);
+    const int prefix_end_min_smaller_2 = load_if(inside_15, prefix_end_min_address_5);
+    const int smaller_13 = min(smaller_12, min(prefix_end_min_smaller_2, 0));
+    const int choice_5 = at_least ? min(smaller_12, prefix_end_min_smaller_2) : smaller_13;
+    const bool both = ((long long)choice_3 - q_first <= sum) & (choice_4 <= choice_5);
+    const bool at_most = (long long)choice_4 + choice_5 - q_first - choice_3 <= sum;
+    const int larger_7 = max(both ? min(choice_4, choice_3) : (at_most ? choice_4 : choice_3), 0);
+    const int full_begin = min(larger_7, ctx.kv_len);
     const int sum_2 = q_first + sum;
-    const int larger_19 = max(both ? max(sum_2, choice_4) : (at_most ? sum_2 : choice_4), 0);
-    const int full_end = min(larger_19, ctx.kv_len);
+    const int larger_8 = max(both ? max(sum_2, choice_5) : (at_most ? sum_2 : choice_5), 0);
+    const int full_end = min(larger_8, ctx.kv_len);
     const int* prefix_end_max_base = params.prefix_end__max + ctx.b *
         params.prefix_end__max_stride0;
     const int* prefix_end_max_address = prefix_end_max_base + shifted *
         params.prefix_end__max_stride1;
-    const bool inside_32 = in_range(shifted, params.prefix_end__max_size1);
+    const bool inside_16 = in_range(shifted, params.prefix_end__max_size1);
     const int* prefix_end_max_address_2 = prefix_end_max_base + shifted_2 *
         params.prefix_end__max_stride1;
-    const bool inside_33 = in_range(shifted_2, params.prefix_end__max_size1);
-    const int prefix_end_max_shifted = load_if(inside_32, prefix_end_max_address);
+    const bool inside_17 = in_range(shifted_2, params.prefix_end__max_size1);
+    const int prefix_end_max_shifted = load_if(inside_16, prefix_end_max_address);
     const int* prefix_end_max_address_3 = prefix_end_max_base + smaller *
         params.prefix_end__max_stride1;
-    const bool inside_34 = in_range(smaller, params.prefix_end__max_size1);
-    const int larger_20 = max(prefix_end_max_shifted, load_if(inside_33, prefix_end_max_address_2));
-    const int* prefix_end_max_address_4 = prefix_end_max_base + smaller_3 *
+    const bool inside_18 = in_range(smaller, params.prefix_end__max_size1);
+    const int* prefix_end_max_address_4 = prefix_end_max_base + smaller_2 *
         params.prefix_end__max_stride1;
-    const bool inside_35 = in_range(smaller_3, params.prefix_end__max_size1);
-    const int larger_21 = max(larger_20, load_if(inside_34, prefix_end_max_address_3));
+    const bool inside_19 = in_range(smaller_2, params.prefix_end__max_size1);
+    const int prefix_end_max_smaller = load_if(inside_18, prefix_end_max_address_3);
+    const int larger_9 = max(prefix_end_max_smaller, load_if(inside_19, prefix_end_max_address_4));
+    const int larger_10 = max(prefix_end_max_shifted, load_if(inside_17, prefix_end_max_address_2));
+    const int larger_11 = max(larger_10, larger_9);
     const int* prefix_end_max_address_5 = prefix_end_max_base + smaller_5 *
         params.prefix_end__max_stride1;
-    const bool inside_36 = in_range(smaller_5, params.prefix_end__max_size1);
-    const int larger_22 = max(larger_21, load_if(inside_35, prefix_end_max_address_4));
-    const int* prefix_end_max_address_6 = prefix_end_max_base + smaller_7 *
-        params.prefix_end__max_stride1;
-    const bool inside_37 = in_range(smaller_7, params.prefix_end__max_size1);
-    const int larger_23 = max(larger_22, load_if(inside_36, prefix_end_max_address_5));
-    const int* prefix_end_max_address_7 = prefix_end_max_base + smaller_9 *
-        params.prefix_end__max_stride1;
-    const bool inside_38 = in_range(smaller_9, params.prefix_end__max_size1);
-    const int larger_24 = max(larger_23, load_if(inside_37, prefix_end_max_address_6));
-    const int* prefix_end_max_address_8 = prefix_end_max_base + smaller_11 *
-        params.prefix_end__max_stride1;
-    const bool inside_39 = in_range(smaller_11, params.prefix_end__max_size1);
-    const int larger_25 = max(larger_24, load_if(inside_38, prefix_end_max_address_7));
-    const int* prefix_end_max_address_9 = prefix_end_max_base + smaller_13 *
-        params.prefix_end__max_stride1;
-    const bool inside_40 = in_range(smaller_13, params.prefix_end__max_size1);
-    const int larger_26 = max(larger_25, load_if(inside_39, prefix_end_max_address_8));
-    const int larger_27 = max(larger_26, load_if(inside_40, prefix_end_max_address_9));
-    const int larger_28 = max(max(q_last + sum, at_least ? larger_27 : max(larger_27, 0)), 0);
-    const int kv_end = min(larger_28, ctx.kv_len);
+    const bool inside_20 = in_range(smaller_5, params.prefix_end__max_size1);
+    const int prefix_end_max_smaller_2 = load_if(inside_20, prefix_end_max_address_5);
+    const int larger_12 = max(larger_11, max(prefix_end_max_smaller_2, 0));
+    const int choice_6 = at_least ? max(larger_11, prefix_end_max_smaller_2) : larger_12;
+    const int kv_end = min(max(max(q_last + sum, choice_6), 0), ctx.kv_len);
     return {kv_begin, full_begin, full_end, kv_end};
 }
 
@@ -996,119 +907,74 @@ __device__ __forceinline__ TileKind tile_kind(
         start_min_address_2);
     const int smaller = min(shifted + 1, shifted_2);
     const int* start_min_address_3 = start_min_base + smaller * params.start__min_stride1;
-    const int smaller_2 = min(start_min_shifted, start_min_shifted_2);
+    const int smaller_2 = min(shifted + 2, shifted_2);
+    const int* start_min_address_4 = start_min_base + smaller_2 * params.start__min_stride1;
     const int start_min_smaller = load_if(in_range(smaller, params.start__min_size1),
         start_min_address_3);
-    const int smaller_3 = min(shifted + 2, shifted_2);
-    const int* start_min_address_4 = start_min_base + smaller_3 * params.start__min_stride1;
-    const int smaller_4 = min(smaller_2, start_min_smaller);
-    const int start_min_smaller_2 = load_if(in_range(smaller_3, params.start__min_size1),
+    const int start_min_smaller_2 = load_if(in_range(smaller_2, params.start__min_size1),
         start_min_address_4);
+    const int smaller_3 = min(start_min_smaller, start_min_smaller_2);
+    const int smaller_4 = min(min(start_min_shifted, start_min_shifted_2), smaller_3);
     const int smaller_5 = min(shifted + 3, shifted_2);
     const int* start_min_address_5 = start_min_base + smaller_5 * params.start__min_stride1;
-    const int smaller_6 = min(smaller_4, start_min_smaller_2);
     const int start_min_smaller_3 = load_if(in_range(smaller_5, params.start__min_size1),
         start_min_address_5);
-    const int smaller_7 = min(shifted + 4, shifted_2);
-    const int* start_min_address_6 = start_min_base + smaller_7 * params.start__min_stride1;
-    const int smaller_8 = min(smaller_6, start_min_smaller_3);
-    const int start_min_smaller_4 = load_if(in_range(smaller_7, params.start__min_size1),
-        start_min_address_6);
-    const int smaller_9 = min(shifted + 5, shifted_2);
-    const int* start_min_address_7 = start_min_base + smaller_9 * params.start__min_stride1;
-    const int smaller_10 = min(smaller_8, start_min_smaller_4);
-    const int start_min_smaller_5 = load_if(in_range(smaller_9, params.start__min_size1),
-        start_min_address_7);
-    const int smaller_11 = min(shifted + 6, shifted_2);
-    const int* start_min_address_8 = start_min_base + smaller_11 * params.start__min_stride1;
-    const bool inside = in_range(smaller_11, params.start__min_size1);
-    const int smaller_12 = min(smaller_10, start_min_smaller_5);
-    const int smaller_13 = min(shifted + 7, shifted_2);
-    const int* start_min_address_9 = start_min_base + smaller_13 * params.start__min_stride1;
-    const bool inside_2 = in_range(smaller_13, params.start__min_size1);
-    const int smaller_14 = min(smaller_12, load_if(inside, start_min_address_8));
-    const int smaller_15 = min(smaller_14, load_if(inside_2, start_min_address_9));
+    const int smaller_6 = min(smaller_4, min(start_min_smaller_3, 0));
     const int difference_2 = ctx.kv_len - ctx.q_len;
-    const bool at_least_2 = kv_last >= (at_least ? smaller_15 : min(smaller_15, 0));
+    const bool at_least_2 = kv_last >= (at_least ? min(smaller_4, start_min_smaller_3) : smaller_6);
     const int* prefix_first_min_base = params.prefix_first__min + ctx.b *
         params.prefix_first__min_stride0;
     const int* prefix_first_min_address = prefix_first_min_base + shifted *
         params.prefix_first__min_stride1;
-    const bool inside_3 = in_range(shifted, params.prefix_first__min_size1);
+    const bool inside = in_range(shifted, params.prefix_first__min_size1);
     const int* prefix_first_min_address_2 = prefix_first_min_base + shifted_2 *
         params.prefix_first__min_stride1;
-    const bool inside_4 = in_range(shifted_2, params.prefix_first__min_size1);
-    const int prefix_first_min_shifted = load_if(inside_3, prefix_first_min_address);
-    const int prefix_first_min_shifted_2 = load_if(inside_4, prefix_first_min_address_2);
+    const bool inside_2 = in_range(shifted_2, params.prefix_first__min_size1);
+    const int prefix_first_min_shifted = load_if(inside, prefix_first_min_address);
+    const int prefix_first_min_shifted_2 = load_if(inside_2, prefix_first_min_address_2);
     const int* prefix_first_min_address_3 = prefix_first_min_base + smaller *
         params.prefix_first__min_stride1;
-    const bool inside_5 = in_range(smaller, params.prefix_first__min_size1);
-    const int smaller_16 = min(prefix_first_min_shifted, prefix_first_min_shifted_2);
-    const int* prefix_first_min_address_4 = prefix_first_min_base + smaller_3 *
+    const bool inside_3 = in_range(smaller, params.prefix_first__min_size1);
+    const int* prefix_first_min_address_4 = prefix_first_min_base + smaller_2 *
         params.prefix_first__min_stride1;
-    const bool inside_6 = in_range(smaller_3, params.prefix_first__min_size1);
-    const int smaller_17 = min(smaller_16, load_if(inside_5, prefix_first_min_address_3));
+    const bool inside_4 = in_range(smaller_2, params.prefix_first__min_size1);
+    const int prefix_first_min_smaller = load_if(inside_3, prefix_first_min_address_3);
+    const int prefix_first_min_smaller_2 = load_if(inside_4, prefix_first_min_address_4);
+    const int smaller_7 = min(prefix_first_min_smaller, prefix_first_min_smaller_2);
+    const int smaller_8 = min(min(prefix_first_min_shifted, prefix_first_min_shifted_2), smaller_7);
     const int* prefix_first_min_address_5 = prefix_first_min_base + smaller_5 *
         params.prefix_first__min_stride1;
-    const bool inside_7 = in_range(smaller_5, params.prefix_first__min_size1);
-    const int smaller_18 = min(smaller_17, load_if(inside_6, prefix_first_min_address_4));
-    const int* prefix_first_min_address_6 = prefix_first_min_base + smaller_7 *
-        params.prefix_first__min_stride1;
-    const bool inside_8 = in_range(smaller_7, params.prefix_first__min_size1);
-    const int smaller_19 = min(smaller_18, load_if(inside_7, prefix_first_min_address_5));
-    const int* prefix_first_min_address_7 = prefix_first_min_base + smaller_9 *
-        params.prefix_first__min_stride1;
-    const bool inside_9 = in_range(smaller_9, params.prefix_first__min_size1);
-    const int smaller_20 = min(smaller_19, load_if(inside_8, prefix_first_min_address_6));
-    const int* prefix_first_min_address_8 = prefix_first_min_base + smaller_11 *
-        params.prefix_first__min_stride1;
-    const bool inside_10 = in_range(smaller_11, params.prefix_first__min_size1);
-    const int smaller_21 = min(smaller_20, load_if(inside_9, prefix_first_min_address_7));
-    const int* prefix_first_min_address_9 = prefix_first_min_base + smaller_13 *
-        params.prefix_first__min_stride1;
-    const bool inside_11 = in_range(smaller_13, params.prefix_first__min_size1);
-    const int smaller_22 = min(smaller_21, load_if(inside_10, prefix_first_min_address_8));
-    const int smaller_23 = min(smaller_22, load_if(inside_11, prefix_first_min_address_9));
+    const bool inside_5 = in_range(smaller_5, params.prefix_first__min_size1);
+    const int prefix_first_min_smaller_3 = load_if(inside_5, prefix_first_min_address_5);
+    const int smaller_9 = min(smaller_8, min(prefix_first_min_smaller_3, 0));
+    const int choice = at_least ? min(smaller_8, prefix_first_min_smaller_3) : smaller_9;
     const int* prefix_end_max_base = params.prefix_end__max + ctx.b *
         params.prefix_end__max_stride0;
     const int* prefix_end_max_address = prefix_end_max_base + shifted *
         params.prefix_end__max_stride1;
-    const bool inside_12 = in_range(shifted, params.prefix_end__max_size1);
+    const bool inside_6 = in_range(shifted, params.prefix_end__max_size1);
     const int* prefix_end_max_address_2 = prefix_end_max_base + shifted_2 *
         params.prefix_end__max_stride1;
-    const bool inside_13 = in_range(shifted_2, params.prefix_end__max_size1);
-    const int prefix_end_max_shifted = load_if(inside_12, prefix_end_max_address);
+    const bool inside_7 = in_range(shifted_2, params.prefix_end__max_size1);
+    const int prefix_end_max_shifted = load_if(inside_6, prefix_end_max_address);
     const int* prefix_end_max_address_3 = prefix_end_max_base + smaller *
         params.prefix_end__max_stride1;
-    const bool inside_14 = in_range(smaller, params.prefix_end__max_size1);
-    const int larger = max(prefix_end_max_shifted, load_if(inside_13, prefix_end_max_address_2));
-    const int* prefix_end_max_address_4 = prefix_end_max_base + smaller_3 *
+    const bool inside_8 = in_range(smaller, params.prefix_end__max_size1);
+    const int* prefix_end_max_address_4 = prefix_end_max_base + smaller_2 *
         params.prefix_end__max_stride1;
-    const bool inside_15 = in_range(smaller_3, params.prefix_end__max_size1);
-    const int larger_2 = max(larger, load_if(inside_14, prefix_end_max_address_3));
+    const bool inside_9 = in_range(smaller_2, params.prefix_end__max_size1);
+    const int prefix_end_max_smaller = load_if(inside_8, prefix_end_max_address_3);
+    const int larger = max(prefix_end_max_smaller, load_if(inside_9, prefix_end_max_address_4));
+    const int larger_2 = max(prefix_end_max_shifted, load_if(inside_7, prefix_end_max_address_2));
+    const int larger_3 = max(larger_2, larger);
     const int* prefix_end_max_address_5 = prefix_end_max_base + smaller_5 *
         params.prefix_end__max_stride1;
-    const bool inside_16 = in_range(smaller_5, params.prefix_end__max_size1);
-    const int larger_3 = max(larger_2, load_if(inside_15, prefix_end_max_address_4));
-    const int* prefix_end_max_address_6 = prefix_end_max_base + smaller_7 *
-        params.prefix_end__max_stride1;
-    const bool inside_17 = in_range(smaller_7, params.prefix_end__max_size1);
-    const int larger_4 = max(larger_3, load_if(inside_16, prefix_end_max_address_5));
-    const int* prefix_end_max_address_7 = prefix_end_max_base + smaller_9 *
-        params.prefix_end__max_stride1;
-    const bool inside_18 = in_range(smaller_9, params.prefix_end__max_size1);
-    const int larger_5 = max(larger_4, load_if(inside_17, prefix_end_max_address_6));
-    const int* prefix_end_max_address_8 = prefix_end_max_base + smaller_11 *
-        params.prefix_end__max_stride1;
-    const bool inside_19 = in_range(smaller_11, params.prefix_end__max_size1);
-    const int larger_6 = max(larger_5, load_if(inside_18, prefix_end_max_address_7));
-    const int* prefix_end_max_address_9 = prefix_end_max_base + smaller_13 *
-        params.prefix_end__max_stride1;
-    const bool inside_20 = in_range(smaller_13, params.prefix_end__max_size1);
-    const int larger_7 = max(larger_6, load_if(inside_19, prefix_end_max_address_8));
-    const int larger_8 = max(larger_7, load_if(inside_20, prefix_end_max_address_9));
-    const bool at_most = kv_first <= (long long)(at_least ? larger_8 : max(larger_8, 0)) - 1;
-    const bool both = (kv_last >= (at_least ? smaller_23 : min(smaller_23, 0))) & at_most;
+    const bool inside_10 = in_range(smaller_5, params.prefix_end__max_size1);
+    const int prefix_end_max_smaller_2 = load_if(inside_10, prefix_end_max_address_5);
+    const int larger_4 = max(larger_3, max(prefix_end_max_smaller_2, 0));
+    const long long choice_2 = (long long)(at_least ? max(larger_3, prefix_end_max_smaller_2) :
+        larger_4);
+    const bool both = (kv_last >= choice) & (kv_first <= choice_2 - 1);
     const bool any_kept = (at_least_2 & (kv_first <= q_last + difference_2)) | both;
     const int* start_max_base = params.start__max + ctx.b * params.start__max_stride0;
     const int* start_max_address = start_max_base + shifted * params.start__max_stride1;
@@ -1118,113 +984,72 @@ __device__ __forceinline__ TileKind tile_kind(
     const int start_max_shifted_2 = load_if(in_range(shifted_2, params.start__max_size1),
         start_max_address_2);
     const int* start_max_address_3 = start_max_base + smaller * params.start__max_stride1;
-    const int larger_9 = max(start_max_shifted, start_max_shifted_2);
+    const int* start_max_address_4 = start_max_base + smaller_2 * params.start__max_stride1;
     const int start_max_smaller = load_if(in_range(smaller, params.start__max_size1),
         start_max_address_3);
-    const int* start_max_address_4 = start_max_base + smaller_3 * params.start__max_stride1;
-    const int larger_10 = max(larger_9, start_max_smaller);
-    const int start_max_smaller_2 = load_if(in_range(smaller_3, params.start__max_size1),
+    const int start_max_smaller_2 = load_if(in_range(smaller_2, params.start__max_size1),
         start_max_address_4);
+    const int larger_5 = max(start_max_smaller, start_max_smaller_2);
+    const int larger_6 = max(max(start_max_shifted, start_max_shifted_2), larger_5);
     const int* start_max_address_5 = start_max_base + smaller_5 * params.start__max_stride1;
-    const int larger_11 = max(larger_10, start_max_smaller_2);
     const int start_max_smaller_3 = load_if(in_range(smaller_5, params.start__max_size1),
         start_max_address_5);
-    const int* start_max_address_6 = start_max_base + smaller_7 * params.start__max_stride1;
-    const int larger_12 = max(larger_11, start_max_smaller_3);
-    const int start_max_smaller_4 = load_if(in_range(smaller_7, params.start__max_size1),
-        start_max_address_6);
-    const int* start_max_address_7 = start_max_base + smaller_9 * params.start__max_stride1;
-    const int larger_13 = max(larger_12, start_max_smaller_4);
-    const int start_max_smaller_5 = load_if(in_range(smaller_9, params.start__max_size1),
-        start_max_address_7);
-    const int* start_max_address_8 = start_max_base + smaller_11 * params.start__max_stride1;
-    const bool inside_21 = in_range(smaller_11, params.start__max_size1);
-    const int larger_14 = max(larger_13, start_max_smaller_5);
-    const int* start_max_address_9 = start_max_base + smaller_13 * params.start__max_stride1;
-    const bool inside_22 = in_range(smaller_13, params.start__max_size1);
-    const int larger_15 = max(larger_14, load_if(inside_21, start_max_address_8));
-    const int larger_16 = max(larger_15, load_if(inside_22, start_max_address_9));
-    const bool at_least_3 = kv_first >= (at_least ? larger_16 : max(larger_16, 0));
+    const int larger_7 = max(larger_6, max(start_max_smaller_3, 0));
+    const bool at_least_3 = kv_first >= (at_least ? max(larger_6, start_max_smaller_3) : larger_7);
     const int* prefix_first_max_base = params.prefix_first__max + ctx.b *
         params.prefix_first__max_stride0;
     const int* prefix_first_max_address = prefix_first_max_base + shifted *
         params.prefix_first__max_stride1;
-    const bool inside_23 = in_range(shifted, params.prefix_first__max_size1);
+    const bool inside_11 = in_range(shifted, params.prefix_first__max_size1);
     const int* prefix_first_max_address_2 = prefix_first_max_base + shifted_2 *
         params.prefix_first__max_stride1;
-    const bool inside_24 = in_range(shifted_2, params.prefix_first__max_size1);
-    const int prefix_first_max_shifted = load_if(inside_23, prefix_first_max_address);
-    const int prefix_first_max_shifted_2 = load_if(inside_24, prefix_first_max_address_2);
+    const bool inside_12 = in_range(shifted_2, params.prefix_first__max_size1);
+    const int prefix_first_max_shifted = load_if(inside_11, prefix_first_max_address);
+    const int prefix_first_max_shifted_2 = load_if(inside_12, prefix_first_max_address_2);
     const int* prefix_first_max_address_3 = prefix_first_max_base + smaller *
         params.prefix_first__max_stride1;
-    const bool inside_25 = in_range(smaller, params.prefix_first__max_size1);
-    const int larger_17 = max(prefix_first_max_shifted, prefix_first_max_shifted_2);
-    const int* prefix_first_max_address_4 = prefix_first_max_base + smaller_3 *
+    const bool inside_13 = in_range(smaller, params.prefix_first__max_size1);
+    const int* prefix_first_max_address_4 = prefix_first_max_base + smaller_2 *
         params.prefix_first__max_stride1;
-    const bool inside_26 = in_range(smaller_3, params.prefix_first__max_size1);
-    const int larger_18 = max(larger_17, load_if(inside_25, prefix_first_max_address_3));
+    const bool inside_14 = in_range(smaller_2, params.prefix_first__max_size1);
+    const int prefix_first_max_smaller = load_if(inside_13, prefix_first_max_address_3);
+    const int prefix_first_max_smaller_2 = load_if(inside_14, prefix_first_max_address_4);
+    const int larger_8 = max(prefix_first_max_smaller, prefix_first_max_smaller_2);
+    const int larger_9 = max(max(prefix_first_max_shifted, prefix_first_max_shifted_2), larger_8);
     const int* prefix_first_max_address_5 = prefix_first_max_base + smaller_5 *
         params.prefix_first__max_stride1;
-    const bool inside_27 = in_range(smaller_5, params.prefix_first__max_size1);
-    const int larger_19 = max(larger_18, load_if(inside_26, prefix_first_max_address_4));
-    const int* prefix_first_max_address_6 = prefix_first_max_base + smaller_7 *
-        params.prefix_first__max_stride1;
-    const bool inside_28 = in_range(smaller_7, params.prefix_first__max_size1);
-    const int larger_20 = max(larger_19, load_if(inside_27, prefix_first_max_address_5));
-    const int* prefix_first_max_address_7 = prefix_first_max_base + smaller_9 *
-        params.prefix_first__max_stride1;
-    const bool inside_29 = in_range(smaller_9, params.prefix_first__max_size1);
-    const int larger_21 = max(larger_20, load_if(inside_28, prefix_first_max_address_6));
-    const int* prefix_first_max_address_8 = prefix_first_max_base + smaller_11 *
-        params.prefix_first__max_stride1;
-    const bool inside_30 = in_range(smaller_11, params.prefix_first__max_size1);
-    const int larger_22 = max(larger_21, load_if(inside_29, prefix_first_max_address_7));
-    const int* prefix_first_max_address_9 = prefix_first_max_base + smaller_13 *
-        params.prefix_first__max_stride1;
-    const bool inside_31 = in_range(smaller_13, params.prefix_first__max_size1);
-    const int larger_23 = max(larger_22, load_if(inside_30, prefix_first_max_address_8));
-    const int larger_24 = max(larger_23, load_if(inside_31, prefix_first_max_address_9));
+    const bool inside_15 = in_range(smaller_5, params.prefix_first__max_size1);
+    const int prefix_first_max_smaller_3 = load_if(inside_15, prefix_first_max_address_5);
+    const int larger_10 = max(larger_9, max(prefix_first_max_smaller_3, 0));
+    const int choice_3 = at_least ? max(larger_9, prefix_first_max_smaller_3) : larger_10;
     const int* prefix_end_min_base = params.prefix_end__min + ctx.b *
         params.prefix_end__min_stride0;
     const int* prefix_end_min_address = prefix_end_min_base + shifted *
         params.prefix_end__min_stride1;
-    const bool inside_32 = in_range(shifted, params.prefix_end__min_size1);
+    const bool inside_16 = in_range(shifted, params.prefix_end__min_size1);
     const int* prefix_end_min_address_2 = prefix_end_min_base + shifted_2 *
         params.prefix_end__min_stride1;
-    const bool inside_33 = in_range(shifted_2, params.prefix_end__min_size1);
-    const int prefix_end_min_shifted = load_if(inside_32, prefix_end_min_address);
+    const bool inside_17 = in_range(shifted_2, params.prefix_end__min_size1);
+    const int prefix_end_min_shifted = load_if(inside_16, prefix_end_min_address);
     const int* prefix_end_min_address_3 = prefix_end_min_base + smaller *
         params.prefix_end__min_stride1;
-    const bool inside_34 = in_range(smaller, params.prefix_end__min_size1);
-    const int smaller_24 = min(prefix_end_min_shifted, load_if(inside_33,
-        prefix_end_min_address_2));
-    const int* prefix_end_min_address_4 = prefix_end_min_base + smaller_3 *
+    const bool inside_18 = in_range(smaller, params.prefix_end__min_size1);
+    const int* prefix_end_min_address_4 = prefix_end_min_base + smaller_2 *
         params.prefix_end__min_stride1;
-    const bool inside_35 = in_range(smaller_3, params.prefix_end__min_size1);
-    const int smaller_25 = min(smaller_24, load_if(inside_34, prefix_end_min_address_3));
+    const bool inside_19 = in_range(smaller_2, params.prefix_end__min_size1);
+    const int prefix_end_min_smaller = load_if(inside_18, prefix_end_min_address_3);
+    const int smaller_10 = min(prefix_end_min_smaller, load_if(inside_19,
+        prefix_end_min_address_4));
+    const int smaller_11 = min(prefix_end_min_shifted, load_if(inside_17,
+        prefix_end_min_address_2));
+    const int smaller_12 = min(smaller_11, smaller_10);
     const int* prefix_end_min_address_5 = prefix_end_min_base + smaller_5 *
         params.prefix_end__min_stride1;
-    const bool inside_36 = in_range(smaller_5, params.prefix_end__min_size1);
-    const int smaller_26 = min(smaller_25, load_if(inside_35, prefix_end_min_address_4));
-    const int* prefix_end_min_address_6 = prefix_end_min_base + smaller_7 *
-        params.prefix_end__min_stride1;
-    const bool inside_37 = in_range(smaller_7, params.prefix_end__min_size1);
-    const int smaller_27 = min(smaller_26, load_if(inside_36, prefix_end_min_address_5));
-    const int* prefix_end_min_address_7 = prefix_end_min_base + smaller_9 *
-        params.prefix_end__min_stride1;
-    const bool inside_38 = in_range(smaller_9, params.prefix_end__min_size1);
-    const int smaller_28 = min(smaller_27, load_if(inside_37, prefix_end_min_address_6));
-    const int* prefix_end_min_address_8 = prefix_end_min_base + smaller_11 *
-        params.prefix_end__min_stride1;
-    const bool inside_39 = in_range(smaller_11, params.prefix_end__min_size1);
-    const int smaller_29 = min(smaller_28, load_if(inside_38, prefix_end_min_address_7));
-    const int* prefix_end_min_address_9 = prefix_end_min_base + smaller_13 *
-        params.prefix_end__min_stride1;
-    const bool inside_40 = in_range(smaller_13, params.prefix_end__min_size1);
-    const int smaller_30 = min(smaller_29, load_if(inside_39, prefix_end_min_address_8));
-    const int smaller_31 = min(smaller_30, load_if(inside_40, prefix_end_min_address_9));
-    const bool at_most_2 = kv_last <= (long long)(at_least ? smaller_31 : min(smaller_31, 0)) - 1;
-    const bool both_2 = (kv_first >= (at_least ? larger_24 : max(larger_24, 0))) & at_most_2;
+    const bool inside_20 = in_range(smaller_5, params.prefix_end__min_size1);
+    const int prefix_end_min_smaller_2 = load_if(inside_20, prefix_end_min_address_5);
+    const int smaller_13 = min(smaller_12, min(prefix_end_min_smaller_2, 0));
+    const int choice_4 = at_least ? min(smaller_12, prefix_end_min_smaller_2) : smaller_13;
+    const bool both_2 = (kv_first >= choice_3) & (kv_last <= (long long)choice_4 - 1);
     const bool all_kept = (at_least_3 & (kv_last <= q_first + difference_2)) | both_2;
     return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;
 }
@@ -1565,9 +1390,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 

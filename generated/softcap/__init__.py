@@ -8,7 +8,7 @@ variant softcap
   score = (50.0 * tanh((score / 50.0)))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ variant sta_2d
   keep if ((q_pos >= 4096) or (kv_idx >= 4096) or (x and y))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ variant sta_3d
   keep if ((q_pos >= 13824) or (kv_idx >= 13824) or (x and y and t))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ variant svg_spatial
   keep if ((kv_idx < (prompt_len + 0)) or (q_pos < prompt_len) or (abs((q_pos - kv_idx)) < 2688))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ variant svg_temporal
   keep if ((kv_idx < prompt_len) or (q_pos < prompt_len) or (abs((q_place - kv_place)) < 207))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

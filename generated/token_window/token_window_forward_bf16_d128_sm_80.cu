@@ -716,35 +716,36 @@ __device__ __forceinline__ KvBounds kv_bounds(
         before_max_address);
     const int smaller = min(shifted + 1, shifted_2);
     const int* before_max_address_3 = before_max_base + smaller * params.before__max_stride1;
-    const int larger = max(before_max_shifted, load_if(inside, before_max_address_2));
-    const int before_max_smaller = load_if(in_range(smaller, params.before__max_size1),
-        before_max_address_3);
     const int smaller_2 = min(shifted + 2, shifted_2);
     const int* before_max_address_4 = before_max_base + smaller_2 * params.before__max_stride1;
     const bool inside_2 = in_range(smaller_2, params.before__max_size1);
-    const int larger_2 = max(larger, before_max_smaller);
+    const int before_max_smaller = load_if(in_range(smaller, params.before__max_size1),
+        before_max_address_3);
+    const int larger = max(before_max_smaller, load_if(inside_2, before_max_address_4));
+    const int larger_2 = max(before_max_shifted, load_if(inside, before_max_address_2));
     const int smaller_3 = min(shifted + 3, shifted_2);
     const int* before_max_address_5 = before_max_base + smaller_3 * params.before__max_stride1;
     const bool inside_3 = in_range(smaller_3, params.before__max_size1);
-    const int larger_3 = max(larger_2, load_if(inside_2, before_max_address_4));
     const int smaller_4 = min(shifted + 4, shifted_2);
     const int* before_max_address_6 = before_max_base + smaller_4 * params.before__max_stride1;
     const bool inside_4 = in_range(smaller_4, params.before__max_size1);
-    const int larger_4 = max(larger_3, load_if(inside_3, before_max_address_5));
+    const int before_max_smaller_2 = load_if(inside_3, before_max_address_5);
     const int smaller_5 = min(shifted + 5, shifted_2);
     const int* before_max_address_7 = before_max_base + smaller_5 * params.before__max_stride1;
     const bool inside_5 = in_range(smaller_5, params.before__max_size1);
-    const int larger_5 = max(larger_4, load_if(inside_4, before_max_address_6));
     const int smaller_6 = min(shifted + 6, shifted_2);
     const int* before_max_address_8 = before_max_base + smaller_6 * params.before__max_stride1;
     const bool inside_6 = in_range(smaller_6, params.before__max_size1);
-    const int larger_6 = max(larger_5, load_if(inside_5, before_max_address_7));
+    const int before_max_smaller_3 = load_if(inside_5, before_max_address_7);
+    const int larger_3 = max(before_max_smaller_2, load_if(inside_4, before_max_address_6));
+    const int larger_4 = max(before_max_smaller_3, load_if(inside_6, before_max_address_8));
+    const int larger_5 = max(max(larger_2, larger), max(larger_3, larger_4));
     const int smaller_7 = min(shifted + 7, shifted_2);
     const int* before_max_address_9 = before_max_base + smaller_7 * params.before__max_stride1;
     const bool inside_7 = in_range(smaller_7, params.before__max_size1);
-    const int larger_7 = max(larger_6, load_if(inside_6, before_max_address_8));
-    const int larger_8 = max(larger_7, load_if(inside_7, before_max_address_9));
-    const int choice = at_least ? larger_8 : max(larger_8, 0);
+    const int before_max_smaller_4 = load_if(inside_7, before_max_address_9);
+    const int larger_6 = max(larger_5, max(before_max_smaller_4, 0));
+    const int choice = at_least ? max(larger_5, before_max_smaller_4) : larger_6;
     const long long kv_len_ = (long long)ctx.kv_len;
     const int kv_begin = (int)min(max((long long)(q_first + difference) - choice, 0LL), kv_len_);
     const int* before_min_base = params.before__min + ctx.b * params.before__min_stride0;
@@ -754,29 +755,30 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const int before_min_shifted = load_if(in_range(shifted, params.before__min_size1),
         before_min_address);
     const int* before_min_address_3 = before_min_base + smaller * params.before__min_stride1;
-    const int smaller_8 = min(before_min_shifted, load_if(inside_8, before_min_address_2));
-    const int before_min_smaller = load_if(in_range(smaller, params.before__min_size1),
-        before_min_address_3);
     const int* before_min_address_4 = before_min_base + smaller_2 * params.before__min_stride1;
     const bool inside_9 = in_range(smaller_2, params.before__min_size1);
-    const int smaller_9 = min(smaller_8, before_min_smaller);
+    const int before_min_smaller = load_if(in_range(smaller, params.before__min_size1),
+        before_min_address_3);
+    const int smaller_8 = min(before_min_smaller, load_if(inside_9, before_min_address_4));
+    const int smaller_9 = min(before_min_shifted, load_if(inside_8, before_min_address_2));
     const int* before_min_address_5 = before_min_base + smaller_3 * params.before__min_stride1;
     const bool inside_10 = in_range(smaller_3, params.before__min_size1);
-    const int smaller_10 = min(smaller_9, load_if(inside_9, before_min_address_4));
     const int* before_min_address_6 = before_min_base + smaller_4 * params.before__min_stride1;
     const bool inside_11 = in_range(smaller_4, params.before__min_size1);
-    const int smaller_11 = min(smaller_10, load_if(inside_10, before_min_address_5));
+    const int before_min_smaller_2 = load_if(inside_10, before_min_address_5);
     const int* before_min_address_7 = before_min_base + smaller_5 * params.before__min_stride1;
     const bool inside_12 = in_range(smaller_5, params.before__min_size1);
-    const int smaller_12 = min(smaller_11, load_if(inside_11, before_min_address_6));
     const int* before_min_address_8 = before_min_base + smaller_6 * params.before__min_stride1;
     const bool inside_13 = in_range(smaller_6, params.before__min_size1);
-    const int smaller_13 = min(smaller_12, load_if(inside_12, before_min_address_7));
+    const int before_min_smaller_3 = load_if(inside_12, before_min_address_7);
+    const int smaller_10 = min(before_min_smaller_2, load_if(inside_11, before_min_address_6));
+    const int smaller_11 = min(before_min_smaller_3, load_if(inside_13, before_min_address_8));
+    const int smaller_12 = min(min(smaller_9, smaller_8), min(smaller_10, smaller_11));
     const int* before_min_address_9 = before_min_base + smaller_7 * params.before__min_stride1;
     const bool inside_14 = in_range(smaller_7, params.before__min_size1);
-    const int smaller_14 = min(smaller_13, load_if(inside_13, before_min_address_8));
-    const int smaller_15 = min(smaller_14, load_if(inside_14, before_min_address_9));
-    const int choice_2 = at_least ? smaller_15 : min(smaller_15, 0);
+    const int before_min_smaller_4 = load_if(inside_14, before_min_address_9);
+    const int smaller_13 = min(smaller_12, min(before_min_smaller_4, 0));
+    const int choice_2 = at_least ? min(smaller_12, before_min_smaller_4) : smaller_13;
     const int full_begin = (int)min(max((long long)(q_last + difference) - choice_2, 0LL), kv_len_);
     const int* after_min_base = params.after__min + ctx.b * params.after__min_stride0;
     const int* after_min_address = after_min_base + shifted * params.after__min_stride1;
@@ -786,38 +788,36 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const int after_min_shifted_2 = load_if(in_range(shifted_2, params.after__min_size1),
         after_min_address_2);
     const int* after_min_address_3 = after_min_base + smaller * params.after__min_stride1;
-    const int smaller_16 = min(after_min_shifted, after_min_shifted_2);
+    const int* after_min_address_4 = after_min_base + smaller_2 * params.after__min_stride1;
     const int after_min_smaller = load_if(in_range(smaller, params.after__min_size1),
         after_min_address_3);
-    const int* after_min_address_4 = after_min_base + smaller_2 * params.after__min_stride1;
-    const int smaller_17 = min(smaller_16, after_min_smaller);
     const int after_min_smaller_2 = load_if(in_range(smaller_2, params.after__min_size1),
         after_min_address_4);
+    const int smaller_14 = min(after_min_smaller, after_min_smaller_2);
     const int* after_min_address_5 = after_min_base + smaller_3 * params.after__min_stride1;
-    const int smaller_18 = min(smaller_17, after_min_smaller_2);
+    const int* after_min_address_6 = after_min_base + smaller_4 * params.after__min_stride1;
     const int after_min_smaller_3 = load_if(in_range(smaller_3, params.after__min_size1),
         after_min_address_5);
-    const int* after_min_address_6 = after_min_base + smaller_4 * params.after__min_stride1;
-    const int smaller_19 = min(smaller_18, after_min_smaller_3);
     const int after_min_smaller_4 = load_if(in_range(smaller_4, params.after__min_size1),
         after_min_address_6);
     const int* after_min_address_7 = after_min_base + smaller_5 * params.after__min_stride1;
-    const int smaller_20 = min(smaller_19, after_min_smaller_4);
+    const int* after_min_address_8 = after_min_base + smaller_6 * params.after__min_stride1;
     const int after_min_smaller_5 = load_if(in_range(smaller_5, params.after__min_size1),
         after_min_address_7);
-    const int* after_min_address_8 = after_min_base + smaller_6 * params.after__min_stride1;
-    const int smaller_21 = min(smaller_20, after_min_smaller_5);
     const int after_min_smaller_6 = load_if(in_range(smaller_6, params.after__min_size1),
         after_min_address_8);
+    const int smaller_15 = min(after_min_smaller_3, after_min_smaller_4);
+    const int smaller_16 = min(smaller_15, min(after_min_smaller_5, after_min_smaller_6));
+    const int smaller_17 = min(min(after_min_shifted, after_min_shifted_2), smaller_14);
+    const int smaller_18 = min(smaller_17, smaller_16);
     const int* after_min_address_9 = after_min_base + smaller_7 * params.after__min_stride1;
-    const int smaller_22 = min(smaller_21, after_min_smaller_6);
     const int after_min_smaller_7 = load_if(in_range(smaller_7, params.after__min_size1),
         after_min_address_9);
-    const int smaller_23 = min(smaller_22, after_min_smaller_7);
+    const int smaller_19 = min(smaller_18, min(after_min_smaller_7, 0));
     const int sum = difference + 1;
-    const long long larger_9 = max(q_first_ + (at_least ? smaller_23 : min(smaller_23, 0)) + sum,
-        0LL);
-    const int full_end = (int)min(larger_9, kv_len_);
+    const long long sum_2 = q_first_ + (at_least ? min(smaller_18, after_min_smaller_7) :
+        smaller_19);
+    const int full_end = (int)min(max(sum_2 + sum, 0LL), kv_len_);
     const int* after_max_base = params.after__max + ctx.b * params.after__max_stride0;
     const int* after_max_address = after_max_base + shifted * params.after__max_stride1;
     const int* after_max_address_2 = after_max_base + shifted_2 * params.after__max_stride1;
@@ -826,37 +826,33 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const int after_max_shifted_2 = load_if(in_range(shifted_2, params.after__max_size1),
         after_max_address_2);
     const int* after_max_address_3 = after_max_base + smaller * params.after__max_stride1;
-    const int larger_10 = max(after_max_shifted, after_max_shifted_2);
+    const int* after_max_address_4 = after_max_base + smaller_2 * params.after__max_stride1;
     const int after_max_smaller = load_if(in_range(smaller, params.after__max_size1),
         after_max_address_3);
-    const int* after_max_address_4 = after_max_base + smaller_2 * params.after__max_stride1;
-    const int larger_11 = max(larger_10, after_max_smaller);
     const int after_max_smaller_2 = load_if(in_range(smaller_2, params.after__max_size1),
         after_max_address_4);
+    const int larger_7 = max(after_max_smaller, after_max_smaller_2);
     const int* after_max_address_5 = after_max_base + smaller_3 * params.after__max_stride1;
-    const int larger_12 = max(larger_11, after_max_smaller_2);
+    const int* after_max_address_6 = after_max_base + smaller_4 * params.after__max_stride1;
     const int after_max_smaller_3 = load_if(in_range(smaller_3, params.after__max_size1),
         after_max_address_5);
-    const int* after_max_address_6 = after_max_base + smaller_4 * params.after__max_stride1;
-    const int larger_13 = max(larger_12, after_max_smaller_3);
     const int after_max_smaller_4 = load_if(in_range(smaller_4, params.after__max_size1),
         after_max_address_6);
     const int* after_max_address_7 = after_max_base + smaller_5 * params.after__max_stride1;
-    const int larger_14 = max(larger_13, after_max_smaller_4);
+    const int* after_max_address_8 = after_max_base + smaller_6 * params.after__max_stride1;
     const int after_max_smaller_5 = load_if(in_range(smaller_5, params.after__max_size1),
         after_max_address_7);
-    const int* after_max_address_8 = after_max_base + smaller_6 * params.after__max_stride1;
-    const int larger_15 = max(larger_14, after_max_smaller_5);
     const int after_max_smaller_6 = load_if(in_range(smaller_6, params.after__max_size1),
         after_max_address_8);
+    const int larger_8 = max(after_max_smaller_3, after_max_smaller_4);
+    const int larger_9 = max(larger_8, max(after_max_smaller_5, after_max_smaller_6));
+    const int larger_10 = max(max(max(after_max_shifted, after_max_shifted_2), larger_7), larger_9);
     const int* after_max_address_9 = after_max_base + smaller_7 * params.after__max_stride1;
-    const int larger_16 = max(larger_15, after_max_smaller_6);
     const int after_max_smaller_7 = load_if(in_range(smaller_7, params.after__max_size1),
         after_max_address_9);
-    const int larger_17 = max(larger_16, after_max_smaller_7);
-    const long long larger_18 = max(q_last_ + (at_least ? larger_17 : max(larger_17, 0)) + sum,
-        0LL);
-    const int kv_end = (int)min(larger_18, kv_len_);
+    const int larger_11 = max(larger_10, max(after_max_smaller_7, 0));
+    const long long sum_3 = q_last_ + (at_least ? max(larger_10, after_max_smaller_7) : larger_11);
+    const int kv_end = (int)min(max(sum_3 + sum, 0LL), kv_len_);
     return {kv_begin, full_begin, full_end, kv_end};
 }
 
@@ -1195,9 +1191,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 

@@ -6,7 +6,7 @@ variant trigonometric
   score = (sin(cos(score)) + (sin(to_float(b)) / cos(to_float(b))))
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

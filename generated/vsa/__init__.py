@@ -16,7 +16,7 @@ variant vsa
   keep if ((kv_idx % 64) < size[kv_tile])
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@
 //   keep if ((kv_idx % 64) < size[kv_tile])
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 64, block_kv = 64,
-//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 2, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin: see tile_kind
@@ -36,9 +36,9 @@
 // ---------------------------------------------------------------- sizes
 
 constexpr int BLOCK_Q = 64;
-constexpr int BLOCK_KV = 64;
+constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int STAGES = 2;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -761,47 +761,42 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const long long product_4 = (long long)min(chosen_h_quotient, chosen_h_quotient_2) * 64;
     const int chosen_h_quotient_5 = load_if(inside, ctx.chosen_base_6 + product);
     const int chosen_h_quotient_6 = load_if(inside_2, ctx.chosen_base_6 + product_2);
-    const long long smaller = min(product_4, product_3);
-    const long long product_5 = (long long)min(chosen_h_quotient_5, chosen_h_quotient_6) * 64;
     const int chosen_h_quotient_7 = load_if(inside, ctx.chosen_base_5 + product);
     const int chosen_h_quotient_8 = load_if(inside_2, ctx.chosen_base_5 + product_2);
-    const long long smaller_2 = min(smaller, product_5);
+    const long long product_5 = (long long)min(chosen_h_quotient_5, chosen_h_quotient_6) * 64;
     const long long product_6 = (long long)min(chosen_h_quotient_7, chosen_h_quotient_8) * 64;
     const int chosen_h_quotient_9 = load_if(inside, ctx.chosen_base_4 + product);
     const int chosen_h_quotient_10 = load_if(inside_2, ctx.chosen_base_4 + product_2);
-    const long long smaller_3 = min(smaller_2, product_6);
-    const long long product_7 = (long long)min(chosen_h_quotient_9, chosen_h_quotient_10) * 64;
     const int chosen_h_quotient_11 = load_if(inside, ctx.chosen_base_3 + product);
     const int chosen_h_quotient_12 = load_if(inside_2, ctx.chosen_base_3 + product_2);
-    const long long smaller_4 = min(smaller_3, product_7);
+    const long long product_7 = (long long)min(chosen_h_quotient_9, chosen_h_quotient_10) * 64;
     const long long product_8 = (long long)min(chosen_h_quotient_11, chosen_h_quotient_12) * 64;
     const int chosen_h_quotient_13 = load_if(inside, ctx.chosen_base_2 + product);
     const int chosen_h_quotient_14 = load_if(inside_2, ctx.chosen_base_2 + product_2);
-    const long long smaller_5 = min(smaller_4, product_8);
-    const long long product_9 = (long long)min(chosen_h_quotient_13, chosen_h_quotient_14) * 64;
     const int chosen_h_quotient_15 = load_if(inside, ctx.chosen_base + product);
     const int chosen_h_quotient_16 = load_if(inside_2, ctx.chosen_base + product_2);
-    const long long smaller_6 = min(smaller_5, product_9);
+    const long long product_9 = (long long)min(chosen_h_quotient_13, chosen_h_quotient_14) * 64;
     const long long product_10 = (long long)min(chosen_h_quotient_15, chosen_h_quotient_16) * 64;
+    const long long smaller = min(min(product_7, product_8), min(product_9, product_10));
+    const long long smaller_2 = min(min(min(product_4, product_3), min(product_5, product_6)),
+        smaller);
     const long long kv_len_ = (long long)ctx.kv_len;
-    const int kv_begin = (int)min(max(min(smaller_6, product_10), 0LL), kv_len_);
+    const int kv_begin = (int)min(max(smaller_2, 0LL), kv_len_);
     const int full_begin = 0;
     const int full_end = 0;
     const long long sum = (long long)max(chosen_h_quotient_3, chosen_h_quotient_4) * 64 + 64;
-    const long long larger = max((long long)max(chosen_h_quotient, chosen_h_quotient_2) * 64 + 64,
-        sum);
     const long long sum_2 = (long long)max(chosen_h_quotient_5, chosen_h_quotient_6) * 64 + 64;
-    const long long larger_2 = max(larger, sum_2);
     const long long sum_3 = (long long)max(chosen_h_quotient_7, chosen_h_quotient_8) * 64 + 64;
-    const long long larger_3 = max(larger_2, sum_3);
+    const long long larger = max(sum_2, sum_3);
+    const long long larger_2 = max((long long)max(chosen_h_quotient, chosen_h_quotient_2) * 64 + 64,
+        sum);
     const long long sum_4 = (long long)max(chosen_h_quotient_9, chosen_h_quotient_10) * 64 + 64;
-    const long long larger_4 = max(larger_3, sum_4);
     const long long sum_5 = (long long)max(chosen_h_quotient_11, chosen_h_quotient_12) * 64 + 64;
-    const long long larger_5 = max(larger_4, sum_5);
     const long long sum_6 = (long long)max(chosen_h_quotient_13, chosen_h_quotient_14) * 64 + 64;
-    const long long larger_6 = max(larger_5, sum_6);
     const long long sum_7 = (long long)max(chosen_h_quotient_15, chosen_h_quotient_16) * 64 + 64;
-    const int kv_end = (int)min(max(max(larger_6, sum_7), 0LL), kv_len_);
+    const long long larger_3 = max(max(larger_2, larger), max(max(sum_4, sum_5), max(sum_6,
+        sum_7)));
+    const int kv_end = (int)min(max(larger_3, 0LL), kv_len_);
     return {kv_begin, full_begin, full_end, kv_end};
 }
 
@@ -1232,9 +1227,10 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and 40 registers more leave room for them.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + 40, BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
-constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // ---------------------------------------------------------------- one tile of attention
 
