@@ -32,7 +32,8 @@ class HopperTiles:
 # Each row serves head dims up to its own.
 _LADDERS = (
     ((64, 64), (HopperTiles(256, 64, 4), HopperTiles(128, 64, 4), HopperTiles(128, 32, 4))),
-    ((192, 128), (HopperTiles(128, 128, 2), HopperTiles(128, 64, 4), HopperTiles(128, 32, 4))),
+    ((128, 128), (HopperTiles(128, 128, 2), HopperTiles(128, 64, 4), HopperTiles(128, 32, 4))),
+    ((192, 128), (HopperTiles(128, 128, 2), HopperTiles(128, 64, 4), HopperTiles(64, 32, 4))),
     ((192, 192), (HopperTiles(128, 96, 2), HopperTiles(128, 32, 4), HopperTiles(64, 16, 4))),
     ((256, 256), (HopperTiles(128, 64, 2), HopperTiles(128, 32, 4), HopperTiles(64, 16, 4))),
 )
