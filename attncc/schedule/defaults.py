@@ -43,7 +43,8 @@ SMALL = 99 * KIB
 # Two m16 tiles a warp where the accumulators allow it (each K and V fragment then serves both), so that the kernel is
 # bound by the tensor cores and not by shared memory; two blocks on each multiprocessor hide each other's softmax.
 _FORWARD_16_BIT = (
-    Row(64, 64, SMALL, Tiles(128, 64, 4, 2)),
+    Row(80, 80, SMALL, Tiles(128, 64, 4, 2)),
+    Row(112, 112, SMALL, Tiles(128, 48, 4, 2)),
     Row(128, 128, LARGE, Tiles(128, 64, 4, 2)),
     Row(128, 128, SMALL, Tiles(128, 48, 4, 1)),
     Row(192, 128, SMALL, Tiles(128, 48, 4, 1)),
@@ -53,6 +54,7 @@ _FORWARD_16_BIT = (
 # multiprocessor to hide what they wait for.
 _BUSY_16_BIT = (
     Row(64, 64, LARGE, Tiles(64, 64, 4, 2)),
+    Row(112, 112, SMALL, Tiles(64, 32, 4, 2)),
     Row(128, 128, LARGE, Tiles(64, 64, 4, 1)),
     Row(256, 256, SMALL, Tiles(64, 32, 4, 2)),
 )
