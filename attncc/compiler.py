@@ -17,7 +17,7 @@ from .runtime.driver import driver
 from .runtime.nvrtc import Resources
 from .runtime.store import Configuration, MachineCode
 from .schedule.parameters import used_zone_maps
-from .schedule.plan import KernelPlan
+from .schedule.plan import PASSES, KernelPlan
 from .schedule.schedule import Schedule, from_ast, make_plan
 from .schedule.target import TARGETS
 from .semantics.constants import NO_DEFINES, Defines
@@ -163,7 +163,8 @@ class CompiledStore:
     def _host_target(self) -> str:
         """The target whose plan the CPU executor walks: one that the variant has a schedule for, if it has any."""
         choices = self._archs or tuple(TARGETS)
-        scheduled = [item.target for item in self._specification.schedules if item.pass_name == "forward"]
+        schedules = sorted(self._specification.schedules, key=lambda item: PASSES.index(item.pass_name))
+        scheduled = [item.target for item in schedules]
         return next((target for target in scheduled if target in choices), choices[0])
 
 

@@ -1,5 +1,5 @@
 """The CPU executor: walks a `KernelPlan` tile by tile in NumPy, as the kernel would, and counts what that moves."""
 
-from .run import Result, run
+from .run import Result, bind_for, run, run_bound
 
-__all__ = ["Result", "run"]
+__all__ = ["Result", "bind_for", "run", "run_bound"]

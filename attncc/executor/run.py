@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,13 +48,22 @@ def run(plan: KernelPlan, q: Array, k: Array, v: Array, /, *, out: Array | None 
     Takes NumPy arrays and the keyword arguments of `reference.forward`; writes into `out` where it is given.
     `split_kv = auto` runs as one split. AttnccError A6xx for bad arguments.
     """
-    signature = Signature(plan.variant, plan.dtype, plan.head_dim, plan.value_head_dim)
-    bound = bind_arrays(signature, q, k, v, out=out, **call)
+    return run_bound(plan, bind_for((plan,), q, k, v, out=out, **call))
+
+
+def bind_for(plans: Collection[KernelPlan], q: Array, k: Array, v: Array, /, **call: Any) -> BoundCall:
+    """Checks a call of any of these plans, all of one configuration; arguments as those of `run`. AttnccError A6xx."""
+    plan = next(iter(plans))
+    return bind_arrays(Signature(plan.variant, plan.dtype, plan.head_dim, plan.value_head_dim), q, k, v, **call)
+
+
+def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
+    """`run`, of a call that was checked: `plan_for` chooses among the plans by its problem."""
     problem, meter = bound.problem, Meter()
     compute = np.dtype(np.float64 if plan.dtype == "fp64" else np.float32)
-    out = np.empty(problem.out_shape, _DTYPES[plan.dtype]) if out is None else out
+    # Rows of a packed batch that no sequence owns stay as they are in a caller's `out`.
+    out = np.zeros(problem.out_shape, _DTYPES[plan.dtype]) if bound.out is None else bound.out
     lse = np.full(problem.lse_shape, -np.inf, compute)
-    out[...] = 0  # rows of a packed batch that no sequence owns
     for sequence in problem.sequences():
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
         work = _sequence_work(plan, bound, sequence, compute, meter)

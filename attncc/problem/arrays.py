@@ -34,6 +34,7 @@ class BoundCall:
     inputs: Mapping[str, Array]
     scale: float | None
     seed: int
+    out: Array | None = None
 
     def rows(self, array: Array, b: int, start: int, length: int) -> Array:
         """A view [heads, length, head dim] of one sequence's rows of q, k, v or out."""
@@ -88,7 +89,7 @@ def bind_arrays(
     if cu_seqlens_q is not None and cu_seqlens_kv is not None:
         problem = know_starts(signature, call, problem, tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_kv.tolist()))
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
-    return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed))
+    return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed), out)
 
 
 def array_facts(name: str, value: Any) -> ArrayFacts:

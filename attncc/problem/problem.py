@@ -48,6 +48,11 @@ class Problem:
     def total_kv(self) -> int:
         return self.kv_len if self.packed else self.batch * self.kv_len
 
+    @property
+    def rows(self) -> int:
+        """Rows of q for each head and sequence; of packed batches the mean, since their lengths are on the device."""
+        return -(-self.q_len // max(self.batch, 1)) if self.packed else self.q_len
+
     def q_blocks(self, block_q: int) -> int:
         """The grid's q blocks for one head: exact if dense, else a bound that needs no look at cu_seqlens."""
         if self.packed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..schedule.parameters import Parameter, combine_parameters, parameters, used_zone_maps, zone_map_parameters
-from ..schedule.plan import KernelPlan
+from ..schedule.plan import KernelPlan, plan_for
 from ..schedule.target import TARGETS
 from .device import best_target
 from .driver import Device, Driver, Function
@@ -35,9 +35,8 @@ class Family:
         self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
 
     def plan(self, rows: int) -> KernelPlan:
-        """The plan for this many rows of q for each head and sequence: decode where they fit one of its tiles."""
-        fitting = [plan for plan in self.plans if plan.pass_name == "decode" and rows <= plan.block_q]
-        return fitting[0] if fitting else self.plans[0]
+        """The plan for this many rows of q for each head and sequence."""
+        return plan_for(self.plans, rows)
 
     def function(self, name: str) -> Function:
         return self._functions[name]

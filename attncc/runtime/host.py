@@ -9,6 +9,7 @@ import numpy as np
 from .. import executor
 from ..problem.arrays import array_facts
 from ..problem.refusal import refused
+from ..schedule.plan import plan_for
 from .arrays import HostFramework, framework_of
 from .configurations import configuration_of
 from .operands import Arguments
@@ -19,9 +20,9 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
     """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
     q, k, v = (_seen(name, value) for name, value in (("q", call.q), ("k", call.k), ("v", call.v)))
     facts = array_facts("q", q), array_facts("v", v)
-    plan, *_ = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
-    result = executor.run(
-        plan,
+    plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
+    bound = executor.bind_for(
+        plans,
         q,
         k,
         v,
@@ -34,6 +35,7 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
         return_lse=call.return_lse,
         **{name: _number_or_array(name, value) for name, value in call.inputs.items()},
     )
+    result = executor.run_bound(plan_for(plans, bound.problem.rows), bound)
     out = framework.from_numpy(result.out) if call.out is None else call.out
     return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
 

@@ -52,7 +52,7 @@ class CallForm:
 
 def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
     """The launches of a call that `bind` has checked. AttnccError A653 if its grid is larger than a GPU takes."""
-    plan = family.plan(_rows(problem))
+    plan = family.plan(problem.rows)
     call, packs, stages_out = _repacked(form, problem, plan)
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
@@ -60,11 +60,6 @@ def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
         steps = _Preparation(family, plan, call, form.scale_given, problem, workspace).steps()
     shapes = (problem.out_shape, call.q.dtype, problem.lse_shape)
     return Prepared(family, steps, *shapes, workspace.size, packs, stages_out)
-
-
-def _rows(problem: Problem) -> int:
-    """Rows of q for one sequence; of packed batches the mean, since their lengths are on the device."""
-    return -(-problem.q_len // max(problem.batch, 1)) if problem.packed else problem.q_len
 
 
 def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[int, ...], bool]:

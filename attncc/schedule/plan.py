@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -116,6 +117,15 @@ class KernelPlan:
     def uses_tile_kind(self) -> bool:
         """Whether the kernel classifies single tiles, beyond the loop bounds."""
         return self.skip != "never" and not self.rules.bounds_suffice
+
+
+def plan_for(plans: Sequence[KernelPlan], rows: int) -> KernelPlan:
+    """The plan that runs a call, of those made for its configuration and target (forward first).
+
+    `rows` is how many rows of q each head and sequence has (`Problem.rows`): decode where they fit one of its tiles.
+    """
+    fitting = (plan for plan in plans if plan.pass_name == "decode" and rows <= plan.block_q)
+    return next(fitting, plans[0])
 
 
 # -------------------------------------------------------------------- JSON

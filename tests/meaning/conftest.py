@@ -15,7 +15,7 @@ import pytest
 import attncc
 from attncc import reference
 from tests.devices import Device, cpu, cuda
-from tests.meaning.variants import VARIANTS, source
+from tests.meaning.variants import DECODE, VARIANTS, source
 
 HEAD_DIM = 32
 DTYPE = "fp16"
@@ -29,6 +29,7 @@ SCHEDULES = {
     "small": "block_q = 16 block_kv = 32 warps = 1 stages = 3",
     "no_skip": "skip = never",
     "kv_outer": "loop = kv_outer",
+    "decode": DECODE,
     "hopper": HOPPER,
 }
 

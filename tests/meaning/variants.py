@@ -28,8 +28,12 @@ VARIANTS = {
 }
 
 
+DECODE = "block_q = 16 split_kv = 3"  # the settings of a schedule for the pass decode, which few rows of q take
+
+
 def source(name: str, settings: str | None, target: str) -> str:
     """The text of a variant, with a schedule that holds the settings where there are any."""
     body = "\n".join(f"    {line}" for line in VARIANTS[name].splitlines())
-    schedule = f"schedule tested for {name} on {target} {{ {settings} }}\n" if settings else ""
+    pass_name = "decode " if settings == DECODE else ""
+    schedule = f"schedule tested for {name} {pass_name}on {target} {{ {settings} }}\n" if settings else ""
     return f"attn 1\n\nimport masks\n\nvariant {name} {{\n{body}\n}}\n\n{schedule}"

@@ -12,8 +12,9 @@ import pytest
 import attncc
 from attncc import api, compiler, reference
 from attncc.diagnostics import AttnccError, AttnccWarning
+from attncc.executor import run_bound
 from attncc.resources import folder
-from attncc.runtime import nvrtc
+from attncc.runtime import host, nvrtc
 from attncc.schedule.schedule import Schedule
 from tests import plans
 
@@ -214,3 +215,17 @@ def test_exports() -> None:
         assert getattr(attncc, name) is not None
     with pytest.raises(AttributeError, match="nothing"):
         attncc.nothing  # noqa: B018
+
+
+def test_few_rows_take_the_decode_plan_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "attn 1\nvariant plain {}\nschedule few for plain decode on sm_90 { block_q = 16 block_kv = 32 }\n"
+    kernel = attncc.compile(text, dtype="fp32", head_dim=16)
+    walked = []
+    monkeypatch.setattr(host.executor, "run_bound", lambda plan, bound: walked.append(plan) or run_bound(plan, bound))
+    k = np.ones((1, 1, 40, 16), np.float32)
+    for rows in (16, 17):
+        kernel(k[:, :, :rows], k, k)
+    starts = np.array([0, 10, 30], np.int32)  # a mean of 15 rows
+    kernel(k[0, :, :30], k[0], k[0], cu_seqlens_q=starts, cu_seqlens_kv=starts)
+    assert [plan.pass_name for plan in walked] == ["decode", "forward", "decode"]
+    assert (walked[0].target, walked[0].block_kv) == ("sm_90", 32)

@@ -187,3 +187,11 @@ def test_arguments_are_checked() -> None:
         executor.run(plan(FULL, head_dim=32), q, k, v)
     const_rate = dataclasses.replace(FULL, dropout=Const(Type.FLOAT, 0.0))
     executor.run(plan(const_rate), q, k, v)  # nothing is dropped, so no seed is needed
+
+
+def test_rows_that_no_sequence_owns_stay_as_they_are() -> None:
+    q, k, v = (array[0] for array in qkv("fp32"))
+    out = np.full_like(q[..., :1], 7).repeat(v.shape[-1], -1)
+    starts = np.array([3, 9], np.int32)
+    executor.run(plan(FULL, "fp32"), q, k, v, out=out, cu_seqlens_q=starts, cu_seqlens_kv=starts)
+    assert (out[:, :3] == 7).all() and (out[:, 9:] == 7).all() and (out[:, 3:9] != 7).all()
