@@ -18,7 +18,7 @@ from .runtime.nvrtc import Resources
 from .runtime.store import Configuration, MachineCode
 from .schedule.parameters import used_zone_maps
 from .schedule.plan import PASSES, KernelPlan
-from .schedule.schedule import Schedule, from_ast, make_plan
+from .schedule.schedule import Schedule, from_asts, make_plan
 from .schedule.target import TARGETS
 from .semantics.constants import NO_DEFINES, Defines
 from .semantics.load import Program, load
@@ -85,8 +85,7 @@ def specify(program: Program, name: str | None) -> Specification:
         known = ", ".join(variants) or "none"
         hint = did_you_mean(name or "", variants) or "name one with variant=…"
         raise AttnccError(Diagnostic("A512", what, notes=(f"its variants are: {known}",), help=hint))
-    judged = (from_ast(node) for node in program.schedules if node.variant.name == variant.name)
-    return Specification(variant, tuple(judged))
+    return Specification(variant, from_asts(node for node in program.schedules if node.variant.name == variant.name))
 
 
 def load_specification(spec: Path | str, variant: str | None, defines: Defines) -> tuple[Specification, Program]:

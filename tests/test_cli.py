@@ -123,6 +123,24 @@ def test_check_judges_schedules(spec) -> None:
     assert f"{path}:8:" in shown
 
 
+def test_check_judges_every_candidate_and_every_schedule(spec) -> None:
+    """A value that some combination can have is right, though others can't."""
+    path = spec("keep if causal()")
+    head = path.read_text()
+    path.write_text(f"{head}schedule s for mine on sm_80 {{ block_q = {{64, 72}} warps = {{4, 2}} }}\n")
+    assert run("check", path, status=1).output.count("error[A405]: 72 rows") == 1
+    path.write_text(f"{head}schedule s for mine on sm_80 {{ block_q = {{64, 128}} warps = {{4, 8}} }}\n")
+    run("check", path)
+    path.write_text(f"{head}schedule s for mine on sm_80 {{ blok_q = 1 }}\nschedule t for mine on sm_90 {{ x = 2 }}\n")
+    assert run("check", path, status=1).output.count("error[A401]") == 2
+
+
+def test_check_warns_of_a_backward_schedule(spec) -> None:
+    path = spec("keep if causal()")
+    path.write_text(path.read_text() + "schedule s for mine backward on sm_80 {}\n")
+    assert "warning[A411]: this version has no backward pass" in run("check", path).output
+
+
 def test_defines_must_name_a_const() -> None:
     run("check", SPECS / "sliding_window.attn", "-D", "width=100")
     shown = run("check", SPECS / "sliding_window.attn", "-D", "wdth=100", status=1).output

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from attncc.cli.check import schedule_errors
 from attncc.diagnostics import AttnccError, Diagnostic, render_all
 from attncc.semantics.load import load
 from attncc.source import SourceFile
@@ -24,9 +25,10 @@ def diagnose(path: Path) -> tuple[Diagnostic, ...]:
     source = SourceFile.read(path)
     defines = dict(re.findall(r"^# -D (\w+)=(\S+)$", source.text, re.MULTILINE))
     try:
-        return load(source, {name: json.loads(value) for name, value in defines.items()}).warnings
+        program = load(source, {name: json.loads(value) for name, value in defines.items()})
     except AttnccError as error:
         return error.diagnostics
+    return (*program.warnings, *schedule_errors(program))
 
 
 def shown(diagnostics: tuple[Diagnostic, ...]) -> str:

@@ -14,6 +14,7 @@ from .options import SPEC_FILE, define_option, format_option
 if TYPE_CHECKING:
     from ..analysis.rules import TileRules
     from ..ir import Variant
+    from ..schedule.schedule import Schedule
     from ..semantics.load import Program
 
 # Tiles that the mask is judged by, and the kernels that schedules are judged by: what `attncc build` does by default.
@@ -42,12 +43,13 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool]) -> 
             program = load(read(path), defines)
             found += program.warnings
             lines = [describe(variant, _rules(variant)) for variant in program.variants]
-            _judge_schedules(program)
         except AttnccError as error:
             found += error.diagnostics
-        else:
-            if not as_json():
-                click.echo("\n".join([f"{path}: ok", *lines]))
+            continue
+        wrong = schedule_errors(program)
+        found += wrong
+        if not wrong and not as_json():
+            click.echo("\n".join([f"{path}: ok", *lines]))
     if any(item.severity == "error" for item in found):
         raise AttnccError(found)
     if found or as_json():
@@ -60,16 +62,52 @@ def _rules(variant: Variant) -> TileRules:
     return analyse(variant, *BLOCKS)
 
 
-def _judge_schedules(program: Program) -> None:
-    """AttnccError (A4) for the first kernel that a schedule makes impossible."""
-    from ..compiler import specify
-    from ..runtime.store import Configuration
+def schedule_errors(program: Program) -> list[Diagnostic]:
+    """Every A4 of a file: bad lines of its schedules, and each candidate that no kernel can have."""
+    from ..schedule.plan import PASSES
+    from ..schedule.schedule import from_ast
 
-    for variant in program.variants:
-        specification = specify(program, variant.name)
-        for target in dict.fromkeys(schedule.target for schedule in specification.schedules):
-            for head_dim in HEAD_DIMS:
-                specification.plans(Configuration(DTYPE, head_dim, head_dim), target)
+    variants, found = {variant.name: variant for variant in program.variants}, list[Diagnostic]()
+    for node in program.schedules:
+        try:
+            schedule = from_ast(node)
+        except AttnccError as error:
+            found += error.diagnostics
+        else:
+            if schedule.pass_name in PASSES:  # the others were warned of
+                found += _impossible(variants[schedule.variant], schedule)
+    return found
+
+
+def _impossible(variant: Variant, schedule: Schedule) -> list[Diagnostic]:
+    """What is wrong with the candidates that run, and with those that are wrong in every combination."""
+    wrong = [(candidate.chosen, _refusal(variant, candidate)) for candidate in schedule.candidates()]
+    found = list(wrong[0][1])
+    for name, values in schedule.settings:
+        for value in values:
+            refusals = [refusal for chosen, refusal in wrong if chosen[name] == value]
+            found += refusals[0] if all(refusals) else ()
+    return list({(item.code, item.message): item for item in found}.values())
+
+
+def _refusal(variant: Variant, schedule: Schedule) -> tuple[Diagnostic, ...]:
+    """Why some kernel of the schedule can't be, for the least head dim for which it can't."""
+    from ..schedule.schedule import make_plan
+
+    for head_dim in HEAD_DIMS:
+        try:
+            make_plan(
+                variant,
+                dtype=DTYPE,
+                head_dim=head_dim,
+                value_head_dim=head_dim,
+                target=schedule.target,
+                pass_name=schedule.pass_name,
+                schedule=schedule,
+            )
+        except AttnccError as error:
+            return error.diagnostics
+    return ()
 
 
 def describe(variant: Variant, rules: TileRules) -> str:

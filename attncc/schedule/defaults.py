@@ -99,8 +99,8 @@ def default_tiles(  # noqa: PLR0917
     """The tiles of a pass (`forward`, `decode`) and loop order on a target, for head dims padded to 16.
 
     `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. With the loop
-    `kv_outer` they follow FlashAttention's Algorithm 1. `busy`: the variant computes much for each pair
-    (`weight.is_busy`). LookupError where no tile fits: a head dim above 256.
+    `kv_outer` they follow FlashAttention's Algorithm 1 as far as registers allow: at most 64 x 64. `busy`: the variant
+    computes much for each pair (`weight.is_busy`). LookupError where no tile fits: a head dim above 256.
     """
     element_bytes = min(DTYPE_BYTES[dtype], 4)
     shared_bytes = TARGETS[target].shared_bytes

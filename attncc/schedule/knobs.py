@@ -59,7 +59,10 @@ def judge(setting: ast.Setting, before: Mapping[str, ast.Setting]) -> list[Diagn
     if knob is None:
         return [_unknown("A401", "knob", setting.knob, KNOBS)]
     twice = [_twice(setting, before[name])] if name in before else []
-    return twice + [_bad_value(setting, knob, value) for value in setting.values if not knob.allows(value)]
+    again = [value for index, value in enumerate(setting.values) if value in setting.values[:index]]
+    twice += [_repeated(setting, value) for value in dict.fromkeys(again)]
+    bad = [value for value in dict.fromkeys(setting.values) if not knob.allows(value)]
+    return twice + [_bad_value(setting, knob, value) for value in bad]
 
 
 def _unknown(code: str, what: str, name: ast.Name, known: Iterable[str]) -> Diagnostic:
@@ -81,8 +84,13 @@ def _twice(setting: ast.Setting, first: ast.Setting) -> Diagnostic:
         f"`{setting.knob.name}` is set twice",
         setting.span,
         labels=(Label(first.span, "set here first"),),
-        help="write candidates for `attncc tune` in braces: {64, 128}",
+        help="keep one line; several candidates stand in braces, and the first is used: {64, 128}",
     )
+
+
+def _repeated(setting: ast.Setting, value: Value) -> Diagnostic:
+    name = setting.knob.name
+    return Diagnostic("A404", f"{value} stands twice among the candidates of `{name}`", setting.span, help="remove one")
 
 
 def _bad_value(setting: ast.Setting, knob: Knob, value: Value) -> Diagnostic:

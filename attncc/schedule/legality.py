@@ -20,6 +20,7 @@ FRAGMENT_KEYS = 16  # of one k-step of P V
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = {"portable": 48, "hopper": 24}
+NOTHING_MASKED = "the mask keeps every pair"
 WGMMA_COLUMNS = 256  # of the widest product
 
 
@@ -182,14 +183,14 @@ def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 
 
 def _skipping(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    if plan.skip == "always" and not plan.rules.decides:
+    if plan.skip == "always" and not plan.rules.skips:
         keeps = plan.variant.keeps
         lines = [(keeps[index].span, reason) for index, reason in plan.rules.undecided]
         yield Diagnostic(
             "A408",
-            "`skip = always`, but no tile can be proven empty or full",
+            "`skip = always`, but no tile can be proven empty",
             where("skip"),
-            notes=tuple(f"{span}: {reason}" if span else reason for span, reason in lines),
+            notes=tuple(f"{span}: {reason}" if span else reason for span, reason in lines) or (NOTHING_MASKED,),
             help="write `skip = auto`: tiles are skipped where that is proven, and the mask decides the rest",
         )
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
 from ..analysis.tiles import analyse
-from ..diagnostics import Diagnostics
+from ..diagnostics import AttnccError, Diagnostics
 from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Schedule:
-    """The settings of one schedule, each with its candidates. What runs untuned is the first of each."""
+    """The settings of one schedule, each with its candidates. What runs is the first of each."""
 
     name: str
     variant: str
@@ -41,7 +41,7 @@ class Schedule:
         return {name: values[0] for name, values in self.settings}
 
     def candidates(self) -> Iterator[Schedule]:
-        """One schedule for each combination of candidates, the untuned one first."""
+        """One schedule for each combination of candidates, the one that runs first."""
         for values in product(*(values for _, values in self.settings)):
             names = (name for name, _ in self.settings)
             yield replace(self, settings=tuple((name, (value,)) for name, value in zip(names, values, strict=True)))
@@ -71,6 +71,18 @@ def from_ast(node: ast.Schedule) -> Schedule:
         node.span,
         tuple(setting.span for setting in node.settings),
     )
+
+
+def from_asts(nodes: Iterable[ast.Schedule]) -> tuple[Schedule, ...]:
+    """`from_ast` of each. AttnccError with what is wrong with any of them."""
+    found, judged = Diagnostics(), []
+    for node in nodes:
+        try:
+            judged.append(from_ast(node))
+        except AttnccError as error:
+            found.items += error.diagnostics
+    found.raise_errors()
+    return tuple(judged)
 
 
 def make_plan(

@@ -108,8 +108,16 @@ class Lowering:
         return None if operands is None else types.comparison(node, operands, self.report)
 
     def _binary(self, node: ast.Binary) -> Expr | None:
+        if node.op in ast.JOINS:
+            return self._join(node)
         sides = self.values(node.left, node.right)
         return None if sides is None else types.binary(node, sides, self.report)
+
+    def _join(self, node: ast.Binary) -> Expr | None:
+        """A chain of `and` or of `or`, which may be long: one level, without recursion."""
+        parts = ast.chain(node)
+        sides = self.values(*parts)
+        return None if sides is None else types.join(node, parts, sides, self.report)
 
     def _conditional(self, node: ast.Conditional) -> Expr | None:
         parts = self.values(node.then, node.condition, node.otherwise)

@@ -78,12 +78,15 @@ def unary(node: ast.Unary, operand: Expr, report: Report) -> Expr | None:
     return operand if node.op == "+" else apply("neg", operand, span=node.span)
 
 
+def join(node: ast.Binary, parts: list[ast.Expr], sides: list[Expr], report: Report) -> Expr | None:
+    """`a and b and c`, or the same of `or`."""
+    good = [is_bool(part, side, f"`{node.op}`", report) for part, side in zip(parts, sides, strict=True)]
+    return all_of(sides, node.op, node.span) if all(good) else None
+
+
 def binary(node: ast.Binary, sides: list[Expr], report: Report) -> Expr | None:
     left, right = sides
     what = f"`{node.op}`"
-    if node.op in ("and", "or"):
-        good = [is_bool(node.left, left, what, report), is_bool(node.right, right, what, report)]
-        return all_of(sides, node.op, node.span) if all(good) else None
     if node.op in BITS:
         return _bits(node, left, right, report)
     good = [is_number(node.left, left, what, report), is_number(node.right, right, what, report)]

@@ -45,6 +45,19 @@ class Binary(Node):
     right: Expr
 
 
+JOINS = ("and", "or")
+
+
+def chain(node: Binary) -> list[Expr]:
+    """The operands of `a and b and c`, in order. A chain of one operator leans to the left."""
+    operands: list[Expr] = []
+    first: Expr = node
+    while isinstance(first, Binary) and first.op == node.op:
+        operands.append(first.right)
+        first = first.left
+    return [first, *reversed(operands)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison(Node):
     """`a < b <= c`: len(operands) == len(ops) + 1."""

@@ -160,7 +160,21 @@ def _check_depth(tree: Tree[Token], source: SourceFile) -> None:
     """Bounds the depth of the AST, so that later phases may walk it by recursion."""
     depths: dict[int, int] = {}
     for node in tree.iter_subtrees():
-        below = max((depths[id(child)] for child in node.children if isinstance(child, Tree)), default=0)
+        below = max(
+            (depths[id(child)] - _continues(node, child) for child in node.children if isinstance(child, Tree)),
+            default=0,
+        )
         depths[id(node)] = below + 1
         if below >= MAX_NESTING:
             raise AttnccError(too_deep(Span(source, node.meta.start_pos, node.meta.end_pos)))
+
+
+def _continues(node: Tree[Token], child: Tree[Token]) -> bool:
+    """Whether a child is the beginning of its node's chain of `and` or of `or`, which is one level."""
+    return node.children[0] is child and _join(node) is not None and _join(node) == _join(child)
+
+
+def _join(node: Tree[Token]) -> str | None:
+    """The operator of a node of the rule `binary` that is `and` or `or`."""
+    operator = str(node.children[1]) if node.data == "binary" else ""
+    return operator if operator in ast.JOINS else None

@@ -67,11 +67,13 @@ def _parts(node: ast.Binary | ast.Comparison | ast.Conditional) -> Iterator[str]
             yield from (f"{op} {operand}" for op, operand in zip(node.ops, rest, strict=True))
         case ast.Binary():
             level = _precedence(node)
-            if isinstance(node.left, ast.Binary) and _precedence(node.left) == level:
-                yield from _parts(node.left)
-            else:
-                yield _tight(node.left, level)
-            yield f"{node.op} {_tight(node.right, level + 1)}"
+            first: ast.Expr = node
+            links: list[ast.Binary] = []
+            while isinstance(first, ast.Binary) and _precedence(first) == level:
+                links.append(first)
+                first = first.left
+            yield _tight(first, level)
+            yield from (f"{link.op} {_tight(link.right, level + 1)}" for link in reversed(links))
 
 
 def _precedence(node: ast.Expr) -> int:

@@ -13,7 +13,7 @@ from ..source import SourceFile, Span
 from .grammar import grammar, keywords
 
 LANGUAGE_VERSION = 1
-MAX_NESTING = 100  # of brackets, and of expressions in one another; the phases that follow may then recurse
+MAX_NESTING = 128  # of brackets, and of expressions in one another; the phases that follow may then recurse
 END = "$END"  # lark's name of the token after the last
 STRAY = "STRAY"  # no token of the language
 

@@ -74,6 +74,7 @@ def test_the_pass() -> None:
         ("split_kv = off", "A402", "`auto` or an int from 1 to 256"),
         ("block_kv = {64, 1024}", "A402", "`block_kv` can't be 1024"),
         ("warps = 4 warps = 8", "A404", "set here first"),
+        ("warps = {4, 8, 4}", "A404", "4 stands twice"),
     ],
 )
 def test_bad_settings(settings: str, code: str, help_text: str) -> None:
@@ -173,6 +174,10 @@ def test_skip_always_needs_a_proof() -> None:
     text = refused("skip = always", "input table: i32[_]\nkeep if table[q_idx ^ kv_idx] > 0")
     assert "A408" in text and "skip = always" in text
     assert planned("skip = always", "keep if causal()").skip == "always"
+    for keeps_all in ("", "keep if kv_idx >= 0"):
+        assert "the mask keeps every pair" in refused("skip = always", keeps_all)
+    blocked = "keep if q_idx // 64 == kv_idx // 64 or sin(kv_idx) > 0.5 or kv_idx < 64"
+    assert "A408" in refused("skip = always", blocked)  # some tiles are FULL, none EMPTY
 
 
 def test_kv_outer_stands_alone() -> None:

@@ -10,6 +10,7 @@ from attncc.diagnostics import AttnccError
 from attncc.source import SourceFile
 from attncc.syntax import ast
 from attncc.syntax.parser import MAX_ERRORS, parse
+from attncc.syntax.printer import expression
 
 EXAMPLE = """attn 1                                     # language version
 
@@ -297,6 +298,16 @@ schedule s for a on sm_80 { stages = 2.5 }
     def test_a_hundred_levels_are_not_deep(self) -> None:
         value("(" * 98 + "x" + ")" * 98)
         value("x + " * 95 + "x")
+
+    @pytest.mark.parametrize("op", ["and", "or"])
+    def test_a_chain_of_one_join_is_one_level(self, op: str) -> None:
+        read = value(f"x {op} " * 3000 + "y")
+        assert isinstance(read, ast.Binary)
+        assert [node.span.text for node in ast.chain(read)] == ["x"] * 3000 + ["y"]
+        assert expression(read) == f"x {op} " * 3000 + "y"
+        assert errors("attn 1 variant v { let x = " + "x and (x or " * 100 + "x" + ")" * 100 + "}") == [("A010", 1)]
+
+    def test_calls_nest(self) -> None:
         value("f(" * 95 + "x" + ")" * 95)
 
     def test_long_files_are_not_deep(self) -> None:
