@@ -15,6 +15,7 @@ from ..statements import effective_scale
 from .bind import bind
 from .facts import ArrayFacts, Call, Signature
 from .inputs import POSITION_TAGS, merges, passed_axes
+from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .refusal import refused
 from .values import check_values, know_starts
@@ -84,12 +85,22 @@ def bind_arrays(
         return_lse,
     )
     problem = bind(signature, call)
+    if out is not None:
+        _check_out(out, {"q": q, "k": k, "v": v, **inputs})
     numbers = {name: plain(value) for name, value in inputs.items() if not isinstance(value, np.ndarray)}
     check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=scale)
     if cu_seqlens_q is not None and cu_seqlens_kv is not None:
         problem = know_starts(signature, call, problem, tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_kv.tolist()))
     arrays = {name: np.asarray(value) for name, value in inputs.items()}
     return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed), out)
+
+
+def _check_out(out: Array, read: Mapping[str, Any]) -> None:
+    if not out.flags.writeable:
+        raise refused("A617", "`out` is read-only", expected="an array that can be written", came="a read-only array")
+    for name, array in read.items():
+        if isinstance(array, np.ndarray) and elements_meet(out, array):
+            raise shares_memory(name)
 
 
 def array_facts(name: str, value: Any) -> ArrayFacts:

@@ -158,12 +158,17 @@ def _check_cu_seqlens(call: Call) -> None:
 
 def _check_seed(call: Call) -> None:
     if isinstance(call.seed, ArrayFacts):
-        if call.seed.shape != () or call.seed.dtype != "int64":
-            came = f"{call.seed.dtype}, shape {shape_text(call.seed.shape)}"
-            raise refused("A612", "`seed` can't be used", expected="an int or a 0-d int64 array", came=came)
+        check_seed(call.seed)
         check_device(call, "`seed`", call.seed)
     elif call.seed is not None and call.seed is not int:
         raise refused("A612", "`seed` can't be used", expected="an int or a 0-d int64 array", came=call.seed.__name__)
+
+
+def check_seed(facts: ArrayFacts) -> None:
+    """A612 where an array can't be a seed."""
+    if facts.shape != () or facts.dtype != "int64":
+        came = f"{facts.dtype}, shape {shape_text(facts.shape)}"
+        raise refused("A612", "`seed` can't be used", expected="an int or a 0-d int64 array", came=came)
 
 
 def _check_results(signature: Signature, call: Call, problem: Problem) -> None:

@@ -98,7 +98,8 @@ def _pass(names: list[str]) -> str:
     return "pass " + ", ".join(f"{name}=…" for name in names)
 
 
-def _check_dtype(signature: Signature, declared: Input, facts: ArrayFacts) -> None:
+def check_dtype(signature: Signature, declared: Input, facts: ArrayFacts) -> None:
+    """A604 where an input's array has not the type that its declaration asks for."""
     allowed = signature.input_dtypes(declared)
     if facts.dtype not in allowed:
         raise refused(
@@ -116,7 +117,7 @@ def _check_scalar(signature: Signature, call: Call, declared: Input, facts: Arra
             expected = f"a number or a 0-d array, for {declaration(declared)}"
             came = f"shape {shape_text(facts.shape)}"
             raise refused("A601", f"input `{declared.name}` has the wrong rank", expected=expected, came=came)
-        _check_dtype(signature, declared, facts)
+        check_dtype(signature, declared, facts)
         check_device(call, f"input `{declared.name}`", facts)
     elif facts not in _NUMBERS[declared.type]:
         raise refused(
@@ -131,7 +132,7 @@ def _check_array(signature: Signature, call: Call, problem: Problem, declared: I
     if not isinstance(facts, ArrayFacts):
         expected = f"an array, for {declaration(declared)}"
         raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__)
-    _check_dtype(signature, declared, facts)
+    check_dtype(signature, declared, facts)
     check_device(call, f"input `{declared.name}`", facts)
     _check_mergeable(problem, declared)
     axes = passed_axes(declared, problem)

@@ -10,19 +10,38 @@ from typing import Any
 
 import numpy as np
 
+from ..problem.refusal import refused
+
 _DLPACK_CPU, _DLPACK_CUDA = 1, 2
 
 
-def opened(value: Any) -> Any:
-    """A CuPy or NumPy array over the same memory; what isn't an array stays as it is."""
+def opened(name: str, value: Any) -> Any:
+    """A CuPy or NumPy array over the same memory; what isn't an array stays as it is. AttnccError A622 if the argument
+    of this name can't be read."""
     if not hasattr(value, "__dlpack__") or isinstance(value, np.ndarray | np.generic):
         return value
     device, _ = value.__dlpack_device__()
     if device != _DLPACK_CUDA:
-        return np.asarray(value)
+        return _on_host(name, value)
     import cupy
 
     return cupy.from_dlpack(value)
+
+
+def _on_host(name: str, value: Any) -> Any:
+    """NumPy reads no bfloat16 by DLPack: arrays of it, such as JAX's, tell themselves as `ml_dtypes` arrays."""
+    try:
+        return np.from_dlpack(value)
+    except (BufferError, RuntimeError) as error:
+        if hasattr(value, "__array__"):
+            return np.asarray(value)
+        raise refused(
+            "A622",
+            f"`{name}` can't be read",
+            expected="an array that NumPy reads by DLPack, or one with __array__",
+            came=f"{type(value).__module__}.{type(value).__qualname__}: {error}",
+            help="convert it to a NumPy or torch array",
+        ) from None
 
 
 def handed_back(result: Any, like: Any) -> Any:

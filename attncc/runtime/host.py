@@ -12,13 +12,17 @@ from ..problem.refusal import refused
 from ..schedule.plan import plan_for
 from .arrays import HostFramework, framework_of
 from .configurations import configuration_of
-from .operands import Arguments
+from .operands import Arguments, mixed
 from .store import KernelStore
 
 
 def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -> Any:
     """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
-    q, k, v = (_seen(name, value) for name, value in (("q", call.q), ("k", call.k), ("v", call.v)))
+
+    def seen(name: str, value: Any) -> Any:
+        return _seen(framework, name, value)
+
+    q, k, v = seen("q", call.q), seen("k", call.k), seen("v", call.v)
     facts = array_facts("q", q), array_facts("v", v)
     plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
     bound = executor.bind_for(
@@ -26,22 +30,23 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
         q,
         k,
         v,
-        out=_seen("out", call.out),
+        out=seen("out", call.out),
         scale=call.scale,
         layout=call.layout,
-        cu_seqlens_q=_seen("cu_seqlens_q", call.cu_seqlens_q),
-        cu_seqlens_kv=_seen("cu_seqlens_kv", call.cu_seqlens_kv),
-        seed=_number_or_array("seed", call.seed),
+        cu_seqlens_q=seen("cu_seqlens_q", call.cu_seqlens_q),
+        cu_seqlens_kv=seen("cu_seqlens_kv", call.cu_seqlens_kv),
+        seed=seen("seed", call.seed),
         return_lse=call.return_lse,
-        **{name: _number_or_array(name, value) for name, value in call.inputs.items()},
+        **{name: seen(name, value) for name, value in call.inputs.items()},
     )
     result = executor.run_bound(plan_for(plans, bound.problem.rows), bound)
     out = framework.from_numpy(result.out) if call.out is None else call.out
     return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
 
 
-def _seen(name: str, value: Any) -> Any:
-    """An array as NumPy sees it. AttnccError A605 if it is on a GPU; what is no array is for `bind` to refuse."""
+def _seen(framework: HostFramework, name: str, value: Any) -> Any:
+    """An array as NumPy sees it. AttnccError A605 if it is on a GPU, A654 if it is not of q's framework; what is no
+    array is for `bind` to refuse."""
     if value is None or isinstance(value, int | float | np.generic):
         return value
     own = framework_of(value, name)
@@ -53,11 +58,7 @@ def _seen(name: str, value: Any) -> Any:
             came=own.facts(value).device,
             help="all arrays of a call live on one device",
         )
+    if own is not framework and value.shape:
+        raise mixed(name, value)
     own.facts(value)  # refuses what can't be read here
     return own.to_numpy(value)  # type: ignore[attr-defined]
-
-
-def _number_or_array(name: str, value: Any) -> Any:
-    """A 0-d array is the number in it, as in calls on a GPU."""
-    seen = _seen(name, value)
-    return seen.item() if isinstance(seen, np.ndarray) and not seen.shape else seen

@@ -91,15 +91,15 @@ class Kernel:
                 came=f"{type(call.out).__module__}.{type(call.out).__qualname__}",
                 help="take the result that the call returns",
             )
-        inputs = {name: opened(value) for name, value in call.inputs.items()}
+        inputs = {name: opened(name, value) for name, value in call.inputs.items()}
         seen = call._replace(
-            q=opened(call.q),
-            k=opened(call.k),
-            v=opened(call.v),
+            q=opened("q", call.q),
+            k=opened("k", call.k),
+            v=opened("v", call.v),
             inputs=inputs,
-            cu_seqlens_q=opened(call.cu_seqlens_q),
-            cu_seqlens_kv=opened(call.cu_seqlens_kv),
-            seed=opened(call.seed),
+            cu_seqlens_q=opened("cu_seqlens_q", call.cu_seqlens_q),
+            cu_seqlens_kv=opened("cu_seqlens_kv", call.cu_seqlens_kv),
+            seed=opened("seed", call.seed),
         )
         result = self._run(seen, stream)
         if call.return_lse:

@@ -10,7 +10,8 @@ from .arrays import Array, DeviceFramework
 from .configurations import configuration_of
 from .driver import driver
 from .family import Family
-from .operands import LSE, OUT, SEED, Arguments, Operands, call_of, gather, is_number
+from .operands import LSE, OUT, SEED, Arguments, Operands, call_of, check_host_numbers, gather, is_number
+from .overlap import check_spans
 from .prepare import CallForm, Prepared, prepare
 from .store import Configuration, KernelStore
 
@@ -41,6 +42,8 @@ class Launcher:
             prepared = self._prepare(framework, ordinal, call, operands)
         if operands.numbers != self._checked:
             self._check_numbers(operands)
+        if call.out is not None:
+            check_spans(prepared.spans, operands.values)
         return _launch(framework, ordinal, call, operands.values, prepared)
 
     def load(self, ordinal: int) -> None:
@@ -51,6 +54,7 @@ class Launcher:
     def _prepare(self, framework: DeviceFramework, ordinal: int, call: Arguments, operands: Operands) -> Prepared:
         facts = call_of(framework, call)
         configuration = configuration_of(self._store.variant.name, self._store.configurations, facts.q, facts.v)
+        check_host_numbers(self._signatures[configuration], call)
         problem = bind(self._signatures[configuration], facts)
         form = CallForm(facts, operands.misaligned, call.scale is not None)
         prepared = prepare(self._family(configuration, ordinal), form, problem)

@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..diagnostics import AttnccError
-from ..problem import ArrayFacts, Call
+from ..problem import ArrayFacts, Call, Signature
+from ..problem.bind import check_seed
+from ..problem.inputs import check_dtype
 from ..problem.refusal import refused
 from .arrays import Array, DeviceFramework, framework_of
 from .steps import Value
@@ -36,6 +40,17 @@ class Arguments(NamedTuple):
     seed: Any
     out: Array | None
     return_lse: bool
+
+
+class HostNumber(NamedTuple):
+    """A number that came in a 0-d array on the CPU, or as a NumPy scalar."""
+
+    kind: type  # of Python's
+    dtype: str | None  # None for a NumPy scalar, which is as good as a Python number
+
+    @classmethod
+    def of(cls, facts: ArrayFacts, value: Any) -> HostNumber:
+        return cls(type(value.item()), None if isinstance(value, np.generic) else facts.dtype)
 
 
 class Operands(NamedTuple):
@@ -86,29 +101,28 @@ def _opened(framework: DeviceFramework, names: tuple[str, ...], extras: Sequence
         kind: Any = type(given)
         if kind not in _PLAIN:
             values[position], kind = _array(framework, name, given)
-            numbers[position] = values[position] if kind in _NUMBERS else _ARRAY
+            numbers[position] = values[position] if type(kind) is HostNumber else _ARRAY
         kinds.append(kind)
     return values, tuple(kinds), numbers
 
 
 def _array(framework: DeviceFramework, name: str, value: Any) -> tuple[Value, Any]:
-    """The pointer and key of an array; a 0-d array that the CPU can read is a number, with its type."""
+    """The pointer and key of an array; a 0-d array that the CPU can read is a number, with its types."""
     own = framework_of(value, name)
     if own.ordinal(value) >= 0:
         if own is not framework:
-            raise _mixed(name, value)
+            raise mixed(name, value)
         return framework.pointer(value), own.key(value)
     if value.shape:
         return 0, own.key(value)  # `bind` refuses it: no good call has this key
-    number = value.item()
-    return number, type(number)
+    return value.item(), HostNumber.of(own.facts(value), value)
 
 
 def _check_frameworks(framework: DeviceFramework, call: Arguments) -> None:
     kind = type(call.q)
     for name, array in (("k", call.k), ("v", call.v), ("out", call.out)):
         if array is not None and type(array) is not kind and framework_of(array, name) is not framework:
-            raise _mixed(name, array)
+            raise mixed(name, array)
 
 
 def is_number(value: Any) -> bool:
@@ -141,6 +155,24 @@ def _facts(name: str, value: Any) -> ArrayFacts | type:
     return own.facts(value)
 
 
+def check_host_numbers(signature: Signature, call: Arguments) -> None:
+    """0-d arrays on the CPU have the types that they'd have on the GPU, though only the number in them is passed.
+
+    AttnccError A604, A612 or A619.
+    """
+    for name, value in (("scale", call.scale), ("seed", call.seed), *call.inputs.items()):
+        if value is None or type(value) in _NUMBERS or isinstance(value, np.generic) or value.shape:
+            continue
+        own = framework_of(value, name)
+        facts = own.facts(value)
+        if name == "scale":
+            raise refused("A619", "`scale` can't be used", expected="a finite number, or None", came="a 0-d array")
+        if name == "seed" and own.ordinal(value) < 0:
+            check_seed(facts)
+        elif name in signature.inputs and not signature.inputs[name].axes:
+            check_dtype(signature, signature.inputs[name], facts)
+
+
 def _array_facts(name: str, value: Any) -> ArrayFacts | None:
     if value is None:
         return None
@@ -150,11 +182,12 @@ def _array_facts(name: str, value: Any) -> ArrayFacts | None:
     return facts
 
 
-def _mixed(name: str, array: Array) -> AttnccError:
+def mixed(name: str, array: Array) -> AttnccError:
+    """The exception for an array of another framework than q's."""
     return refused(
         "A654",
         f"`{name}` is an array of another framework than `q`",
-        expected="arrays on a GPU all of one framework, whose stream orders them",
+        expected="arrays all of one framework, whose stream orders them on a GPU",
         came=f"{type(array).__module__}.{type(array).__qualname__}",
-        help="exchange it without a copy: cupy.from_dlpack, torch.from_dlpack",
+        help="exchange it without a copy: torch.from_dlpack, cupy.from_dlpack, numpy.from_dlpack",
     )

@@ -17,6 +17,7 @@ from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from .driver import MAX_GRID, Device, Function
 from .family import Family
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, SEED, K, Q, V
+from .overlap import Spans, spans_of
 from .persistent import section
 from .splits import choose_splits
 from .steps import Step, StepBuilder, Zero
@@ -39,6 +40,7 @@ class Prepared:
     workspace_bytes: int
     packs: tuple[int, ...]  # of the operands Q, K, V: those to copy first, for their alignment
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
+    spans: Spans  # of what is read, with the caller's `out` last; none without
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
     if problem.batch * problem.total_q * problem.num_heads:
         steps = _Preparation(family, plan, call, form.scale_given, problem, workspace).steps()
     shapes = (problem.out_shape, call.q.dtype, problem.lse_shape)
-    return Prepared(family, steps, *shapes, workspace.size, packs, stages_out)
+    spans = spans_of(form.call, [item.name for item in plan.variant.inputs])
+    return Prepared(family, steps, *shapes, workspace.size, packs, stages_out, spans)
 
 
 def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[int, ...], bool]:

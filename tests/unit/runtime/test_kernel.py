@@ -70,9 +70,9 @@ def test_the_configuration_follows_the_arrays() -> None:
     assert repr(both) == "<attncc kernel alibi: fp16_d16, fp32_d16>"
 
 
-def test_numbers_may_be_0d_arrays_of_any_float() -> None:
+def test_numbers_may_be_0d_arrays() -> None:
     expected = kernel()(*plans.qkv(), **call())
-    for cap in (np.float64(5), np.array(5.0), np.array(5.0, np.float32), 5):
+    for cap in (np.float64(5), np.array(5.0, np.float32), torch.tensor(5.0), 5):
         assert np.array_equal(kernel()(*plans.qkv(), **{**call(), "cap": cap}), expected)
 
 
@@ -130,3 +130,67 @@ def test_foreign_arrays_come_back_as_they_came() -> None:
     assert np.array_equal(out.array, expected)
     with pytest.raises(AttnccError, match="A655"):
         kernel("bf16")(*map(Foreign, arrays), **call(), out=Foreign(expected))
+
+
+class DlpackOnly:
+    """An array that says what it holds by DLPack and in no other way."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+def test_dlpack_alone_is_enough() -> None:
+    arrays = plans.qkv("fp32")
+    expected = kernel("fp32")(*arrays, **call())
+    result = kernel("fp32")(*map(DlpackOnly, arrays), slope=DlpackOnly(call()["slope"]), cap=5.0)
+    assert np.array_equal(result, expected)
+    with pytest.raises(AttnccError, match=r"A622.*`k`"):
+        q, k, v = arrays
+        kernel("fp32")(DlpackOnly(q), DlpackOnly(tensor(plans.qkv("bf16")[1])), v, **call())
+
+
+# -------------------------------------------------------------------- what out and the frameworks must be
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_out_shares_no_memory_with_what_is_read(name: str) -> None:
+    buffer = np.zeros((2, 4, 50, 16), np.float32)
+    arrays = dict(zip("qkv", (buffer[:, :, :45].copy() for _ in range(3)), strict=True))
+    arrays[name] = buffer[:, :, 5:]
+    inputs = plans.arguments(plans.ALIBI, 2, 4, 45)
+    with pytest.raises(AttnccError, match=rf"A617.*`out` shares memory with `{name}`"):
+        kernel()(**arrays, out=buffer[:, :, :45], **inputs)
+    tensors = {key: tensor(array) for key, array in arrays.items()}
+    with pytest.raises(AttnccError, match="A617"):
+        kernel()(**tensors, out=tensor(buffer)[:, :, :45], slope=tensor(inputs["slope"]), cap=5.0)
+
+
+def test_out_may_lie_between_the_rows_of_q() -> None:
+    fused = np.ones((2, 4, 45, 2, 16), np.float32)
+    q, out = fused[..., 0, :], fused[..., 1, :]
+    inputs = plans.arguments(plans.ALIBI, 2, 4, 45)
+    expected = kernel()(q.copy(), q.copy(), q.copy(), **inputs)
+    kernel()(q, q, q, out=out, **inputs)
+    assert np.array_equal(out, expected)
+
+
+def test_out_must_be_writable() -> None:
+    q, k, v = plans.qkv()
+    out = np.empty_like(q)
+    out.flags.writeable = False
+    with pytest.raises(AttnccError, match=r"A617.*read-only"):
+        kernel()(q, k, v, out=out, **call())
+
+
+def test_frameworks_are_not_mixed() -> None:
+    q, k, v = plans.qkv()
+    with pytest.raises(AttnccError, match=r"A654.*`out`"):
+        kernel()(*map(tensor, (q, k, v)), out=np.empty_like(q), slope=tensor(call()["slope"]), cap=5.0)
+    with pytest.raises(AttnccError, match=r"A654.*`slope`"):
+        kernel()(q, k, v, slope=tensor(call()["slope"]), cap=torch.tensor(5.0))

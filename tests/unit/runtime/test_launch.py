@@ -96,7 +96,7 @@ def test_inputs_by_pointer_and_by_value(bench: MakeBench) -> None:
 
 def test_a_0d_array_of_the_cpu_is_a_number(bench: MakeBench) -> None:
     made = bench(plan(plans.ALIBI))
-    for cap in (np.float32(2.5), np.array(2.5)):
+    for cap in (np.float64(2.5), np.array(2.5, np.float32)):
         made.kernel(*qkv(), slope=FakeArray((HEADS,), "float32"), cap=cap)
         assert (made.params()["cap"], made.params()["cap_value"]) == (0, 2.5)
 
@@ -235,7 +235,7 @@ def test_what_16_byte_copies_cannot_read_is_packed_first(bench: MakeBench, what:
 def test_an_unaligned_out_is_copied_to(bench: MakeBench) -> None:
     made = bench(plan(plans.FULL))
     q, k, v = qkv()
-    out = FakeArray(q.shape, "float16", pointer=q.pointer + 8)
+    out = FakeArray(q.shape, "float16", pointer=0x6F0000000008)
     assert made.kernel(q, k, v, out=out) is out
     assert out.contents == [f"copy of {made.params()['out']}"]
     assert made.params()["out"] != out.pointer
@@ -362,6 +362,28 @@ def test_arrays_of_the_cpu_and_of_other_frameworks_are_refused(
     assert "A605" in str(refused(made, q, k, v, slope=np.ones(HEADS, np.float32), cap=1.0))
     assert "A654" in str(refused(made, q, k, v, slope=OtherArray((HEADS,), "float32"), cap=1.0))
     assert "A654" in str(refused(made, q, OtherArray(k.shape, k.dtype), v, slope=slope(), cap=1.0))
+
+
+def test_0d_arrays_of_the_cpu_have_the_declared_types(bench: MakeBench) -> None:
+    made, arrays = bench(plan(plans.ALIBI)), qkv()
+    made.kernel(*arrays, slope=slope(), cap=np.array(2.0, np.float32))
+    made.cuda.launches.clear()
+    assert "A604" in str(refused(made, *arrays, slope=slope(), cap=np.array(2.0)))
+    assert "A612" in str(refused(made, *arrays, slope=slope(), cap=1.0, seed=np.array(2, np.int32)))
+    assert "A619" in str(refused(made, *arrays, slope=slope(), cap=1.0, scale=np.array(2.0)))
+
+
+def test_out_shares_no_memory_with_what_is_read(bench: MakeBench) -> None:
+    made, (q, k, v) = bench(plan(plans.ALIBI)), qkv()
+    good: dict[str, Any] = {"slope": slope(), "cap": 2.0}
+    fused = FakeArray(q.shape, q.dtype, (HEADS * Q_LEN * 2 * D, Q_LEN * 2 * D, 2 * D, 1))
+    between = FakeArray(q.shape, q.dtype, fused.strides, pointer=fused.pointer + 2 * D)
+    made.kernel(fused, k, v, out=between, **good)
+    made.kernel(q, k, v, out=FakeArray(q.shape, q.dtype), **good)  # prepares the form of the calls below
+    made.cuda.launches.clear()
+    for name, array in (("q", q), ("k", k), ("v", v), ("slope", good["slope"])):
+        out = FakeArray(q.shape, q.dtype, pointer=array.pointer)
+        assert f"A617]: `out` shares memory with `{name}`" in str(refused(made, q, k, v, out=out, **good))
 
 
 def slope() -> FakeArray:
