@@ -16,6 +16,7 @@ from .executor.run import plan_grid, workload
 from .ir import Variant
 from .problem import Problem
 from .problem.masks import bind_mask
+from .runtime.splits import choose_splits
 from .schedule import legality
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule, make_plan
@@ -44,6 +45,7 @@ class Explanation:
     pairs: int
     kept_pairs: int
     useful_flops: int
+    splits: int  # of each row's keys; where the call chooses, what it is expected to choose
     orders: tuple[Order, ...]
 
     @property
@@ -61,7 +63,8 @@ class Explanation:
             "variant": plan.variant.name,
             "problem": asdict(self.problem),
             "device": self.device.name,
-            "plan": {name: getattr(plan, name) for name in names},
+            "plan": {"pass": plan.pass_name, **{name: getattr(plan, name) for name in names}},
+            "splits": self.splits,
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
             "useful_flops": self.useful_flops,
@@ -82,13 +85,15 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     kept = sum(cost.kept_pairs(plan.variant, *of_sequence, problem.num_heads) for of_sequence in distinct)
     kept = int(kept) * (problem.batch // len(distinct))
 
+    splits = expected_splits(plan, problem, device)
+
     def tiled(name: str, of: KernelPlan) -> Order:
         distinct = plan_grids(of, problem, inputs)
         seen = [grid for grid, _ in distinct] * (problem.batch // len(distinct))
         if of.loop == "kv_outer":
             traffic = cost.kv_outer_traffic(work, seen)
         else:
-            traffic = cost.q_outer_traffic(work, seen, of.split_kv or 1)
+            traffic = cost.q_outer_traffic(work, seen, splits if of is plan else 1)
         flops = cost.executed_flops(work, seen)
         tiles = {kind.name.lower(): sum(grid.count(kind, problem.num_heads) for grid in seen) for kind in TileKind}
         bound = roofline(flops, traffic, device, element_bytes)
@@ -98,7 +103,19 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     bound = roofline(flops, traffic, device, element_bytes)
     orders = [Order("standard", None, flops, traffic.total, {}, bound)]
     orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
-    return Explanation(plan, problem, device, pairs, kept, cost.useful_flops(work, kept), tuple(orders))
+    return Explanation(plan, problem, device, pairs, kept, cost.useful_flops(work, kept), splits, tuple(orders))
+
+
+def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
+    """The splits of a dense launch. Where it chooses them, an estimate: what registers allow isn't known here."""
+    if plan.split_kv is not None:
+        return plan.split_kv
+    target = TARGETS[plan.target]
+    by_shared = target.shared_bytes // sum(legality.shared_memory(plan).values())
+    resident = min(by_shared, target.registers_per_block // (plan.threads * target.max_registers_per_thread))
+    blocks = problem.batch * problem.num_heads * problem.q_blocks(plan.block_q)
+    tiles = -(-problem.kv_len // plan.block_kv)
+    return choose_splits(blocks, tiles, device.multiprocessors * max(resident, 1))
 
 
 def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:

@@ -235,6 +235,39 @@ def test_explain_as_text_names_the_resources() -> None:
     assert "a100 ms" in shown
 
 
+def test_explain_describes_the_kernel_that_runs() -> None:
+    command = ["explain", SPECS / "decode.attn", "--kv-len", 8192, "--heads", 2, "--no-compile", "--q-len"]
+    few = run(*command, 1).output
+    found = re.search(r"kernel +decode, q_outer, 16 x 64 tiles, 1 warps?, \d stages, about (\d+) splits", few)
+    assert found and int(found[1]) > 8
+    assert "combine merges the splits" in few
+    assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", run(*command, 300).output)
+    one, other = (json.loads(run(*command, n, "--format", "json").stdout)["plan"]["pass"] for n in (1, 17))
+    assert (one, other) == ("decode", "forward")
+
+
+@pytest.mark.parametrize(
+    ("device", "target"),
+    [("a100", "sm_80"), ("l40s", "sm_80"), ("h200", "sm_90a"), ("b200", "sm_100"), ("rtx5090", "sm_120")],
+)
+def test_explain_compiles_for_its_device(device: str, target: str) -> None:
+    command = ["explain", SPECS / "documents.attn", "--q-len", 64, "--heads", 1, "--no-compile", "--device", device]
+    shown = run(*command).output
+    assert f", on {target}\n" in shown
+    assert "pre-pass       min/max tables of doc" in shown
+    assert ", on sm_90\n" in run(*command, "--arch", "sm_90").output
+
+
+def test_explain_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise AttnccError(Diagnostic("A501", "NVRTC is not installed"))
+
+    monkeypatch.setattr("attncc.compiler.compile_cached", missing)
+    command = ["explain", SPECS / "causal.attn", "--q-len", 64, "--heads", 1]
+    assert "registers      not known, NVRTC isn't installed" in run(*command).output
+    assert json.loads(run(*command, "--format", "json").stdout)["resources"] is None
+
+
 # -------------------------------------------------------------------- build
 
 

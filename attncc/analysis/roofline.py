@@ -15,6 +15,8 @@ class Device:
     flops_16_bit: float
     flops_32_bit: float
     bytes_per_second: float
+    capability: int  # 80, 89, 90, ...
+    multiprocessors: int
     source: str
 
     def flops(self, element_bytes: int) -> float:
@@ -24,13 +26,13 @@ class Device:
 DEVICES: dict[str, Device] = {
     device.name: device
     for device in (
-        Device("a100", 312e12, 19.5e12, 2.039e12, "NVIDIA A100 80GB SXM datasheet"),
-        Device("h100", 989.4e12, 66.9e12, 3.35e12, "NVIDIA H100 SXM datasheet"),
-        Device("h200", 790e12, 66.9e12, 4.8e12, "bf16: 8192^3 matmul, measured under the 700 W cap; else datasheet"),
-        Device("b200", 2250e12, 80e12, 8e12, "NVIDIA Blackwell architecture brief, HGX B200"),
-        Device("l40s", 362e12, 91.6e12, 864e9, "NVIDIA L40S datasheet, without sparsity"),
-        Device("rtx4090", 165.2e12, 82.6e12, 1.008e12, "NVIDIA Ada architecture whitepaper"),
-        Device("rtx5090", 209.5e12, 104.8e12, 1.792e12, "NVIDIA RTX Blackwell architecture whitepaper"),
+        Device("a100", 312e12, 19.5e12, 2.039e12, 80, 108, "NVIDIA A100 80GB SXM datasheet"),
+        Device("h100", 989.4e12, 66.9e12, 3.35e12, 90, 132, "NVIDIA H100 SXM datasheet"),
+        Device("h200", 790e12, 66.9e12, 4.8e12, 90, 132, "bf16: 8192^3 matmul, measured at 700 W; else datasheet"),
+        Device("b200", 2250e12, 80e12, 8e12, 100, 148, "NVIDIA Blackwell architecture brief, HGX B200"),
+        Device("l40s", 362e12, 91.6e12, 864e9, 89, 142, "NVIDIA L40S datasheet, without sparsity"),
+        Device("rtx4090", 165.2e12, 82.6e12, 1.008e12, 89, 128, "NVIDIA Ada architecture whitepaper"),
+        Device("rtx5090", 209.5e12, 104.8e12, 1.792e12, 120, 170, "NVIDIA RTX Blackwell architecture whitepaper"),
     )
 }
 

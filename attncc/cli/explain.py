@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..diagnostics import AttnccError
 from .console import as_json, rich_console
 from .files import load_specification
 from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
@@ -38,7 +39,7 @@ class SpecOrCode(click.ParamType[Any]):
 @variant_option
 @problem_options(q_len=4096, heads=16)
 @click.option("--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True)
-@click.option("--arch", "target", default="sm_90", show_default=True, help="The target of the kernel.")
+@click.option("--arch", "target", help="The target of the kernel; the best for --device, if not given.")
 @click.option("--device", default="h200", show_default=True, help="The GPU of the roofline.")
 @click.option("--compile/--no-compile", "compiles", default=True, help="Whether ptxas is asked for the registers.")
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
@@ -61,7 +62,8 @@ def command(*, what: Path | str, **given: Any) -> None:
     if as_json():
         from dataclasses import asdict
 
-        click.echo(json.dumps({**explained.to_json(), "resources": resources and asdict(resources)}, indent=2))
+        shown = None if resources is None or isinstance(resources, str) else asdict(resources)
+        click.echo(json.dumps({**explained.to_json(), "resources": shown}, indent=2))
     else:
         _print(explained, resources)
 
@@ -77,38 +79,49 @@ def error_page(code: str) -> str:
     return pages[code].read_text(encoding="utf-8").rstrip()
 
 
-def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resources | None]:
+def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resources | str | None]:
     import numpy as np
 
     from .. import synthetic
     from ..analysis.roofline import DEVICES
     from ..compiler import check_targets
     from ..explain import explain
+    from ..runtime.device import best_target
     from ..runtime.store import Configuration
+    from ..schedule.plan import plan_for
+    from ..schedule.target import TARGETS
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
-    specification, problem = load_specification(file, given), given["problem"]
-    variant, target = specification.variant, given["target"]
+    device = DEVICES[given["device"]]
+    target = given["target"] or best_target(TARGETS, device.capability) or "sm_80"
     check_targets([target])
-    plan, *_ = specification.plans(Configuration(given["dtype"], problem.head_dim, problem.value_head_dim), target)
+    specification, problem = load_specification(file, given), given["problem"]
+    variant = specification.variant
+    configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
+    plan = plan_for(specification.plans(configuration, target), problem.rows)
     inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
-    explained = explain(plan, problem, inputs, DEVICES[given["device"]])
+    explained = explain(plan, problem, inputs, device)
     return explained, _resources(plan) if given["compiles"] else None
 
 
-def _resources(plan: KernelPlan) -> Resources:
+def _resources(plan: KernelPlan) -> Resources | str:
+    """What ptxas says of the kernel, or why that isn't known: all else is explained without NVRTC."""
     from ..codegen.render import render
-    from ..runtime.nvrtc import library
+    from ..compiler import compiled
 
-    source = render(plan)
-    return library().compile(source.text, plan.target, f"{source.name}.cu").resources
+    try:
+        return compiled(render(plan), plan.target)[1]
+    except AttnccError as error:
+        if [item.code for item in error.diagnostics] != ["A501"]:
+            raise
+        return "not known, NVRTC isn't installed"
 
 
 # -------------------------------------------------------------------- text
 
 
-def _print(explained: Explanation, resources: Resources | None) -> None:
+def _print(explained: Explanation, resources: Resources | str | None) -> None:
     from .check import describe
 
     plan, problem = explained.plan, explained.problem
@@ -154,19 +167,33 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
-def _kernel(explained: Explanation, resources: Resources | None) -> Iterator[str]:
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
+    from ..schedule.parameters import used_zone_maps
     from ..schedule.target import TARGETS
 
     plan, parts = explained.plan, explained.shared_memory
-    splits = {None: "splits chosen at each call", 1: "one split"}.get(plan.split_kv, f"{plan.split_kv} splits")
+    splits = {None: f"about {explained.splits} splits (chosen at each call)", 1: "1 split"}.get(
+        plan.split_kv, f"{plan.split_kv} splits"
+    )
     yield (
-        f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles, {plan.warps} warps, "
-        f"{plan.stages} stages, {splits}, on {plan.target}"
+        f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles, "
+        f"{_counted(plan.warps, 'warp')}, {_counted(plan.stages, 'stage')}, {splits}, on {plan.target}"
     )
     shown = ", ".join(f"{name} {size}" for name, size in parts.items())
     yield f"shared memory  {sum(parts.values())} of {TARGETS[plan.target].shared_bytes} bytes: {shown}"
-    if resources is not None:
+    if isinstance(resources, str):
+        yield f"registers      {resources}"
+    elif resources is not None:
         spills = resources.spill_stores + resources.spill_loads
         spilled = f"{spills} bytes of spills" if spills else "no spills"
         yield f"registers      {resources.registers} a thread, {spilled} (ptxas)"
-    yield "pre-pass       an array whose base or strides aren't multiples of 16 bytes is copied before the launch"
+    tables = ", ".join(dict.fromkeys(zone_map.input for zone_map in used_zone_maps(plan)))
+    if tables:
+        yield f"pre-pass       min/max tables of {tables}: before the kernel, a launch of zone_map for each"
+    if plan.may_split:
+        yield "after it       the kernel combine merges the splits, if there are several"
+    yield "copies         an array whose base or strides aren't multiples of 16 bytes is copied before the launch"
