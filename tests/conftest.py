@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,13 @@ Golden = Callable[[Path, str], None]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`-m gpu` asks for tests that need torch: without it they fail as one, and aren't skipped."""
+    asked = re.sub(r"not\s+gpu", "", config.getoption("markexpr"))
+    if re.search(r"\bgpu\b", asked) and find_spec("torch") is None:
+        raise pytest.UsageError("pytest -m gpu needs torch: pip install '.[torch]'")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from typing import Any, Protocol
 
 import ml_dtypes
 import numpy as np
-import pytest
 
 
 class Device(Protocol):
@@ -73,7 +72,8 @@ def cpu() -> Device:
 
 
 def cuda() -> Device:
-    """The GPU; skips the test without torch, fails it without a GPU, since `-m gpu` asked for one."""
-    torch = pytest.importorskip("torch")
+    """The GPU; fails the test without torch or a GPU, since `-m gpu` asked for them."""
+    import torch
+
     assert torch.cuda.is_available(), "pytest -m gpu needs a GPU that torch can use"
     return Cuda(torch)

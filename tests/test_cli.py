@@ -58,7 +58,9 @@ def test_help_lists_every_command() -> None:
     [["chek"], ["check"], ["check", "no_such_file.attn"], ["show", SPECS / "causal.attn", "--q-len", "0"],
      ["explain", SPECS / "causal.attn", "--head-dim", "20"], ["check", SPECS / "causal.attn", "-D", "width"],
      ["show", SPECS / "causal.attn", "--heads", "6", "--kv-heads", "4"], ["explain", "A999"],
-     ["explain", SPECS / "causal.attn", "--device", "tpu"], ["show", SPECS / "causal.attn", "--h", "3"]],
+     ["explain", SPECS / "causal.attn", "--device", "tpu"], ["show", SPECS / "causal.attn", "--h", "3"],
+     ["show", SPECS / "causal.attn", "--png", "x.txt"], ["show", SPECS / "causal.attn", "--svg", "x.png"],
+     ["build", SPECS / "causal.attn", "-o", "my-kernels"], ["build", SPECS / "causal.attn", "-o", "class"]],
     ids=lambda arguments: " ".join(map(str, arguments)).replace(str(SPECS), "specs"),
 )  # fmt: skip
 def test_usage_errors_exit_with_2(arguments: list[object]) -> None:
@@ -192,6 +194,24 @@ def test_show_takes_inputs_and_heads(spec, tmp_path: Path) -> None:
     assert "`last`" in run("show", path, *common, "--heads", 3, status=1).output
 
 
+def test_inputs_that_cannot_be_read(spec, tmp_path: Path) -> None:
+    path, junk = spec("input last: i32[head]\nkeep if kv_idx < last[h]"), tmp_path / "junk.npy"
+    junk.write_bytes(b"not an array")
+    assert "junk.npy is not a .npy file of numbers" in run("show", path, "-i", f"last={junk}", status=2).output
+    junk.write_bytes(b"")
+    assert "junk.npy is not a .npy file of numbers" in run("show", path, "-i", f"last={junk}", status=2).output
+    assert "No such file" in run("show", path, "-i", f"last={tmp_path / 'none.npy'}", status=2).output
+    assert "as in -i cap=30" in run("show", path, "-i", "last", status=2).output
+    assert ".png" in run("show", path, "--png", tmp_path / "x.txt", status=2).output
+
+
+def test_a_variant_is_chosen_by_an_option(spec) -> None:
+    path = spec("keep if causal()")
+    path.write_text(path.read_text() + "variant other {}\n")
+    shown = run("show", path, status=1).output
+    assert "A512" in shown and "--variant" in shown and "variant=" not in shown
+
+
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_show_draws_4096_squared_in_two_seconds(tmp_path: Path, kind: str) -> None:
     """Processor seconds, imports and all: other jobs on the machine don't count. Half as much again is slack."""
@@ -316,6 +336,23 @@ def test_run_goes_the_whole_way(spec) -> None:
     assert steps == ["parse", "analyse", "generate", "compile", "import", "run", "check"]
     assert "within the accuracy rule" in shown
     assert "q [2, 4, 70, 64], k [2, 4, 90, 64]" in shown
+
+
+def test_run_as_json_prints_one_object(spec) -> None:
+    command = ["run", SPECS / "decode.attn", "--device", "cpu", "--q-len", 1, "--kv-len", 70, "--format", "json"]
+    found = json.loads(run(*command).stdout)
+    assert (found["variant"], found["pass"], found["device"]) == ("decode", "decode", "the CPU executor")
+    assert found["accuracy"]["max_error"] < 0.1
+    assert all(resources["registers"] > 0 for resources in found["resources"].values())
+
+
+def test_run_warns_once_and_refuses_inputs_before_it_compiles(spec, tmp_path: Path) -> None:
+    path = spec("const unused: int = 3\ninput last: i32[head]\nkeep if kv_idx < last[h]")
+    command = ["run", path, "--device", "cpu", "--q-len", 20]
+    assert run(*command).output.count("warning[A120]") == 1
+    np.save(tmp_path / "last.npy", np.full(4, 9.0, np.float32))
+    shown = run(*command, "-i", f"last={tmp_path / 'last.npy'}", status=1).output
+    assert "error[A6" in shown and "compile " not in shown
 
 
 def test_run_reports_a_wrong_result(spec, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,6 +65,8 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     """
     from ..build import prepare, write
 
+    if not _importable(out.resolve().name):
+        raise click.UsageError(f"-o {out}: Python can't import a package of this name; write one such as my_kernels")
     start = time.perf_counter()
     packages = [package for path in files for package in prepare(path, **given)]
     kernels = {name for package in packages for name in package.sources}
@@ -72,6 +75,10 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     rich_console().print(_table(built))
     what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {out}")
+
+
+def _importable(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
 
 
 def _table(built: tuple[BuiltVariant, ...]) -> Table:

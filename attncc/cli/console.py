@@ -24,10 +24,13 @@ def as_json() -> bool:
     return bool(click.get_current_context().meta.get(FORMAT) == "json")
 
 
-def report(diagnostics: Sequence[Diagnostic]) -> None:
-    """Prints diagnostics: as text with carets to stderr, or with `--format json` as one JSON list to stdout."""
+def report(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> None:
+    """Prints diagnostics: as text with carets to stderr, or with `--format json` as one JSON list to stdout.
+
+    `err`: the list too goes to stderr, where the command prints its own result to stdout.
+    """
     if as_json():
-        click.echo(render_json(diagnostics))
+        click.echo(render_json(diagnostics), err=err)
         return
     for diagnostic in diagnostics:
         first, _, rest = render_all([diagnostic]).partition("\n")

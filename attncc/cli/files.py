@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .console import report
+from ..diagnostics import AttnccError, Diagnostic
+from .console import as_json, report
 
 if TYPE_CHECKING:
     from ..compiler import Specification
@@ -18,7 +20,15 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
     """
     from .. import compiler
 
-    specification, program = compiler.load_specification(path, given["variant"], given["defines"])
+    try:
+        specification, program = compiler.load_specification(path, given["variant"], given["defines"])
+    except AttnccError as error:
+        raise AttnccError([_on_the_command_line(item) for item in error.diagnostics]) from None
     if program.warnings:
-        report(program.warnings)
+        report(program.warnings, err=as_json())
     return specification
+
+
+def _on_the_command_line(found: Diagnostic) -> Diagnostic:
+    """The same, with the option's name where Python's keyword stood."""
+    return replace(found, help=found.help.replace("variant=…", "--variant NAME"))

@@ -33,6 +33,7 @@ class Assignment(click.ParamType[Any]):
     """`name=value`, as a pair."""
 
     name = "name=value"
+    advice = "write a name, `=` and a number, true or false, as in -D width=512"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple):
@@ -43,13 +44,14 @@ class Assignment(click.ParamType[Any]):
                 raise ValueError
             return name, parse_value(text)
         except ValueError:
-            self.fail(f"{value!r}: write a name, `=` and a number, true or false, as in width=512", param, ctx)
+            self.fail(f"{value!r}: {self.advice}", param, ctx)
 
 
 class InputAssignment(Assignment):
     """`name=number` or `name=file.npy`."""
 
     name = "name=value"
+    advice = "write the name of an input, `=` and a number, true, false or a file, as in -i cap=30 or -i doc=doc.npy"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, tuple) or not value.endswith(".npy"):
@@ -58,9 +60,11 @@ class InputAssignment(Assignment):
 
         name, _, path = value.partition("=")
         try:
-            return name, np.load(path, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            self.fail(f"{value!r}: {error}", param, ctx)
+            return name, np.lib.format.open_memmap(path, mode="r").copy()
+        except OSError as error:
+            self.fail(f"{path} can't be read: {error.strerror or error}", param, ctx)
+        except (ValueError, EOFError):
+            self.fail(f"{path} is not a .npy file of numbers or bools, as numpy.save writes them", param, ctx)
 
 
 class HeadDims(click.ParamType[Any]):
@@ -108,7 +112,7 @@ format_option = click.option(
     callback=_remember_format,
     is_eager=True,
     expose_value=False,
-    help="How diagnostics are printed: text with carets, or one JSON list on stdout.",
+    help="Text, or JSON: results as an object, diagnostics as a list; on stdout.",
 )
 
 define_option = click.option(
@@ -129,6 +133,21 @@ input_option = click.option(
     callback=lambda ctx, param, value: dict(value),
     help="Gives an input: a number for a scalar, or a .npy file. The others are drawn at random.",
 )
+
+
+class PictureFile(click.Path):
+    """Where a picture is written, with the ending of its format."""
+
+    def __init__(self, ending: str) -> None:
+        super().__init__(dir_okay=False, path_type=Path)
+        self.ending = ending
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(str(super().convert(value, param, ctx)))
+        if path.suffix.lower() != self.ending:
+            self.fail(f"{value!r} doesn't end in {self.ending}; there are --png x.png and --svg x.svg", param, ctx)
+        return path
+
 
 variant_option = click.option("--variant", metavar="NAME", help="Which variant, where a file has several.")
 

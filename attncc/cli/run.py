@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 import tempfile
+import warnings
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..diagnostics import AttnccError, Diagnostic
+from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from .console import Steps, as_json, progress
 from .files import load_specification
 from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
@@ -48,6 +51,9 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     attncc run specs/sliding_window.attn -D width=64 --q-len 1 --kv-len 5000 --heads 8 --kv-heads 2
     attncc run mine.attn --device cpu -i prefix=100
     """
+    from ..executor.run import bind_for
+    from ..schedule.plan import plan_for
+
     steps = Steps(shown=not as_json())
     with steps.step("parse") as say:
         specification = load_specification(file, given)
@@ -55,19 +61,22 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     device, target, name = _device(device)
     with steps.step("analyse") as say:
         package = _package(file, specification, target, given)
-        inputs = _inputs(package.plans[0], given)
-        say(_analysed(package.plans[0], given["problem"], inputs))
+        plan = plan_for(package.plans, given["problem"].rows)
+        inputs = _inputs(plan, given)
+        arrays, call = _arguments(specification, given, inputs)
+        bind_for(package.plans, *arrays, **call)  # what is wrong with -i is said before anything is compiled
+        say(_analysed(plan, given["problem"], inputs))
     with steps.step("generate") as say:
         lines = {name: source.text.count("\n") for name, (source, _) in package.sources.items()}
         say("\n".join(f"{name}.cu, {count} lines of CUDA" for name, count in lines.items()))
     with tempfile.TemporaryDirectory() as folder:
         with steps.step("compile") as say:
-            say(_compiled(_write(package, Path(folder))))
+            built = _write(package, Path(folder))
+            say(_compiled(built))
         with steps.step("import") as say:
             kernel = _imported(folder, package.name)
             say(f"from {PACKAGE} import {package.name}: a folder of {_size(Path(folder))}")
         with steps.step("run") as say:
-            arrays, call = _arguments(specification, given, inputs)
             out = _run(kernel, arrays, call, device)
             say(f"{_shapes(*arrays)}, {given['dtype']}, on {name}")
         with steps.step("check") as say:
@@ -75,6 +84,20 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
             say(f"{'within' if accuracy.holds else 'OUTSIDE'} the accuracy rule\n{accuracy}")
     if not accuracy.holds:
         raise AttnccError(Diagnostic("A904", f"{package.name} on {device}: {accuracy}", help="please report this"))
+    if as_json():
+        click.echo(json.dumps(_result(plan, name, built, accuracy), indent=2))
+
+
+def _result(plan: KernelPlan, device: str, built: BuiltVariant, accuracy: Any) -> dict[str, Any]:
+    """What `--format json` prints where all went well."""
+    return {
+        "variant": plan.variant.name,
+        "pass": plan.pass_name,
+        "target": plan.target,
+        "device": device,
+        "resources": {name: asdict(resources) for name, resources in built.resources.items()},
+        "accuracy": asdict(accuracy),
+    }
 
 
 def _parsed(specification: Specification) -> str:
@@ -116,7 +139,9 @@ def _package(file: Path, specification: Specification, target: str, given: dict[
 
     problem: Problem = given["problem"]
     head_dims = [(problem.head_dim, problem.value_head_dim)]
-    packages = prepare(file, archs=[target], dtypes=[given["dtype"]], head_dims=head_dims, defines=given["defines"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AttnccWarning)  # printed when the file was loaded
+        packages = prepare(file, archs=[target], dtypes=[given["dtype"]], head_dims=head_dims, defines=given["defines"])
     return next(package for package in packages if package.name == specification.variant.name)
 
 
@@ -139,9 +164,8 @@ def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> 
         f"{sum((grid.kinds == kind).sum() for grid in grids) / total:.0%} {kind.name.lower()}" for kind in TileKind
     ]
     tables = ", ".join(zone_map.input for zone_map in plan.rules.zone_maps)
-    return f"tiles of {plan.block_q} x {plan.block_kv}: {', '.join(shares)}" + f"; min/max tables of {tables}" * bool(
-        tables
-    )
+    made = f"; min/max tables of {tables}" if tables else ""
+    return f"{plan.pass_name}, tiles of {plan.block_q} x {plan.block_kv}: {', '.join(shares)}{made}"
 
 
 def _write(package: VariantPackage, folder: Path) -> BuiltVariant:

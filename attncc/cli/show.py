@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .files import load_specification
-from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
+from .options import (
+    SPEC_FILE,
+    PictureFile,
+    define_option,
+    format_option,
+    input_option,
+    problem_options,
+    variant_option,
+)
 
 if TYPE_CHECKING:
     from ..evaluate import Environment
@@ -26,8 +34,8 @@ if TYPE_CHECKING:
 @click.option("--h", type=click.IntRange(0), default=0, help="Which of the query heads to draw, from 0.")
 @click.option("--block-q", type=click.IntRange(1), default=64, show_default=True, help="Rows of a tile.")
 @click.option("--block-kv", type=click.IntRange(1), default=64, show_default=True, help="Keys of a tile.")
-@click.option("--png", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture here.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Also write a picture here.")
+@click.option("--png", type=PictureFile(".png"), help="Also write a picture here.")
+@click.option("--svg", type=PictureFile(".svg"), help="Also write a picture here.")
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
 @input_option
 @define_option

@@ -67,12 +67,12 @@ def _parts(node: ast.Binary | ast.Comparison | ast.Conditional) -> Iterator[str]
             yield from (f"{op} {operand}" for op, operand in zip(node.ops, rest, strict=True))
         case ast.Binary():
             level = _precedence(node)
-            first: ast.Expr = node
+            start: ast.Expr = node
             links: list[ast.Binary] = []
-            while isinstance(first, ast.Binary) and _precedence(first) == level:
-                links.append(first)
-                first = first.left
-            yield _tight(first, level)
+            while isinstance(start, ast.Binary) and _precedence(start) == level:
+                links.append(start)
+                start = start.left
+            yield _tight(start, level)
             yield from (f"{link.op} {_tight(link.right, level + 1)}" for link in reversed(links))
 
 
