@@ -61,7 +61,7 @@ class Workload:
             return problem.value_head_dim * self.element_bytes
         if name == "partial_out":
             return problem.value_head_dim * self.state_bytes
-        return self.state_bytes * self.softmax  # lse, partial_lse, row_max, row_sum
+        return self.state_bytes * self.softmax  # lse, row_max, row_sum
 
     def moved(self, rows: Mapping[str, int]) -> dict[str, int]:
         """Bytes by array from rows by array, without arrays that don't exist here."""
@@ -69,8 +69,7 @@ class Workload:
 
 
 RESULTS = ("out", "lse")
-PARTIALS = ("partial_out", "partial_lse")
-STATE = ("partial_out", "row_max", "row_sum")  # what kv_outer keeps in HBM between its steps
+STATE = ("partial_out", "row_max", "row_sum")  # what splits leave, and kv_outer keeps in HBM between its steps
 
 
 def standard_traffic(work: Workload) -> Traffic:
@@ -94,7 +93,7 @@ def q_outer_traffic(work: Workload, grids: Iterable[TileGrid], splits: int = 1) 
     for grid in grids:
         keys = grid.over_heads((grid.kinds != TileKind.EMPTY).sum(axis=(0, 1)) @ grid.kv_sizes, heads)
         rows = heads * grid.q_len
-        reads, partial = {"q": rows * splits, "k": keys, "v": keys}, dict.fromkeys(PARTIALS, rows * splits)
+        reads, partial = {"q": rows * splits, "k": keys, "v": keys}, dict.fromkeys(STATE, rows * splits)
         results = dict.fromkeys(RESULTS, rows)
         if splits > 1:
             traffic += Traffic(work.moved({**reads, **partial}), work.moved({**partial, **results}))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.cost import PARTIALS, RESULTS, STATE
+from ..analysis.cost import RESULTS, STATE
 from ..analysis.rules import TileKind
 from .work import RowState, SequenceWork
 
@@ -27,8 +27,8 @@ def q_outer(work: SequenceWork, splits: int) -> tuple[Array, Array]:
         return work.finish(state)
     partial = [work.finish(_sweep(own, split)) for split, own in enumerate(split_work(work, splits))]
     rows = work.num_heads * work.sequence.q_len
-    work.meter.write(rows * splits, PARTIALS)
-    work.meter.read(rows * splits, PARTIALS)
+    work.meter.write(rows * splits, STATE)
+    work.meter.read(rows * splits, STATE)
     work.meter.write(rows, RESULTS)
     return combine(work, np.stack([out for out, _ in partial]), np.stack([lse for _, lse in partial]))
 

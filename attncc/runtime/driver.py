@@ -28,6 +28,9 @@ _TENSOR_MAP_ALIGNMENT = 64
 _MAP_MODES = (0, 3, 2, 0)
 
 _Pointer = ctypes.c_void_p
+# The arguments of a launch: `Params`, and before it the maps of q, k and v. Made once, since each call pays for it.
+_ONE_ARGUMENT = ctypes.c_char_p * 1
+_FOUR_ARGUMENTS = ctypes.c_char_p * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,11 @@ class Driver:
 
         The kernel's arguments are `maps`, then `Params`, whose bytes `params` holds.
         """
-        arguments = (ctypes.c_char_p * (len(maps) + 1))(*[ctypes.c_char_p(item.address) for item in maps], params)
+        arguments: ctypes.Array[ctypes.c_char_p]
+        if maps:
+            arguments = _FOUR_ARGUMENTS(*[ctypes.c_char_p(item.address) for item in maps], params)
+        else:
+            arguments = _ONE_ARGUMENT(params)
         current = _Pointer()
         self._current(ctypes.byref(current))
         if current.value == function.context:

@@ -184,11 +184,9 @@ class _Preparation:
             self._operand_lse(main)
         if kv_outer or self._splits > 1:
             self._floats("partial_out", self._splits * rows * plan.value_head_dim)
-        if kv_outer:
-            self._floats("row_max", rows)
-            self._floats("row_sum", rows)
-        elif self._splits > 1 and plan.variant.normalize == "softmax":
-            self._floats("partial_lse", self._splits * rows)
+            if kv_outer or plan.variant.normalize == "softmax":
+                self._floats("row_max", self._splits * rows)
+                self._floats("row_sum", self._splits * rows)
 
     def _operand_lse(self, step: StepBuilder) -> None:
         if self._call.return_lse:

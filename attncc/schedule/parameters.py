@@ -78,9 +78,9 @@ def parameters(plan: KernelPlan) -> tuple[Parameter, ...]:
 def combine_parameters(dtype: str) -> tuple[Parameter, ...]:
     """The fields of `Params` of the combine kernel. A packed batch looks to it like one dense sequence of all rows.
 
-    `partial_lse` is null where partial results just add up (`normalize sigmoid` or `none`); `lse` may be null.
+    `row_max` is null where partial results just add up (`normalize sigmoid` or `none`); `lse` may be null.
     """
-    pointers = _pointers("const float", "partial_out", "partial_lse")
+    pointers = _pointers("const float", "partial_out", "row_max", "row_sum")
     pointers += [Parameter("out", f"{ELEMENT_TYPES[dtype]}*"), Parameter("lse", "float*")]
     return _ordered([*pointers, *_strides("out"), *_ints("batch", "num_heads", "q_len", "splits")])
 
@@ -147,9 +147,7 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     element = ELEMENT_TYPES[plan.dtype]
     yield from _pointers(f"const {element}", "q", "k", "v")
     yield Parameter("out", f"{element}*")
-    yield from _pointers("float", "lse", "partial_out", "partial_lse")
-    if plan.loop == "kv_outer":
-        yield from _pointers("float", "row_max", "row_sum")
+    yield from _pointers("float", "lse", "partial_out", "row_max", "row_sum")
     if plan.family == "hopper":
         yield from _pointers("int", "next_block")
     yield from _pointers("const int", "cu_seqlens_q", "cu_seqlens_kv")
@@ -182,7 +180,7 @@ def _input(name: str, item: Input) -> Iterator[Parameter]:
 
 # Every name that a field of ours may have, in any kernel.
 FIELD_NAMES = frozenset(
-    ["q", "k", "v", "out", "lse", "partial_out", "partial_lse", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
+    ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section"]
     + [f"{name}_stride_{axis}" for name in ("q", "k", "v", "out") for axis in ("batch", "head", "row")]

@@ -47,11 +47,9 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     out = np.full((*call.q.shape[:-1], call.v.shape[-1]), np.nan, call.q.dtype)
     lse = np.full(call.q.shape[:-1], np.nan, np.float32)
     partial_out = np.full((call.splits, *out.shape), np.nan, np.float32)
-    # Splits' lse, and for kv_outer the row maxima and sums.
-    floats = np.full((call.splits + 2, *lse.shape), np.nan, np.float32)
+    row_max, row_sum = (np.full((call.splits, *lse.shape), np.nan, np.float32) for _ in range(2))
     values = _sizes(plan, call) | _tensors(call, out)
-    values |= {"lse": lse.ctypes.data, "row_max": floats[-2].ctypes.data, "row_sum": floats[-1].ctypes.data}
-    values |= _partials(plan, call, partial_out, floats)
+    values |= {"lse": lse.ctypes.data} | _partials(plan, call, partial_out, row_max, row_sum)
     maps = _zone_maps(plan, call.inputs)  # held until the launch is over
     for name, array in {**call.inputs, **maps}.items():
         values |= _input(name, array)
@@ -85,13 +83,14 @@ def _tensors(call: Call, out: Array) -> Values:
     return values | {"cu_seqlens_q": starts[0], "cu_seqlens_kv": starts[1]}
 
 
-def _partials(plan: KernelPlan, call: Call, partial_out: Array, floats: Array) -> Values:
-    """Null where nothing is partial; without a normaliser there is no lse to weigh splits by."""
+def _partials(plan: KernelPlan, call: Call, partial_out: Array, row_max: Array, row_sum: Array) -> Values:
+    """Null where nothing is partial; without a normaliser nothing weighs splits."""
     partial = call.splits > 1 or plan.loop == "kv_outer"
-    weighed = plan.variant.normalize == "softmax"
+    weighed = plan.loop == "kv_outer" or plan.variant.normalize == "softmax"
     return {
         "partial_out": partial_out.ctypes.data if partial else 0,
-        "partial_lse": floats.ctypes.data if partial and weighed else 0,
+        "row_max": row_max.ctypes.data if partial and weighed else 0,
+        "row_sum": row_sum.ctypes.data if partial and weighed else 0,
     }
 
 

@@ -16,7 +16,7 @@ __device__ __forceinline__ float2 load_float2(unsigned address) {
     return x;
 }
 
-/// Adds four columns of Q and K, one 16-byte chunk, to the scores.
+/// Adds four columns of Q and K, one 16-byte chunk, to the scores: their own sum as a whole.
 template <class QTile, class KTile, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_chunk(float (&scores)[M_TILES][N_TILES][4], const typename QTile::Lane& q_lane,
                                                const typename KTile::Lane (&k_lane)[2], int chunk) {
@@ -32,9 +32,22 @@ __device__ __forceinline__ void multiply_chunk(float (&scores)[M_TILES][N_TILES]
             for (int row = 0; row < 2 * M_TILES; ++row) {
                 const float4 x = q[row / 2][row % 2];
                 float& score = scores[row / 2][n][row % 2 * 2 + column];
-                score = fmaf(x.w, k.w, fmaf(x.z, k.z, fmaf(x.y, k.y, fmaf(x.x, k.x, score))));
+                score += fmaf(x.w, k.w, fmaf(x.z, k.z, fmaf(x.y, k.y, x.x * k.x)));
             }
         }
+}
+
+/// Adds chunks [first, first + COUNT) of Q and K to the scores, again their own sum as a whole: of many roundings only
+/// those at the size of the whole sum matter, and these are few (pairwise summation, Higham 1993).
+template <int COUNT, class QTile, class KTile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_chunks(float (&scores)[M_TILES][N_TILES][4], const typename QTile::Lane& q_lane,
+                                                const typename KTile::Lane (&k_lane)[2], int first) {
+    float sum[M_TILES][N_TILES][4] = {};
+#pragma unroll
+    for (int chunk = 0; chunk < COUNT; ++chunk) multiply_chunk<QTile, KTile>(sum, q_lane, k_lane, first + chunk);
+#pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
+        scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] += sum[i / 4 / N_TILES][i / 4 % N_TILES][i % 4];
 }
 
 /// scores = Q K^T, as in mma_16bit.cuh.
@@ -48,12 +61,8 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll 1
     for (int panel = 0; panel < QTile::WIDE_END; panel += 8)
-#pragma unroll
-        for (int chunk = 0; chunk < 8; ++chunk)
-            multiply_chunk<QTile, KTile>(scores, q_lane, k_lane, panel + chunk);
-#pragma unroll
-    for (int chunk = QTile::WIDE_END; chunk < QTile::CHUNKS; ++chunk)
-        multiply_chunk<QTile, KTile>(scores, q_lane, k_lane, chunk);
+        multiply_chunks<8, QTile, KTile>(scores, q_lane, k_lane, panel);
+    multiply_chunks<QTile::CHUNKS - QTile::WIDE_END, QTile, KTile>(scores, q_lane, k_lane, QTile::WIDE_END);
 }
 
 /// Adds the products of 8 keys, whose probabilities are tiles (m, 0), to GROUP tiles of output columns from `first` on.

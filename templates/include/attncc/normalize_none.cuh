@@ -28,8 +28,8 @@ struct Normalizer {
 
     __device__ __forceinline__ void read_row(int, int, float& row_max, float& sum) const { row_max = sum = 0; }
 
-    __device__ __forceinline__ float finish(int, int, float, float& lse) const {
-        lse = 0;
+    __device__ __forceinline__ float finish(int, int, float, float& row_max, float& sum) const {
+        row_max = sum = 0;
         return 1;
     }
 };

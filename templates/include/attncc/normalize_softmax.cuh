@@ -96,17 +96,15 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };

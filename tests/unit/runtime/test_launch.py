@@ -40,7 +40,7 @@ def test_every_field_of_a_plain_call(bench: MakeBench) -> None:
     assert launch.stream == made.framework.stream
     assert launch.params == {
         "q": q.pointer, "k": k.pointer, "v": v.pointer, "out": out.pointer, "lse": 0, "partial_out": 0,
-        "partial_lse": 0, "cu_seqlens_q": 0, "cu_seqlens_kv": 0,
+        "row_max": 0, "row_sum": 0, "cu_seqlens_q": 0, "cu_seqlens_kv": 0,
         "q_stride_batch": HEADS * Q_LEN * D, "q_stride_head": Q_LEN * D, "q_stride_row": D,
         "k_stride_batch": KV_HEADS * KV_LEN * D, "k_stride_head": KV_LEN * D, "k_stride_row": D,
         "v_stride_batch": KV_HEADS * KV_LEN * D, "v_stride_head": KV_LEN * D, "v_stride_row": D,
@@ -152,20 +152,22 @@ def test_splits_go_through_the_workspace(bench: MakeBench) -> None:
     assert combine.grid == rows // 4  # a row for each of a block's four warps
     assert (main.params["out"], main.params["lse"]) == (0, 0)
     assert main.params["partial_out"] == combine.params["partial_out"]
-    assert main.params["partial_lse"] == combine.params["partial_lse"]
-    assert main.params["partial_lse"] - main.params["partial_out"] >= 3 * rows * D * 4
+    state = [main.params[name] for name in ("partial_out", "row_max", "row_sum")]
+    assert state == [combine.params[name] for name in ("partial_out", "row_max", "row_sum")]
+    assert state[1] - state[0] >= 3 * rows * D * 4
+    assert state[2] - state[1] >= 3 * rows * 4
     assert (combine.params["out"], combine.params["lse"]) == (out.pointer, lse.pointer)
     sizes = {name: combine.params[name] for name in ("batch", "num_heads", "q_len", "splits")}
     assert sizes == {"batch": BATCH, "num_heads": HEADS, "q_len": Q_LEN, "splits": 3}
     (workspace,) = made.framework.released
     assert workspace.pointer == main.params["partial_out"]
-    assert math.prod(workspace.shape) * 4 >= 3 * rows * (D + 1) * 4
+    assert math.prod(workspace.shape) * 4 >= 3 * rows * (D + 2) * 4
 
 
-def test_splits_that_just_add_up_have_no_lse(bench: MakeBench) -> None:
+def test_splits_that_just_add_up_have_no_weights(bench: MakeBench) -> None:
     made = bench(plan(plans.SIGMOID, split_kv=2))
     made.kernel(*qkv())
-    assert [item.params["partial_lse"] for item in made.cuda.launches] == [0, 0]
+    assert [item.params["row_max"] for item in made.cuda.launches] == [0, 0]
 
 
 def test_packed_splits_are_one_dense_sequence_to_the_combine(bench: MakeBench) -> None:
@@ -195,7 +197,7 @@ def test_kv_outer_keeps_its_state_in_the_workspace(bench: MakeBench) -> None:
     rows = BATCH * HEADS * Q_LEN * 4
     places = [launch.params[name] for name in ("partial_out", "row_max", "row_sum")]
     assert places[0] + rows * D <= places[1] < places[1] + rows <= places[2]
-    assert (launch.params["out"], launch.params["partial_lse"]) == (out.pointer, 0)
+    assert launch.params["out"] == out.pointer
 
 
 def test_zone_maps_come_before_the_kernel(bench: MakeBench) -> None:
