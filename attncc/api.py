@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from . import reference
 from .analysis.grid import tile_grid, zone_maps
 from .analysis.tiles import analyse
-from .compiler import NO_DEFINES, CompiledStore, Defines, Specification, check_targets, load_specification
-from .diagnostics import warn
+from .compiler import NO_DEFINES, CompiledStore, Defines, Specification, check_dtype, check_targets, load_specification
+from .diagnostics import AttnccError, Diagnostic, warn
 from .evaluate import Environment
 from .ir import Variant
-from .problem.masks import bind_mask
+from .problem.masks import bind_mask, size_of
 from .runtime.kernel import Kernel
 from .runtime.store import Configuration
 from .schedule.schedule import Schedule
@@ -59,11 +59,21 @@ def compile(
     AttnccError with everything that is wrong with the spec (A0 to A4), or with NVRTC (A5).
     """
     specification, program = load_specification(spec, variant, defines)
+    if not isinstance(schedule, Schedule | None):
+        raise AttnccError(
+            Diagnostic(
+                "A518",
+                "`schedule` is not a Schedule",
+                notes=(f"came {schedule!r:.60}",),
+                help="schedules are written in the file; attncc.schedule.schedule.Schedule makes others",
+            )
+        )
     if schedule is not None:
         kept = (item for item in specification.schedules if _serves(item) != _serves(schedule))
         specification = Specification(specification.variant, (*kept, schedule))
     archs = (arch,) if isinstance(arch, str) else tuple(arch or ())
     check_targets(archs)
+    check_dtype(str(dtype), archs)
     value_head_dim = head_dim if value_head_dim is None else value_head_dim
     configuration = Configuration(str(dtype), index(head_dim), index(value_head_dim))  # TypeError for a float
     key = (specification, configuration, archs)
@@ -99,8 +109,9 @@ class ParsedVariant:
     def mask(self, q_len: int, kv_len: int, **given: Any) -> NDArray[np.bool_]:
         """Which pairs are kept: bool [batch, heads, q_len, kv_len]; batch and heads are 1 where it is the same for all.
 
-        `given` holds the inputs that the keep lines read, and `batch`, `num_heads`, `num_kv_heads` where the mask needs
-        them and no input's axis tells. AttnccError A6xx for an input that doesn't suit, A620 for an unknown size.
+        `given` holds the inputs that the keep lines read, and `batch`, `num_heads`, `num_kv_heads`, `head_dim` where
+        the mask needs them and no input's axis tells. AttnccError A6xx for an input that doesn't suit, A620 for an
+        unknown size.
         """
         return reference.mask(self.variant, q_len, kv_len, **given)
 
@@ -114,13 +125,15 @@ class ParsedVariant:
         batch: int | None = None,
         num_heads: int | None = None,
         num_kv_heads: int | None = None,
+        head_dim: int | None = None,
         **inputs: Any,
     ) -> NDArray[np.uint8]:
         """What kernels know of each tile: uint8 [batch, heads, q tiles, kv tiles], 0 EMPTY, 1 PARTIAL, 2 FULL.
 
         The arguments are those of `mask`; batch and heads are 1 where the tiles are the same for all.
         """
-        sizes = {"batch": batch, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": None}
+        sizes = {"batch": batch, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
+        block_q, block_kv = size_of("block_q", block_q), size_of("block_kv", block_kv)
         bound = bind_mask(self.variant, q_len, kv_len, inputs, sizes)
         rules = analyse(self.variant, block_q, block_kv)
         maps = zone_maps(rules, self.variant, bound.problem, bound.inputs)

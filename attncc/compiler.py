@@ -11,6 +11,7 @@ from pathlib import Path
 from .codegen.render import KernelSource, render, render_combine, render_zone_map
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
+from .problem.facts import KERNEL_DTYPES
 from .runtime.cache import compile_cached
 from .runtime.device import best_target
 from .runtime.driver import driver
@@ -20,13 +21,13 @@ from .schedule.parameters import used_zone_maps
 from .schedule.plan import PASSES, KernelPlan
 from .schedule.schedule import Schedule, from_asts, make_plan
 from .schedule.target import TARGETS
-from .semantics.constants import NO_DEFINES, Defines
+from .semantics.constants import NO_DEFINES, Defines, checked_defines
 from .semantics.load import Program, load
 from .source import SourceFile
 
 __all__ = [
-    "NO_DEFINES", "CompiledStore", "Defines", "Specification", "check_targets", "compiled", "kernel_sources",
-    "load_specification", "read", "specify",
+    "NO_DEFINES", "CompiledStore", "Defines", "Specification", "check_dtype", "check_targets", "compiled",
+    "kernel_sources", "load_specification", "read", "specify",
 ]  # fmt: skip
 
 
@@ -67,6 +68,9 @@ def read(spec: Path | str) -> SourceFile:
     """A file, or a text if it holds a newline. AttnccError A511 if there is no such file, or none that can be read."""
     if isinstance(spec, str) and "\n" in spec:
         return SourceFile("<text>", spec)
+    if not isinstance(spec, str | Path) or spec == "":
+        came = "an empty text" if spec == "" else type(spec).__name__
+        raise AttnccError(Diagnostic("A511", f"the spec is {came}", help="give a path, or a text of several lines"))
     try:
         return SourceFile.read(Path(spec))
     except (OSError, UnicodeDecodeError) as error:
@@ -90,7 +94,7 @@ def specify(program: Program, name: str | None) -> Specification:
 
 def load_specification(spec: Path | str, variant: str | None, defines: Defines) -> tuple[Specification, Program]:
     """Parses, checks and judges. AttnccError with everything that is wrong with the text."""
-    program = load(read(spec), defines)
+    program = load(read(spec), checked_defines(defines))
     return specify(program, variant), program
 
 
@@ -106,6 +110,21 @@ def check_targets(names: Sequence[str]) -> None:
                     help=did_you_mean(name, TARGETS),
                 )
             )
+
+
+def check_dtype(dtype: str, archs: Sequence[str]) -> None:
+    """AttnccError A514 for fp64, where machine code is asked for; A410 for another framework's name of a dtype."""
+    if dtype == "fp64" and archs:
+        raise AttnccError(
+            Diagnostic(
+                "A514",
+                "fp64 can't be built: it runs on the CPU alone",
+                help="use attncc.compile without arch=, and NumPy arrays",
+            )
+        )
+    own = {name: short for short, name in KERNEL_DTYPES.items()}.get(dtype.removeprefix("torch."))
+    if own is not None:
+        raise AttnccError(Diagnostic("A410", f"there is no dtype `{dtype}`", help=f"attncc calls it `{own}`"))
 
 
 def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from ..codegen.render import KernelSource
-from ..compiler import NO_DEFINES, Defines, Specification, check_targets, kernel_sources, read, specify
-from ..diagnostics import AttnccError, Diagnostic, warn
+from ..compiler import NO_DEFINES, Defines, Specification, check_dtype, check_targets, kernel_sources, read, specify
+from ..diagnostics import warn
 from ..runtime.package_store import PLAN_SUFFIX
 from ..runtime.store import Configuration, kernel_name
 from ..schedule.plan import KernelPlan, to_json
+from ..semantics.constants import checked_defines
 from ..semantics.load import load
 from ..source import SourceFile
 from .text import init_text, root_text
@@ -62,12 +63,10 @@ def prepare(
     AttnccError with everything that is wrong with the spec or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
-    if "fp64" in dtypes:
-        raise AttnccError(
-            Diagnostic("A514", "fp64 can't be built: it runs on the CPU alone", help="use attncc.compile")
-        )
+    for dtype in dtypes:
+        check_dtype(dtype, archs)
     source = spec if isinstance(spec, SourceFile) else read(spec)
-    program = load(source, defines)
+    program = load(source, checked_defines(defines))
     for warning in program.warnings:
         warn(warning)
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]

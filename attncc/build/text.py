@@ -30,10 +30,11 @@ _COMMON_TEXT = {
     "scale": "what q·k is multiplied by; {scale}",
     "layout": '"bhsd" as above, or "bshd": [batch, length, heads, head dim]',
     "cu_seqlens_q, cu_seqlens_kv": "int32 [batch + 1], the starts of the sequences of a packed batch and its end; "
-    "q, k, v and out then have no batch axis",
+    "q, k, v and out then have no batch axis; rows of no sequence are undefined, or stay as they are in out",
     "seed": "{seed}",
-    "out": "where the result is written, if given",
-    "return_lse": "also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]",
+    "out": "where the result is written, if given: memory that q, k and v don't share",
+    "return_lse": "also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of packed "
+    "batches [heads, all rows]",
     "stream": "where the work is queued; the current stream of the arrays' framework, if not given",
 }
 
@@ -61,10 +62,18 @@ def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str
         "from __future__ import annotations\n\n"
         "from attncc.runtime.package import Array, Package, Scalar, Stream\n\n"
         "_package = Package(__file__)\n\n\n"
+        f"{_export(plans)}"
         f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"
         f"{_docstring(_function_lines(variant), '    ')}\n"
         f"    return _package.kernel(\n        q,\n        k,\n        v,\n{call}    )\n"
     )
+
+
+def _export(plans: Sequence[KernelPlan]) -> str:
+    """The decorator, which tells what there are kernels for: dtype, head dim of q and k, head dim of v."""
+    built = dict.fromkeys((plan.dtype, plan.head_dim, plan.value_head_dim) for plan in plans)
+    rows = "".join(f'        ("{dtype}", {head_dim}, {value}),\n' for dtype, head_dim, value in built)
+    return f"@_package.exported(\n    configurations=(\n{rows}    )\n)\n"
 
 
 def _declared(item: Input) -> str:

@@ -56,9 +56,10 @@ def write(
     """Compiles every kernel, `jobs` at a time (all cores), then writes one folder for each variant and `__init__.py`.
 
     Variants of the same names are replaced, others that earlier builds left in `out` stay. Interrupted or failing, it
-    leaves `out` as it was. AttnccError A515 if `out` holds something else under these names, A516 if it can't be
-    written, A5xx or A9xx from the compiler.
+    leaves `out` as it was. AttnccError A512 if there is no variant, A519 if two have one name, A515 if `out` holds
+    something else under these names, A516 if it can't be written, A5xx or A9xx from the compiler.
     """
+    _check_names(packages)
     check_replaceable(out, [package.name for package in packages])
     codes = _compile(packages, jobs or os.cpu_count() or 1, advance)
     try:
@@ -67,6 +68,25 @@ def write(
         raise AttnccError(
             Diagnostic("A516", f"{out} can't be written: {error}", help="choose another folder with -o")
         ) from None
+
+
+def _check_names(packages: Sequence[VariantPackage]) -> None:
+    """AttnccError A512 if there is nothing to build, A519 if two variants would share a folder."""
+    if not packages:
+        what = "there is no variant to build: what was given holds masks alone"
+        raise AttnccError(Diagnostic("A512", what, help="build the files that import them"))
+    origins: dict[str, str] = {}
+    for package in packages:
+        if package.name in origins:
+            raise AttnccError(
+                Diagnostic(
+                    "A519",
+                    f"two variants of one package are named {package.name}",
+                    notes=(f"one is in {origins[package.name]}", f"one is in {package.origin}"),
+                    help="rename one, or build them to two folders with -o",
+                )
+            )
+        origins[package.name] = package.origin
 
 
 def _compile(packages: Iterable[VariantPackage], jobs: int, advance: Advance | None) -> dict[str, Compiled]:

@@ -18,7 +18,7 @@ from .inputs import POSITION_TAGS, merges, passed_axes
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .refusal import refused
-from .values import check_values, know_starts
+from .values import check_values, know_starts, saturated
 
 Array = NDArray[Any]
 
@@ -91,8 +91,14 @@ def bind_arrays(
     check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=scale)
     if cu_seqlens_q is not None and cu_seqlens_kv is not None:
         problem = know_starts(signature, call, problem, tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_kv.tolist()))
-    arrays = {name: np.asarray(value) for name, value in inputs.items()}
+    arrays = {name: _as_array(value) for name, value in inputs.items()}
     return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed), out)
+
+
+def _as_array(value: Any) -> Array:
+    """An input as expressions read it; a number for a float input may be an int that fits no int64."""
+    fits = not isinstance(value, int) or -(2**63) <= value < 2**63
+    return np.asarray(value if fits else saturated(value))
 
 
 def _check_out(out: Array, read: Mapping[str, Any]) -> None:

@@ -75,12 +75,13 @@ def _check_operand(signature: Signature, call: Call, name: str, facts: ArrayFact
 def _check_dtype(signature: Signature, name: str, facts: ArrayFacts) -> None:
     allowed = _FLOATS if signature.dtype is None else (KERNEL_DTYPES[signature.dtype],)
     if facts.dtype not in allowed:
+        own = next((short for short, full in KERNEL_DTYPES.items() if full == facts.dtype), None)
         raise refused(
             "A604",
             f"`{name}` has the wrong element type",
             expected=" or ".join(allowed),
             came=facts.dtype,
-            help=f"convert `{name}`" + (f', or build the kernel for "{facts.dtype}"' if facts.dtype in _FLOATS else ""),
+            help=f"convert `{name}`" + (f', or build the kernel for "{own}"' if own else ""),
         )
 
 
@@ -111,7 +112,9 @@ def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) ->
     ):
         if built is not None and came != built:
             option = "head_dim" if name == "q" else "value_head_dim"
-            fix = f"compile the kernel with {option}={came}"
+            dims = (problem.head_dim, problem.value_head_dim)
+            build = f"attncc build FILE --head-dim {':'.join(map(str, dict.fromkeys(dims)))}"
+            fix = f"compile the kernel with {option}={came}; for a package: {build}"
             raise refused("A603", f"`{name}` has the wrong head dim", expected=built, came=came, help=fix)
     kv_heads, kv_len = problem.num_kv_heads, problem.kv_len
     _check_shape("k", call.k, problem.rows_shape(kv_heads, kv_len, problem.head_dim), problem)

@@ -87,7 +87,7 @@ def _check_names(signature: Signature, call: Call, needed: Collection[str]) -> N
             f"`{unknown[0]}` is not an argument of {signature.variant.name}",
             expected=known,
             came=", ".join(unknown),
-            help=did_you_mean(unknown[0], (*signature.inputs, *CALL_ARGUMENTS)),
+            help=did_you_mean(unknown[0], {*signature.inputs, *CALL_ARGUMENTS} - {unknown[0]}),
         )
     if missing:
         came = ", ".join(sorted(given)) or "none"

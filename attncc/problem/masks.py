@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ _SIZES_OF_NAME = {
     "num_kv_heads": ("num_kv_heads",),
     "head_dim": ("head_dim",),
 }
+_NEVER_ZERO = ("num_kv_heads", "head_dim", "block_q", "block_kv")
 _SIZE_OF_TAG = {"batch": "batch", "head": "num_heads", "kv_head": "num_kv_heads"}
 
 
@@ -56,8 +58,10 @@ def bind_mask(
     """Checks what the mask of a variant needs. `sizes` holds `batch`, `num_heads`, `num_kv_heads` and `head_dim`, None
     where not given. Inputs that the keep lines don't read may be left out.
 
-    AttnccError A6xx for a bad input; A620 for a size that is needed and unknown.
+    AttnccError A6xx for a bad input; A615 for a size that can't be; A620 for a size that is needed and unknown.
     """
+    q_len, kv_len = size_of("q_len", q_len), size_of("kv_len", kv_len)
+    sizes = {name: None if size is None else size_of(name, size) for name, size in sizes.items()}
     needed = reads(variant, *_roots(variant))
     known = {name: _known_size(variant, name, size, inputs) for name, size in sizes.items()}
     for name in sorted(needed & _SIZES_OF_NAME.keys()):
@@ -96,19 +100,30 @@ def _known_size(variant: Variant, name: str, given: int | None, inputs: Mapping[
     return None
 
 
+def size_of(name: str, value: Any) -> int:
+    """A length or another size as an int. AttnccError A615 for what can't be one."""
+    least = 1 if name in _NEVER_ZERO else 0
+    try:
+        size = index(value)
+    except TypeError:
+        size = -1
+    if not least <= size <= MAX_LENGTH:
+        raise refused(
+            "A615", f"`{name}` can't be used", expected=f"an int from {least} to {MAX_LENGTH}", came=repr(value)
+        )
+    return size
+
+
 def _mask_problem(q_len: int, kv_len: int, known: Mapping[str, int | None]) -> Problem:
-    for name, length in (("q_len", q_len), ("kv_len", kv_len)):
-        if not 0 <= length <= MAX_LENGTH:
-            raise refused("A615", f"`{name}` can't be used", expected=f"0 to {MAX_LENGTH}", came=length)
-    num_kv_heads = known["num_kv_heads"] or 1
-    num_heads = known["num_heads"] or num_kv_heads
+    given = {name: size for name, size in known.items() if size is not None}
+    num_kv_heads = given.get("num_kv_heads", 1)
+    num_heads = given.get("num_heads", num_kv_heads)
     if num_heads % num_kv_heads:
         came = f"num_heads {num_heads}, num_kv_heads {num_kv_heads}"
         what = "`num_heads` is not a multiple of `num_kv_heads`"
         raise refused("A602", what, expected="as many query heads as key heads, or a multiple", came=came)
-    batch = 1 if known["batch"] is None else known["batch"]
-    head_dim = known["head_dim"] or 1
-    return Problem(batch, num_heads, num_kv_heads, q_len, kv_len, head_dim, head_dim)
+    head_dim = given.get("head_dim", 1)
+    return Problem(given.get("batch", 1), num_heads, num_kv_heads, q_len, kv_len, head_dim, head_dim)
 
 
 def _unknown_size(name: str, size: str) -> AttnccError:

@@ -30,7 +30,7 @@ def shares_memory(name: str) -> AttnccError:
 def elements_meet(a: Array, b: Array) -> bool:
     """Whether two arrays share an element, or would take long to tell apart. Looks at addresses, not at contents."""
     try:
-        return np.shares_memory(a, b, max_work=_MOST_WORK)
+        return np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]  # NumPy's stubs know of -1 and 0 alone
     except np.exceptions.TooHardError:
         return True
 

@@ -45,10 +45,6 @@ class Problem:
         return self.q_len if self.packed else self.batch * self.q_len
 
     @property
-    def total_kv(self) -> int:
-        return self.kv_len if self.packed else self.batch * self.kv_len
-
-    @property
     def rows(self) -> int:
         """Rows of q for each head and sequence; of packed batches the mean, since their lengths are on the device."""
         return -(-self.q_len // max(self.batch, 1)) if self.packed else self.q_len

@@ -6,6 +6,7 @@ import itertools
 import math
 import numbers
 from collections.abc import Mapping
+from typing import cast
 
 from ..ir import Const, Input, Load
 from ..philox import threshold
@@ -47,7 +48,19 @@ def check_values(
 def _is_finite(scale: object) -> bool:
     if isinstance(scale, float):  # nearly always, and on the way of every call
         return math.isfinite(scale)
-    return isinstance(scale, numbers.Real) and not isinstance(scale, bool) and math.isfinite(scale)
+    return isinstance(scale, numbers.Real) and not isinstance(scale, bool) and _fits(cast(float, scale))
+
+
+def _fits(number: float) -> bool:
+    return math.isfinite(saturated(number))
+
+
+def saturated(value: float) -> float:
+    """The float of a number; an infinity of an int that no float holds, as kernels take it."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _check_range(declared: Input, value: float) -> None:
@@ -65,7 +78,7 @@ def _known_rate(signature: Signature, scalars: Mapping[str, int | float | bool])
         case Const(value=value):
             return float(value)
         case Load(input=name):
-            return float(scalars[name]) if name in scalars else None
+            return saturated(scalars[name]) if name in scalars else None
     raise TypeError("dropout is a constant or a scalar input")
 
 

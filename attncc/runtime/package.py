@@ -4,9 +4,23 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from collections.abc import Callable
+    from typing import Any, ParamSpec, Protocol
 
     from .kernel import Kernel
+
+    P = ParamSpec("P")
+
+    class Exported(Protocol[P]):
+        """A variant's function, with what else kernels have."""
+
+        variant: str
+        configurations: tuple[tuple[str, int, int], ...]  # what it was built for: dtype, head dim, value head dim
+
+        def load(self, device: int = 0) -> None:
+            """Loads its machine code on a GPU now rather than at the first call, as CUDA graphs need it."""
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
     Array = Any  # a NumPy, CuPy or torch array, or one with __dlpack__
     Scalar = Any  # a Python number, or a 0-d array on the same device as q
@@ -33,3 +47,16 @@ class Package:
 
             self._kernel = Kernel(PackageStore(Path(self._file).parent))
         return self._kernel
+
+    def exported(self, configurations: tuple[tuple[str, int, int], ...]) -> Callable[[Callable[P, Any]], Exported[P]]:
+        """Gives the variant's function `variant` (its name), `configurations` and `load`, as `Kernel` has them."""
+
+        def with_attributes(function: Any) -> Any:
+            function.variant, function.configurations = function.__name__, configurations
+            function.load = self._load
+            return function
+
+        return with_attributes
+
+    def _load(self, device: int = 0) -> None:
+        self.kernel.load(device)

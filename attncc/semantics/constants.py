@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import numpy as np
+
 from .. import ir
-from ..diagnostics import Diagnostic, did_you_mean
+from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..evaluate import Environment, evaluate
 from ..ir import Expr, Type
 from ..syntax import ast
@@ -25,6 +27,25 @@ RANGES = {
     Type.INT: "ints go from -9223372036854775808 to 9223372036854775807",
     Type.FLOAT: "floats are f32: up to 3.4e38 in size",
 }
+
+
+def checked_defines(defines: Defines) -> Defines:
+    """The defines as Python numbers, NumPy's scalars among them. AttnccError A114 or A208 for what is none."""
+    if not isinstance(defines, Mapping):
+        came = f"came {type(defines).__name__}"
+        raise AttnccError(Diagnostic("A114", "`defines` is not a mapping", notes=(came,), help='write {"width": 512}'))
+    return {name: _define(name, value) for name, value in defines.items()}
+
+
+def _define(name: object, value: object) -> Number:
+    if not isinstance(name, str):
+        what = f"{name!r} in `defines` is a {type(name).__name__}, and names no const"
+        raise AttnccError(Diagnostic("A114", what, help='names are strings: {"width": 512}'))
+    number = value.item() if isinstance(value, np.generic) else value
+    if not isinstance(number, bool | int | float):
+        what = f"the define `{name}` is {value!r:.40}, of type {type(value).__name__}"
+        raise AttnccError(Diagnostic("A208", what, help="consts are ints, floats or bools"))
+    return number
 
 
 def in_range(value: Number) -> bool:

@@ -229,3 +229,57 @@ def test_few_rows_take_the_decode_plan_on_the_cpu(monkeypatch: pytest.MonkeyPatc
     kernel(k[0, :, :30], k[0], k[0], cu_seqlens_q=starts, cu_seqlens_kv=starts)
     assert [plan.pass_name for plan in walked] == ["decode", "forward", "decode"]
     assert (walked[0].target, walked[0].block_kv) == ("sm_90", 32)
+
+
+def test_fp64_is_compiled_for_no_gpu() -> None:
+    with pytest.raises(AttnccError, match="A514"):
+        attncc.compile(TWO, variant="one", dtype="fp64", head_dim=64, arch="sm_80")
+    attncc.compile(TWO, variant="one", dtype="fp64", head_dim=64)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dtype": "float16"}, r"A410.*\n.*`fp16`"),
+        ({"dtype": "torch.bfloat16"}, r"A410.*\n.*`bf16`"),
+        ({"schedule": "fast"}, "A518.*`schedule`"),
+        ({"spec": ""}, "A511.*empty"),
+        ({"spec": None}, "A511.*NoneType"),
+        ({"defines": {"width": None}}, "A208.*`width`.*NoneType"),
+        ({"defines": {"width": "8"}}, "A208.*`width`.*of type str"),
+        ({"defines": {8: 1}}, "A114.*8"),
+        ({"defines": "width=8"}, "A114.*`defines`"),
+    ],
+)
+def test_what_compile_refuses_by_name(settings: dict[str, Any], message: str) -> None:
+    given = {"spec": TWO, "variant": "two", "dtype": "bf16", "head_dim": 64, **settings}
+    with pytest.raises(AttnccError, match=message):
+        attncc.compile(**given)
+
+
+def test_defines_may_be_numpy_scalars() -> None:
+    assert attncc.parse(TWO, variant="two", defines={"width": np.int64(1)}).mask(5, 5).sum() == 15
+
+
+SIZED = "attn 1\nvariant sized { keep if kv_idx % head_dim <= h + b }\n"
+
+
+def test_sizes_of_masks_and_tile_maps() -> None:
+    sized = attncc.parse(SIZED)
+    given = {"batch": 1, "num_heads": 2, "head_dim": 4}
+    assert sized.tile_map(8, 8, 4, 4, **given).shape == (1, 2, 2, 2)
+    assert sized.mask(8, 8, **{**given, "num_heads": 0}).shape == (1, 0, 8, 8)
+    for name, value in (("batch", -2), ("num_heads", "2"), ("head_dim", 0), ("num_kv_heads", 0)):
+        with pytest.raises(AttnccError, match=rf"A615.*`{name}`"):
+            sized.mask(8, 8, **{**given, name: value})
+    with pytest.raises(AttnccError, match=r"A615.*`q_len`"):
+        sized.mask(4.0, 8, **given)  # type: ignore[arg-type]
+    with pytest.raises(AttnccError, match=r"A615.*`block_q`"):
+        sized.tile_map(8, 8, 0, 4, **given)
+
+
+def test_an_unknown_argument_is_not_its_own_correction() -> None:
+    q = np.zeros((1, 1, 4, 16))
+    with pytest.raises(AttnccError, match="A608") as caught:
+        attncc.parse(TWO, variant="one").reference(q, q, q, stream=3)
+    assert "`stream`?" not in str(caught.value)

@@ -147,6 +147,9 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     documentation = scope["capped"].__doc__
     assert 'Scores are capped; \\ and """ must not hurt.' in documentation
     assert "doc: i32[batch, pos] nondecreasing" in documentation
+    assert (scope["capped"].variant, scope["capped"].configurations) == ("capped", (("fp16", 16, 16),))
+    with pytest.raises(AttnccError):  # no driver, or machine code for another GPU
+        scope["capped"].load(99)
     assert scope["__doc__"].splitlines()[-1] == "    forward fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64"
     assert max(map(len, text.splitlines())) <= 120
 
@@ -258,6 +261,7 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     [
         ({"archs": ["sm_75"]}, "A513"),
         ({"dtypes": ["fp64"]}, "A514"),
+        ({"dtypes": ["float16"]}, "A410"),
         ({"dtypes": ["int8"]}, "A4"),
         ({"head_dims": [20]}, "A4"),
         ({"defines": {"width": 3}}, "A114"),
@@ -266,6 +270,21 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
 def test_bad_settings(settings: dict[str, Any], code: str) -> None:
     with pytest.raises(AttnccError, match=code):
         prepare(SPEC, **{**SMALL, **settings})
+
+
+def test_a_file_of_masks_alone(tmp_path: Path) -> None:
+    with pytest.raises(AttnccError, match=r"A512.*no variant to build"):
+        build(folder("specs") / "masks.attn", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_two_variants_of_one_name(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.attn").write_text("attn 1\nvariant twin {}\n")
+    packages = [package for name in "ab" for package in prepare(tmp_path / f"{name}.attn", **SMALL)]
+    with pytest.raises(AttnccError, match=r"A519.*twin\n.*a.attn\n.*b.attn"):
+        write(packages, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_file(tmp_path: Path) -> None:

@@ -33,8 +33,9 @@ def test_bad_values() -> None:
     assert "`seed` is missing" in refused("A612", RATED, {"count": 1}, seed=None)
     assert "64 bits" in refused("A612", FIXED, {}, seed=2**64)
     assert "0.001" in refused("A613", RATED, {"rate": 0.001, "count": 1})
+    assert "A613" in refused("A613", RATED, {"rate": 10**400, "count": 1})
     assert "`count`" in refused("A610", RATED, {"rate": 0.5, "count": 2**31})
-    for scale in (float("nan"), float("inf"), True, "1"):
+    for scale in (float("nan"), float("inf"), True, "1", 10**400, -(10**400)):
         assert "`scale`" in refused("A619", FIXED, {}, scale=scale)
 
 
@@ -74,3 +75,10 @@ def test_positions_at_q_idx_need_equal_lengths_in_each_sequence() -> None:
     bind_arrays(by_q_idx, q, k, v, cu_seqlens_q=same, cu_seqlens_kv=same, doc=np.zeros(70, np.int32))
     with pytest.raises(AttnccError, match="A611"):
         bind_arrays(by_q_idx, q, k, v, cu_seqlens_q=same, cu_seqlens_kv=other, doc=np.zeros(70, np.int32))
+
+
+def test_an_int_that_no_float_holds_is_an_infinity() -> None:
+    capped = Signature(Variant("capped", (), (declared("cap", "f32"),)))
+    q, k, v = qkv()
+    for value in (10**400, -(10**400)):
+        assert bind_arrays(capped, q, k, v, cap=value).inputs["cap"] == (np.inf if value > 0 else -np.inf)
