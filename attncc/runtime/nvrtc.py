@@ -54,6 +54,10 @@ def library() -> Nvrtc:
             return Nvrtc(name)
         except OSError as error:
             tried.append(f"{name}: {error}")
+    if override:
+        what = f"the NVRTC that {OVERRIDE} names can't be loaded"
+        fix = f"set {OVERRIDE} to the path of a libnvrtc, or unset it to use the installed one"
+        raise AttnccError(Diagnostic("A501", what, notes=tuple(tried), help=fix))
     raise AttnccError(
         Diagnostic(
             "A501",

@@ -1,4 +1,4 @@
-"""Whether `out` shares memory with what a call on a GPU reads: ranges of addresses at each call, elements if they meet."""
+"""Whether `out` shares memory with what a call on a GPU reads: ranges of addresses, and elements where those meet."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class TorchArrays:
 
     def key(self, array: Array) -> Hashable:
         differentiated = array.requires_grad and self._torch.is_grad_enabled()
-        return array.shape, array.stride(), array.dtype, array.device, differentiated
+        return array.shape, array.stride(), array.dtype, array.device, differentiated, array.is_neg()
 
     def facts(self, array: Array) -> ArrayFacts:
         """AttnccError A652 if torch expects the tensor's gradient, A650 if it is neither on the CPU nor on a GPU."""
@@ -35,6 +35,8 @@ class TorchArrays:
             raise AttnccError(_no_gradient())
         if array.device.type not in ("cpu", "cuda"):
             raise AttnccError(_no_device(str(array.device)))
+        if array.layout != self._torch.strided or array.is_neg():
+            raise AttnccError(_no_memory(array))
         dtype = str(array.dtype).removeprefix("torch.")
         return ArrayFacts(tuple(array.shape), array.stride(), dtype, str(array.device))
 
@@ -42,7 +44,10 @@ class TorchArrays:
         return array.get_device() if array.is_cuda else -1
 
     def pointer(self, array: Array) -> int:
-        return int(array.data_ptr())
+        try:
+            return int(array.data_ptr())
+        except RuntimeError:
+            raise AttnccError(_no_memory(array)) from None
 
     def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Array:
         return self._torch.empty(shape, dtype=self._dtypes[dtype], device=ordinal)
@@ -82,6 +87,17 @@ def _no_gradient() -> Diagnostic:
         "A652",
         "a tensor of this call requires a gradient, which the call doesn't record",
         help="call under torch.no_grad(), or pass tensor.detach()",
+    )
+
+
+def _no_memory(tensor: Array) -> Diagnostic:
+    """For tensors whose values don't lie in memory one by one: sparse ones, views that negate, those of transforms."""
+    kind = "a view that negates another tensor" if tensor.is_neg() else f"layout {tensor.layout}"
+    return Diagnostic(
+        "A650",
+        "a tensor's values don't lie in memory as they are",
+        notes=("expected a dense tensor", f"came {kind}"),
+        help="pass tensor.to_dense(), or tensor.resolve_neg()",
     )
 
 

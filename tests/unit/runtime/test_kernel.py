@@ -151,8 +151,7 @@ def test_dlpack_alone_is_enough() -> None:
     result = kernel("fp32")(*map(DlpackOnly, arrays), slope=DlpackOnly(call()["slope"]), cap=5.0)
     assert np.array_equal(result, expected)
     with pytest.raises(AttnccError, match=r"A622.*`k`"):
-        q, k, v = arrays
-        kernel("fp32")(DlpackOnly(q), DlpackOnly(tensor(plans.qkv("bf16")[1])), v, **call())
+        kernel("fp32")(DlpackOnly(arrays[0]), DlpackOnly(tensor(plans.qkv("bf16")[1])), arrays[2], **call())
 
 
 # -------------------------------------------------------------------- what out and the frameworks must be
@@ -194,3 +193,15 @@ def test_frameworks_are_not_mixed() -> None:
         kernel()(*map(tensor, (q, k, v)), out=np.empty_like(q), slope=tensor(call()["slope"]), cap=5.0)
     with pytest.raises(AttnccError, match=r"A654.*`slope`"):
         kernel()(q, k, v, slope=tensor(call()["slope"]), cap=torch.tensor(5.0))
+
+
+def test_tensors_without_plain_memory_are_refused() -> None:
+    q, k, v = map(tensor, plans.qkv())
+    slope = tensor(call()["slope"])
+    negative = torch.view_as_complex(torch.stack([slope, slope], -1)).conj().imag
+    with pytest.raises(AttnccError, match=r"A650.*\n.*\n.*sparse"):
+        kernel()(q, k, v, slope=slope.to_sparse(), cap=5.0)
+    with pytest.raises(AttnccError, match=r"A650.*\n.*\n.*negates"):
+        kernel()(q, k, v, slope=negative, cap=5.0)
+    with pytest.raises(AttnccError, match="A650"):
+        kernel()(q.to_sparse(), k, v, slope=slope, cap=5.0)

@@ -94,16 +94,18 @@ def test_an_unknown_target_is_refused() -> None:
     assert "sm_80" in caught.value.diagnostics[0].notes[0]
 
 
-def test_a_missing_nvrtc_names_the_extras(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(nvrtc.OVERRIDE, "/nowhere/libnvrtc.so.13")
+@pytest.mark.parametrize(("override", "named"), [("/nowhere/libnvrtc.so.13", nvrtc.OVERRIDE), ("", "attncc[cuda13]")])
+def test_a_missing_nvrtc_names_what_to_mend(monkeypatch: pytest.MonkeyPatch, override: str, named: str) -> None:
+    monkeypatch.setenv(nvrtc.OVERRIDE, override)
+    monkeypatch.setattr(nvrtc, "_wheel_libraries", list)
+    monkeypatch.setattr(nvrtc, "_SYSTEM_LIBRARIES", ("/nowhere/libnvrtc.so.12",))
     nvrtc.library.cache_clear()
     try:
         with pytest.raises(AttnccError, match=r"A501") as caught:
             nvrtc.library()
     finally:
         nvrtc.library.cache_clear()
-    assert "attncc[cuda13]" in caught.value.diagnostics[0].help
-    assert "/nowhere" in caught.value.diagnostics[0].notes[0]
+    assert named in caught.value.diagnostics[0].help
 
 
 def test_threads_may_compile_at_once() -> None:
