@@ -6,7 +6,7 @@ evaluated in any order, twice, or not at all. Ints are 64-bit and wrap; floats a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -244,8 +244,12 @@ class Variant:
         return {item.name: item for item in self.statements if isinstance(item, Let)}
 
     def show(self) -> str:
-        """The variant as text, for people and goldens."""
-        return "\n".join(_show_variant(self))
+        """The variant as text, for people: its lines as they are written, where it came from a source."""
+        return "\n".join(_show_variant(self, _as_written(self), lambda expr: _source(self, expr.span) or show(expr)))
+
+    def show_lowered(self) -> str:
+        """The variant as it is computed: masks and consts written out, types made explicit."""
+        return "\n".join(_show_variant(self, map(_show_statement, self.statements), show))
 
 
 # -------------------------------------------------------------------- walking and building
@@ -345,7 +349,31 @@ def show(expr: Expr) -> str:
     return f"{expr.op}({', '.join(shown)})"
 
 
-def _show_variant(variant: Variant) -> Iterator[str]:
+def _as_written(variant: Variant) -> Iterator[str]:
+    """The statements of the variant's own lines; those of a mask stand for the call that they come from."""
+    for statement in variant.statements:
+        if statement.span is None or variant.span is None:
+            yield _show_statement(statement)
+        elif written := _source(variant, statement.span):
+            yield written
+
+
+def _source(variant: Variant, span: Span | None) -> str:
+    """What stands there in the variant's own text; empty where that isn't known."""
+    return span.one_line if span and variant.span and variant.span.holds(span) else ""
+
+
+def _show_statement(statement: Statement) -> str:
+    match statement:
+        case Let():
+            return f"let {statement.name}: {statement.value.type.value} = {show(statement.value)}"
+        case Keep():
+            return f"keep if {show(statement.condition)}"
+        case Score():
+            return f"score = {show(statement.value)}"
+
+
+def _show_variant(variant: Variant, statements: Iterable[str], shown: Callable[[Expr], str]) -> Iterator[str]:
     yield f"variant {variant.name}"
     for name, value in variant.consts:
         yield f"  const {name} = {value!r}"
@@ -353,19 +381,12 @@ def _show_variant(variant: Variant) -> Iterator[str]:
         axes = f"[{', '.join(map(str, item.axes))}]" if item.axes else ""
         marks = " nondecreasing" * item.nondecreasing + " learnable" * item.learnable
         yield f"  input {item.name}: {item.dtype}{axes}{marks}"
-    for statement in variant.statements:
-        match statement:
-            case Let():
-                yield f"  let {statement.name}: {statement.value.type.value} = {show(statement.value)}"
-            case Keep():
-                yield f"  keep if {show(statement.condition)}"
-            case Score():
-                yield f"  score = {show(statement.value)}"
+    yield from (f"  {statement}" for statement in statements)
     if variant.scale is not None:
-        yield f"  scale {show(variant.scale)}"
+        yield f"  scale {shown(variant.scale)}"
     if variant.sink is not None:
         yield f"  sink {variant.sink}"
     if variant.normalize != "softmax":
         yield f"  normalize {variant.normalize}"
     if variant.dropout is not None:
-        yield f"  dropout {show(variant.dropout)}"
+        yield f"  dropout {shown(variant.dropout)}"

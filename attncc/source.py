@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,12 +51,22 @@ class Span:
         return self.source.text[self.start : self.end]
 
     @property
+    def one_line(self) -> str:
+        """The text on one line, without its comments."""
+        lines = [re.sub(r"#.*", "", line).strip() for line in self.text.splitlines()]
+        return " ".join(line for line in lines if line)
+
+    @property
     def line(self) -> int:
         return self.source.position(self.start)[0]
 
     @property
     def column(self) -> int:
         return self.source.position(self.start)[1]
+
+    def holds(self, other: Span) -> bool:
+        """Whether the other lies within this span, in the same source."""
+        return self.source == other.source and self.start <= other.start and other.end <= self.end
 
     def to(self, other: Span) -> Span:
         """The smallest span that holds both."""

@@ -98,11 +98,6 @@ class StaticRanges:
         return INT32 if self._inputs[name].dtype == "i32" else INT64
 
 
-def static_range(expr: Expr, variant: Variant) -> Range:
-    """The range of one int expression of a variant. For many, keep a `StaticRanges`."""
-    return StaticRanges(variant).of(expr)
-
-
 # -------------------------------------------------------------------- one operator
 
 

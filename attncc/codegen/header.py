@@ -20,7 +20,7 @@ def of_plan(plan: KernelPlan) -> str:
     return "\n".join(_comment(_of_plan(plan))) + "\n"
 
 
-def of_helper(what: str) -> str:
+def of_prepass(what: str) -> str:
     """The header of a kernel that serves all variants."""
     return "\n".join(_comment([what, f"Written by attncc {__version__}. Do not edit."])) + "\n"
 

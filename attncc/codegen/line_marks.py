@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -61,9 +60,3 @@ def restored(text: str, name: str) -> str:
         if line == _RESTORE:
             lines[number - 1] = f'#line {number + 1} "{name}"'
     return "\n".join(lines)
-
-
-def source_line(span: Span) -> str:
-    """A statement's source on one line, without its comments."""
-    lines = [re.sub(r"#.*", "", line).strip() for line in span.text.splitlines()]
-    return " ".join(line for line in lines if line)

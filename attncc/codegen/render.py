@@ -64,7 +64,7 @@ def render_combine(dtype: str, value_head_dim: int, target: str) -> KernelSource
         value_head_dim=value_head_dim,
         threads=COMBINE_THREADS,
         params_struct=params_struct(combine_parameters(dtype)),
-        header=header.of_helper(f"combine: merges the partial results of splits; {dtype}, head dim {value_head_dim}"),
+        header=header.of_prepass(f"combine: merges the partial results of splits; {dtype}, head dim {value_head_dim}"),
     )
     return KernelSource(name, text, "combine", COMBINE_THREADS, 0)
 
@@ -79,7 +79,7 @@ def render_zone_map(dtype: str, target: str) -> KernelSource:
         dtype=dtype,
         threads=ZONE_MAP_THREADS,
         params_struct=params_struct(zone_map_parameters(dtype)),
-        header=header.of_helper(f"zone_map: least and greatest entry of each block of an {dtype} input"),
+        header=header.of_prepass(f"zone_map: least and greatest entry of each block of an {dtype} input"),
     )
     return KernelSource(name, text, "zone_map", ZONE_MAP_THREADS, 0)
 

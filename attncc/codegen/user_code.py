@@ -13,7 +13,6 @@ from . import structs, tile_code
 from .expressions import Lowering
 from .floats import connect
 from .functions import Body, Fields, Interner
-from .line_marks import source_line
 from .nodes import Level, Node
 
 
@@ -143,7 +142,7 @@ class _Printer:
 def _source(statement: Statement) -> str:
     """A statement as the user wrote it; as IR if the plan came without its source."""
     if statement.span is not None:
-        return source_line(statement.span)
+        return statement.span.one_line
     match statement:
         case Let():
             return f"let {statement.name} = {show(statement.value)}"

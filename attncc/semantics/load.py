@@ -26,8 +26,8 @@ class Program:
     warnings: tuple[Diagnostic, ...]
 
     def show(self) -> str:
-        """The variants as text, for people and goldens."""
-        return "\n\n".join(variant.show() for variant in self.variants)
+        """The variants as they are computed, for goldens."""
+        return "\n\n".join(variant.show_lowered() for variant in self.variants)
 
 
 def load(source: SourceFile, defines: Defines = NO_DEFINES) -> Program:

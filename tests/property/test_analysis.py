@@ -55,7 +55,7 @@ class Trial:
             {**environment.inputs, **tables},
         )
         return cls(
-            f"{name}, blocks {block_q} {block_kv}\n{variant.show()}",
+            f"{name}, blocks {block_q} {block_kv}\n{variant.show_lowered()}",
             rules,
             mask_of(variant, environment),
             boxes,

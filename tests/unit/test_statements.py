@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from attncc.evaluate import Environment
 from attncc.ir import Const, Keep, Load, Score, Type, Variant, apply, const, symbol
 from attncc.statements import dropout_rate, effective_scale, keep_condition, scored, sink_logits
+from tests.loaded import variant
 from tests.plans import FULL, KEEP_CAUSAL, KEEP_WINDOW, LET_OF_SCORE, declared
 
 ENVIRONMENT = Environment({"head_dim": 64, "h": np.arange(4)[:, None, None], "b": 1, "kv_h": np.arange(4) // 2})
@@ -60,3 +63,22 @@ def test_dropout_rate() -> None:
     assert dropout_rate(Variant("fixed", dropout=Const(Type.FLOAT, 0.5)), ENVIRONMENT) == 0.5
     rated = Variant("rated", dropout=Load(Type.FLOAT, "rate", ()))
     assert dropout_rate(rated, Environment({}, {"rate": np.array(0.25, np.float32)})) == 0.25
+
+
+def test_a_variant_is_shown_as_it_is_written() -> None:
+    """Lines of its own, on one line each and without comments; what a mask brings stands in its call alone."""
+    items = "mask image(size) {\n  let i = kv_idx // size\n  keep if i == q_idx // size\n}"
+    let = "let d = q_pos\n   - kv_idx  # far"
+    lines = f"const size: int = 64\n{let}\nkeep if image(size)\nscore = score / 2 * d\nscale 1 / 4"
+    written = variant(lines, items, size=32)
+    assert written.show().splitlines() == [
+        "variant v",
+        "  const size = 32",
+        "  let d = q_pos - kv_idx",
+        "  keep if image(size)",
+        "  score = score / 2 * d",
+        "  scale 1 / 4",
+    ]
+    assert "  let image__i: int = (kv_idx // 32)" in written.show_lowered().splitlines()
+    unspanned = replace(written, statements=tuple(replace(item, span=None) for item in written.statements))
+    assert unspanned.show().splitlines()[2:6] == written.show_lowered().splitlines()[2:6]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attncc.analysis.ranges import INT32, INT64, Range, StaticRanges, static_range, transfer
+from attncc.analysis.ranges import INT32, INT64, Range, StaticRanges, transfer
 from attncc.evaluate import Environment, evaluate
 from attncc.ir import MAX_LENGTH, Axis, Input, Let, Load, Local, Type, Variant, apply, const, size_symbol, symbol
 
@@ -64,14 +64,15 @@ def test_a_remainder_by_a_constant() -> None:
 
 def test_positions_fit_32_bits() -> None:
     variant = Variant("v", inputs=(Input("width", "i32", ()), Input("doc", "i64", (Axis("pos"), Axis(None, 7)))))
+    ranges = StaticRanges(variant)
     distance = apply("sub", apply("add", symbol("q_idx"), symbol("kv_len")), symbol("q_len"))
-    assert static_range(distance, variant).fits(32)
+    assert ranges.of(distance).fits(32)
     width = Load(Type.INT, "width", ())
-    assert static_range(width, variant) == INT32
-    assert not static_range(apply("sub", symbol("q_idx"), width), variant).fits(32)
-    assert static_range(Load(Type.INT, "doc__max", (symbol("kv_idx"), const(0))), variant) == INT64
-    assert static_range(size_symbol("doc", 1), variant) == (7, 7)
-    assert static_range(size_symbol("doc", 0), variant) == (0, INT32.high)
+    assert ranges.of(width) == INT32
+    assert not ranges.of(apply("sub", symbol("q_idx"), width)).fits(32)
+    assert ranges.of(Load(Type.INT, "doc__max", (symbol("kv_idx"), const(0)))) == INT64
+    assert ranges.of(size_symbol("doc", 1)) == (7, 7)
+    assert ranges.of(size_symbol("doc", 0)) == (0, INT32.high)
 
 
 def test_lets_are_followed() -> None:

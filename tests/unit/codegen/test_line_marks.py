@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from attncc.codegen.line_marks import Line, marked, restored, shown_path, source_line
+from attncc.codegen.line_marks import Line, marked, restored, shown_path
 from attncc.source import SourceFile, Span
 
 SOURCE = SourceFile("specs/a.attn", "attn 1\nlet x = 1  # one\nkeep if x <\n   2  # two\n")
@@ -56,4 +56,4 @@ def test_the_file_goes_on_with_its_own_lines() -> None:
 
 
 def test_a_statement_stands_on_one_line_without_comments() -> None:
-    assert source_line(span("keep if x <\n   2  # two")) == "keep if x < 2"
+    assert span("keep if x <\n   2  # two").one_line == "keep if x < 2"

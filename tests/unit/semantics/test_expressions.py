@@ -27,7 +27,7 @@ def test_lets_of_masks_come_before_their_line_under_names_of_their_own() -> None
     lines = (
         "input first: i32[_]\nlet index = 3 * h\nkeep if index > 0\nkeep if image(first, 64)\nkeep if image(first, 32)"
     )
-    shown = variant(lines, IMAGE).show().splitlines()[2:]
+    shown = variant(lines, IMAGE).show_lowered().splitlines()[2:]
     assert shown == [
         "  let index: int = (3 * h)",
         "  keep if (index > 0)",
