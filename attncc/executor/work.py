@@ -26,6 +26,18 @@ Heads = NDArray[np.int64] | slice
 
 LOG2_E = float(np.log2(np.e))
 
+# Multiplications up to which OpenBLAS, NumPy's own BLAS, works in the calling thread. Its threads take longer to meet
+# than a tile takes to multiply: twice as long on idle cores, a hundred times as long on busy ones.
+_ONE_THREAD = 2**18
+
+
+def product(a: Array, b: Array) -> Array:
+    """a @ b of stacks of matrices, in pieces of rows that one thread multiplies."""
+    rows = max(_ONE_THREAD // max(b.shape[-2] * b.shape[-1], 1), 1)
+    if a.shape[-2] <= rows:
+        return np.asarray(a @ b)
+    return np.concatenate([a[..., first : first + rows, :] @ b for first in range(0, a.shape[-2], rows)], axis=-2)
+
 
 @dataclass
 class Meter:
@@ -113,7 +125,7 @@ class SequenceWork:
         if self.threshold < LEVELS:
             prob = np.where(self._kept_by_dropout(environment, rows, columns), prob, 0)
         prob = prob.astype(self.out_dtype).astype(self.v.dtype)
-        state.out[heads, rows] += prob @ self.v[self.kv_heads[heads], columns]
+        state.out[heads, rows] += product(prob, self.v[self.kv_heads[heads], columns])
         self.meter.tiles[kind] += prob.shape[0]
 
     def _positions(self, rows: slice, columns: slice, heads: Heads) -> Environment:
@@ -123,7 +135,7 @@ class SequenceWork:
 
     def _scores(self, environment: Environment, rows: slice, columns: slice, kind: TileKind, heads: Heads) -> Array:
         k = self.k[self.kv_heads[heads], columns]
-        score = (self.q[heads, rows] @ k.swapaxes(-1, -2)) * environment.symbols["scale"]
+        score = product(self.q[heads, rows], k.swapaxes(-1, -2)) * environment.symbols["scale"]
         score = np.broadcast_to(scored(self.plan.variant, environment, score), score.shape)
         condition = keep_condition(self.plan.variant)
         if kind is TileKind.FULL or condition is None:
