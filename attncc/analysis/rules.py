@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..ir import Expr, const, symbol
+from ..ir import Expr
 
 
 class TileKind(IntEnum):
@@ -57,9 +57,3 @@ class TileRules:
     decides: bool  # the rules can tell some tile from PARTIAL
     rows_never_empty: bool  # proven: every row with 0 <= q_idx < q_len keeps some key (given kv_len >= 1)
     undecided: tuple[tuple[int, str], ...]  # (index into variant.keeps, reason): why a tile may stay PARTIAL
-
-    @property
-    def skips(self) -> bool:
-        """Whether the rules can find some tile EMPTY (`skip = always` is an error otherwise)."""
-        bounded = (self.kv_begin, self.kv_end) != (const(0), symbol("kv_len"))
-        return bounded or self.any_kept != const(True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
+from ..analysis.skipping import finds_empty
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
+from ..ir import const
 from ..source import Span
 from .choices import FRAGMENT_ROWS, Build
 from .families import hopper_lacks
@@ -20,7 +22,8 @@ FRAGMENT_KEYS = 16  # of one k-step of P V
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = {"portable": 48, "hopper": 24}
-NOTHING_MASKED = "the mask keeps every pair"
+KEEPS_ALL = "the mask keeps every pair"
+TOO_FINE = "it is decided on tiles much smaller than the kernel's alone"
 WGMMA_COLUMNS = 256  # of the widest product
 
 
@@ -183,14 +186,15 @@ def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 
 
 def _skipping(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    if plan.skip == "always" and not plan.rules.skips:
+    if plan.skip == "always" and not finds_empty(plan.variant, plan.rules, plan.block_q, plan.block_kv):
         keeps = plan.variant.keeps
         lines = [(keeps[index].span, reason) for index, reason in plan.rules.undecided]
+        otherwise = KEEPS_ALL if plan.rules.any_kept == const(True) else TOO_FINE
         yield Diagnostic(
             "A408",
             "`skip = always`, but no tile can be proven empty",
             where("skip"),
-            notes=tuple(f"{span}: {reason}" if span else reason for span, reason in lines) or (NOTHING_MASKED,),
+            notes=tuple(f"{span}: {reason}" if span else reason for span, reason in lines) or (otherwise,),
             help="write `skip = auto`: tiles are skipped where that is proven, and the mask decides the rest",
         )
 

@@ -176,6 +176,18 @@ def test_skip_always_needs_a_proof() -> None:
     assert planned("skip = always", "keep if causal()").skip == "always"
     for keeps_all in ("", "keep if kv_idx >= 0"):
         assert "the mask keeps every pair" in refused("skip = always", keeps_all)
+    for fine in ("keep if kv_idx * kv_idx % 7 < 3", "keep if kv_idx % 7 < 3"):
+        assert "A408" in refused("skip = always", fine)
+    assert "A408" in refused("skip = always", "input kept: bool[q, kv]\nkeep if kept[q_idx, kv_idx]")
+    for skipping in (
+        "keep if kv_idx * kv_idx < 100000000",
+        "keep if kv_idx % 1024 < 256",
+        "keep if q_idx // 128 % 2 == 0",
+        "input doc: i32[batch, pos]\nkeep if doc[b, q_pos] == doc[b, kv_idx]",
+        "input used: bool[head]\nkeep if used[h]",
+        "keep if h % 2 == 0",
+    ):
+        assert planned("skip = always", skipping).skip == "always"
     blocked = "keep if q_idx // 64 == kv_idx // 64 or sin(kv_idx) > 0.5 or kv_idx < 64"
     assert "A408" in refused("skip = always", blocked)  # some tiles are FULL, none EMPTY
 

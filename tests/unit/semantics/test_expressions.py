@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from attncc import resources
-from attncc.ir import Keep, Let, Load, Score, Type, show, walk
+from attncc.ir import Apply, Keep, Let, Load, Score, Type, show, walk
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 from tests.loaded import codes, lowered, scored, variant
@@ -38,6 +38,12 @@ def test_lets_of_masks_come_before_their_line_under_names_of_their_own() -> None
         "  let image__start__2: int = first[image__index__2]",
         "  keep if ((image__start__2 <= q_pos) and (image__index__2 >= 0))",
     ]
+
+
+@pytest.mark.parametrize("op", ["and", "or"])
+def test_a_long_chain_is_one_level(op: str) -> None:
+    lowered_chain = lowered(f" {op} ".join(f"kv_idx != {i}" for i in range(1000)), "")
+    assert isinstance(lowered_chain, Apply) and lowered_chain.op == op and len(lowered_chain.args) == 1000
 
 
 def test_masks_call_masks_whatever_their_order() -> None:
