@@ -71,7 +71,7 @@ def compile(
     if schedule is not None:
         kept = (item for item in specification.schedules if _serves(item) != _serves(schedule))
         specification = Specification(specification.variant, (*kept, schedule))
-    archs = (arch,) if isinstance(arch, str) else tuple(arch or ())
+    archs = tuple(arch or ()) if isinstance(arch, Sequence | None) and not isinstance(arch, str) else (arch,)
     check_targets(archs)
     check_dtype(str(dtype), archs)
     value_head_dim = head_dim if value_head_dim is None else value_head_dim

@@ -107,7 +107,7 @@ def check_targets(names: Sequence[str]) -> None:
                     "A513",
                     f"{name} is not a target",
                     notes=(f"the targets are {', '.join(TARGETS)}",),
-                    help=did_you_mean(name, TARGETS),
+                    help=did_you_mean(str(name), TARGETS),
                 )
             )
 
