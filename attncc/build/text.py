@@ -30,7 +30,7 @@ _COMMON_TEXT = {
     "scale": "what q·k is multiplied by; {scale}",
     "layout": '"bhsd" as above, or "bshd": [batch, length, heads, head dim]',
     "cu_seqlens_q, cu_seqlens_kv": "int32 [batch + 1], the starts of the sequences of a packed batch and its end; "
-    "q, k, v and out then have no batch axis; rows of no sequence are undefined, or stay as they are in out",
+    "q, k, v and out have no batch axis, rows of no sequence are undefined then",
     "seed": "{seed}",
     "out": "where the result is written, if given: memory that q, k and v don't share",
     "return_lse": "also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of packed "

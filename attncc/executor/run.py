@@ -61,7 +61,7 @@ def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
     """`run`, of a call that was checked: `plan_for` chooses among the plans by its problem."""
     problem, meter = bound.problem, Meter()
     compute = np.dtype(np.float64 if plan.dtype == "fp64" else np.float32)
-    # Rows of a packed batch that no sequence owns stay as they are in a caller's `out`.
+    # Rows of a packed batch that no sequence owns are nobody's to write: in a caller's `out` they stay as they are.
     out = np.zeros(problem.out_shape, _DTYPES[plan.dtype]) if bound.out is None else bound.out
     lse = np.full(problem.lse_shape, -np.inf, compute)
     for sequence in problem.sequences():

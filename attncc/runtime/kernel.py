@@ -57,9 +57,9 @@ class Kernel:
         Arrays are NumPy's, CuPy's or torch's, or come by DLPack; results are of q's kind. On a GPU the work is queued
         on `stream` (default: the current stream of the arrays' framework) and the call returns at once; NumPy arrays
         and CPU tensors run on the CPU executor. lse is the natural logarithm, fp32 [batch, heads, q_len], of packed
-        batches [heads, all rows]. Rows that no sequence owns are left as they are in `out`, and are undefined
-        otherwise; so is their lse. `out` shares no memory with q, k or v. `seed` (an int or a 0-d int64 array) is
-        needed with dropout. Raises AttnccError (A5xx, A6xx) before any launch.
+        batches [heads, all rows]. What stands in rows that no sequence owns is undefined, in `out` as well: where keys
+        are split, the kernel that merges the splits writes them too. `out` shares no memory with q, k, v and inputs.
+        `seed` (an int or a 0-d int64 array) is needed with dropout. Raises AttnccError (A5xx, A6xx) before any launch.
         """
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
         return self._through_dlpack(call, stream) if is_foreign(q) else self._run(call, stream)

@@ -278,6 +278,16 @@ def test_nothing_is_allocated_when_out_is_given() -> None:
     assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
 
 
+def test_out_shares_no_memory_with_what_is_read() -> None:
+    causal, buffer = kernel("causal"), normal(2, 8, 600, 64)
+    q, k = buffer[:, :, :512], normal(2, 8, 512, 64)
+    for out in (q, buffer[:, :, 88:]):
+        with pytest.raises(attncc.AttnccError, match=r"A617.*`q`"):
+            causal(q, k, k, out=out)
+    fused = normal(2, 8, 512, 128)
+    causal(fused[..., :64], k, k, out=fused[..., 64:])
+
+
 def test_a_missing_target_names_the_build_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package that was built for other GPUs alone."""
     major = torch.cuda.get_device_capability()[0]
