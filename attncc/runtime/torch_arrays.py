@@ -24,6 +24,7 @@ class TorchArrays:
 
         self._torch = torch
         self._dtypes = {name: getattr(torch, name) for name in _DTYPES}
+        self._devices: dict[int, Any] = {}
 
     def key(self, array: Array) -> Hashable:
         differentiated = array.requires_grad and self._torch.is_grad_enabled()
@@ -50,7 +51,10 @@ class TorchArrays:
             raise AttnccError(_no_memory(array)) from None
 
     def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Array:
-        return self._torch.empty(shape, dtype=self._dtypes[dtype], device=ordinal)
+        device = self._devices.get(ordinal)
+        if device is None:  # kept: torch takes longer to make one of a number than to find it here
+            device = self._devices[ordinal] = self._torch.device("cuda", ordinal)
+        return self._torch.empty(shape, dtype=self._dtypes[dtype], device=device)
 
     def packed(self, array: Array) -> Array:
         return array.clone(memory_format=self._torch.contiguous_format)
