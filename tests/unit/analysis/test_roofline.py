@@ -5,7 +5,15 @@ import pytest
 from attncc.analysis.cost import Traffic
 from attncc.analysis.roofline import DEVICES, Device, roofline
 
-SMALL = Device("small", flops_16_bit=100.0, flops_32_bit=50.0, bytes_per_second=10.0, capability=80, multiprocessors=1, source="made up")
+SMALL = Device(
+    "small",
+    flops_16_bit=100.0,
+    flops_32_bit=50.0,
+    bytes_per_second=10.0,
+    capability=80,
+    multiprocessors=1,
+    source="made up",
+)
 
 
 def test_bound_by_compute() -> None:
