@@ -5,8 +5,8 @@ so the distance is never negative.
 
 variant alibi
   input slope: f32[head]
-  keep if (q_pos >= kv_idx)
-  score = (score - (slope[h] * to_float((q_pos - kv_idx))))
+  keep if causal()
+  score = score - slope[h] * (q_pos - kv_idx)
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
@@ -19,6 +19,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def alibi(
     q: Array,
     k: Array,
@@ -44,10 +49,12 @@ def alibi(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -6,12 +6,12 @@ variant alibi_documents
   input slope: f32[head]
   input doc: i32[batch, pos] nondecreasing
   input cap: f32
-  let distance: int = (q_pos - kv_idx)
-  keep if (distance >= 0)
-  keep if ((0 <= (q_pos - kv_idx)) and ((q_pos - kv_idx) < 1024))
-  keep if (doc[b, q_pos] == doc[b, kv_idx])
-  score = (score - (slope[h] * to_float(distance)))
-  score = (cap * tanh((score / cap)))
+  let distance = q_pos - kv_idx
+  keep if distance >= 0
+  keep if window(width)
+  keep if same_document(doc)
+  score = score - slope[h] * distance
+  score = cap * tanh(score / cap)
   dropout 0.1
 
 Kernels:
@@ -25,6 +25,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def alibi_documents(
     q: Array,
     k: Array,
@@ -52,10 +57,12 @@ def alibi_documents(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: an int or a 0-d int64 array: the same seed drops the same pairs
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -9,12 +9,12 @@
 //   input slope: f32[head]
 //   input doc: i32[batch, pos] nondecreasing
 //   input cap: f32
-//   let distance: int = (q_pos - kv_idx)
-//   keep if (distance >= 0)
-//   keep if ((0 <= (q_pos - kv_idx)) and ((q_pos - kv_idx) < 1024))
-//   keep if (doc[b, q_pos] == doc[b, kv_idx])
-//   score = (score - (slope[h] * to_float(distance)))
-//   score = (cap * tanh((score / cap)))
+//   let distance = q_pos - kv_idx
+//   keep if distance >= 0
+//   keep if window(width)
+//   keep if same_document(doc)
+//   score = score - slope[h] * distance
+//   score = cap * tanh(score / cap)
 //   dropout 0.1
 //
 // schedule
@@ -249,18 +249,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -712,7 +710,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     const long long *seed_pointer;
     unsigned long long seed;
@@ -762,7 +760,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 766 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 764 "alibi_documents_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -778,7 +776,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
 #line 16 "specs/alibi_documents.attn"
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 782 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 780 "alibi_documents_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -794,7 +792,7 @@ __device__ __forceinline__ bool keep(
     const bool keep_1 = distance >= 0;
     const bool keep_2 = (0 <= distance) & (distance < 1024);
     const bool keep_3 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 798 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 796 "alibi_documents_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2 & keep_3;
 }
 
@@ -808,7 +806,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 812 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 810 "alibi_documents_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -996,13 +994,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

@@ -8,15 +8,15 @@ kv_len.
 
 variant block_diffusion
   const block = 16
-  let length: int = (kv_len // 2)
-  let q_clean: bool = (q_pos >= length)
-  let kv_clean: bool = (kv_idx >= length)
-  let q_text_block: int = ((q_pos - length) // 16)
-  let kv_text_block: int = ((kv_idx - length) // 16)
-  let own_noise: bool = (not(q_clean) and not(kv_clean) and ((q_pos // 16) == (kv_idx // 16)))
-  let text_before: bool = (not(q_clean) and kv_clean and ((q_pos // 16) > kv_text_block))
-  let text: bool = (q_clean and kv_clean and (q_text_block >= kv_text_block))
-  keep if (own_noise or text_before or text)
+  let length = kv_len // 2
+  let q_clean = q_pos >= length
+  let kv_clean = kv_idx >= length
+  let q_text_block = (q_pos - length) // block
+  let kv_text_block = (kv_idx - length) // block
+  let own_noise = not q_clean and not kv_clean and block_diagonal(block)
+  let text_before = not q_clean and kv_clean and q_pos // block > kv_text_block
+  let text = q_clean and kv_clean and q_text_block >= kv_text_block
+  keep if own_noise or text_before or text
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -29,6 +29,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def block_diffusion(
     q: Array,
     k: Array,
@@ -55,10 +60,12 @@ def block_diffusion(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -10,15 +10,15 @@
 //
 // variant block_diffusion
 //   const block = 16
-//   let length: int = (kv_len // 2)
-//   let q_clean: bool = (q_pos >= length)
-//   let kv_clean: bool = (kv_idx >= length)
-//   let q_text_block: int = ((q_pos - length) // 16)
-//   let kv_text_block: int = ((kv_idx - length) // 16)
-//   let own_noise: bool = (not(q_clean) and not(kv_clean) and ((q_pos // 16) == (kv_idx // 16)))
-//   let text_before: bool = (not(q_clean) and kv_clean and ((q_pos // 16) > kv_text_block))
-//   let text: bool = (q_clean and kv_clean and (q_text_block >= kv_text_block))
-//   keep if (own_noise or text_before or text)
+//   let length = kv_len // 2
+//   let q_clean = q_pos >= length
+//   let kv_clean = kv_idx >= length
+//   let q_text_block = (q_pos - length) // block
+//   let kv_text_block = (kv_idx - length) // block
+//   let own_noise = not q_clean and not kv_clean and block_diagonal(block)
+//   let text_before = not q_clean and kv_clean and q_pos // block > kv_text_block
+//   let text = q_clean and kv_clean and q_text_block >= kv_text_block
+//   keep if own_noise or text_before or text
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
@@ -252,18 +252,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -559,7 +557,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -588,7 +586,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 12 "specs/block_diffusion.attn"
     ctx.length = ctx.kv_len / 2;
-#line 592 "block_diffusion_forward_bf16_d128_sm_80.cu"
+#line 590 "block_diffusion_forward_bf16_d128_sm_80.cu"
     ctx.sum = ctx.length + 16;
     ctx.difference = ctx.kv_len - ctx.q_len - ctx.length;
     ctx.difference_2 = ctx.q_len + ctx.length - ctx.kv_len;
@@ -616,7 +614,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.q_clean = row.q_pos >= ctx.length;
 #line 19 "specs/block_diffusion.attn"
     row.negation = !row.q_clean;
-#line 620 "block_diffusion_forward_bf16_d128_sm_80.cu"
+#line 618 "block_diffusion_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -644,7 +642,7 @@ __device__ __forceinline__ bool keep(
     const bool text = row.q_clean & kv_clean & (row.q_text_block >= kv_text_block);
 #line 22 "specs/block_diffusion.attn"
     return own_noise | text_before | text;
-#line 648 "block_diffusion_forward_bf16_d128_sm_80.cu"
+#line 646 "block_diffusion_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -794,13 +792,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

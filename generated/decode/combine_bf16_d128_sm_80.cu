@@ -188,7 +188,7 @@ constexpr int VALUE_HEAD_DIM = 128;
 constexpr int WARPS = 128 / 32;
 
 struct Params {
-    const float *partial_out, *partial_lse;
+    const float *partial_out, *row_max, *row_sum;
     bf16 *out;
     float *lse;
     long long out_stride_batch, out_stride_head, out_stride_row;
@@ -196,23 +196,24 @@ struct Params {
 };
 
 /// Flash-Decoding's reduction: row i of the output is the sum of its splits' rows, each weighted by its share of the
-/// normaliser, exp(lse_s) / sum over s of exp(lse_s). A split that met no key has an lse of -inf and weighs 0; so does
-/// every split of a row without keys. A warp takes a row at a time; sums run in the order of the splits.
+/// normaliser, l_s exp(m_s - m) / l with m = max m_s. A split that met no key has m_s = -inf and weighs 0; so does every
+/// split of a row without keys. A warp takes a row at a time; sums run in the order of the splits.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid_constant__ Params params) {
     const int lane = threadIdx.x % 32;
     const long long rows = (long long)params.batch * params.num_heads * params.q_len;
     for (long long row = blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
-        // Null: the variant has no normaliser, and splits just add up.
-        const float* partial_lse = params.partial_lse == nullptr ? nullptr : params.partial_lse + row;
-        float lse = NEGATIVE_INFINITY;
-        if (partial_lse != nullptr) {
-            float top = NEGATIVE_INFINITY, sum = 0;
-            for (int split = 0; split < params.splits; ++split) top = fmaxf(top, partial_lse[split * rows]);
-            for (int split = 0; split < params.splits && top != NEGATIVE_INFINITY; ++split)
-                sum += expf(partial_lse[split * rows] - top);
-            lse = sum == 0 ? NEGATIVE_INFINITY : top + logf(sum);
-            if (lane == 0 && params.lse != nullptr) params.lse[row] = lse;
+        const bool weighs = params.row_max != nullptr;  // else the variant has no normaliser, and splits just add up
+        const float *row_max = params.row_max + row, *row_sum = params.row_sum + row;
+        float top = NEGATIVE_INFINITY, sum = 0;
+        auto weight_of = [&](int split) {
+            return top == NEGATIVE_INFINITY ? 0.0f : row_sum[split * rows] * expf(row_max[split * rows] - top);
+        };
+        if (weighs) {
+            for (int split = 0; split < params.splits; ++split) top = fmaxf(top, row_max[split * rows]);
+            for (int split = 0; split < params.splits; ++split) sum += weight_of(split);
+            if (lane == 0 && params.lse != nullptr) params.lse[row] = top + logf(sum);
         }
+        const float factor = !weighs ? 1.0f : sum == 0 ? 0.0f : 1.0f / sum;
 
         const long long pair = row / params.q_len, batch = pair / params.num_heads;
         auto* out = params.out + batch * params.out_stride_batch + pair % params.num_heads * params.out_stride_head +
@@ -223,9 +224,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid
 #pragma unroll 4
             for (int split = 0; split < params.splits; ++split) {
                 const float4 x = *(const float4*)(partial + split * rows * VALUE_HEAD_DIM);
-                const float weight = partial_lse == nullptr      ? 1.0f
-                                     : lse == NEGATIVE_INFINITY ? 0.0f
-                                                                : expf(partial_lse[split * rows] - lse);
+                const float weight = weighs ? weight_of(split) * factor : 1.0f;
                 sum.x = fmaf(weight, x.x, sum.x);
                 sum.y = fmaf(weight, x.y, sum.y);
                 sum.z = fmaf(weight, x.z, sum.z);

@@ -7,7 +7,7 @@
 //
 //
 // variant decode
-//   keep if (q_pos >= kv_idx)
+//   keep if causal()
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 16, block_kv = 64,
@@ -239,18 +239,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -546,7 +544,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -578,7 +576,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/decode.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 582 "decode_decode_bf16_d128_sm_80.cu"
+#line 580 "decode_decode_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -587,7 +585,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/decode.attn"
     return row.q_pos >= kv_idx;
-#line 591 "decode_decode_bf16_d128_sm_80.cu"
+#line 589 "decode_decode_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -683,13 +681,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 
@@ -700,6 +700,16 @@ struct Finished {
                           (work.q_start + (long long)first) * params.out_stride_row;
         store_rows<Dtype, VALUE_HEAD_DIM>(target, params.out_stride_row, rows, out, factor);
         if (params.lse != nullptr) store_row_values(params.lse + work.row(params, first), rows, lse);
+    }
+    /// Stores what one split found, for the combine kernel to merge: O normalised, l and m, all in fp32. An lse in their
+    /// place would be rounded at its own size, which fp32 results would show.
+    __device__ __forceinline__ void store_partial(const Params& params, const Work& work, int first, const Out& out) const {
+        const int batch = params.cu_seqlens_q == nullptr ? params.batch : 1, rows = work.q_len - first;
+        const long long row = (long long)work.split * batch * params.num_heads * params.q_len + work.row(params, first);
+        store_rows<Unrounded, VALUE_HEAD_DIM>(params.partial_out + row * VALUE_HEAD_DIM, VALUE_HEAD_DIM, rows, out, factor);
+        if (params.row_max == nullptr) return;  // no normaliser: splits just add up
+        store_row_values(params.row_max + row, rows, row_max);
+        store_row_values(params.row_sum + row, rows, row_sum);
     }
 };
 
@@ -1112,13 +1122,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Work done = find_work<BLOCK_Q>(params);
     const int first = done.q_block * BLOCK_Q + block.warp_row;
     const Finished finished(normalizer, done.split == 0 ? block.sink() : NEGATIVE_INFINITY, block.dropout.scale());
-    if (params.partial_out != nullptr) {  // the combine kernel merges what the splits found
-        const int batch = params.cu_seqlens_q == nullptr ? params.batch : 1, rows = done.q_len - first;
-        const long long row = (long long)done.split * batch * params.num_heads * params.q_len + done.row(params, first);
-        store_rows<Unrounded, VALUE_HEAD_DIM>(params.partial_out + row * VALUE_HEAD_DIM, VALUE_HEAD_DIM, rows, out,
-                                              finished.factor);
-        if (params.partial_lse != nullptr) store_row_values(params.partial_lse + row, rows, finished.lse);
-        return;
-    }
+    if (params.partial_out != nullptr) return finished.store_partial(params, done, first, out);
     finished.store(params, done, first, out);
 }

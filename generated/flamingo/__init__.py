@@ -8,8 +8,8 @@ seen by nobody. Queries and keys are different sequences, so the text is counted
 variant flamingo
   const tokens = 64
   input interval: i32[batch, _, 2]
-  let image: int = (kv_idx // 64)
-  keep if ((interval[b, image, 0] <= q_idx) and (q_idx < interval[b, image, 1]))
+  let image = kv_idx // tokens
+  keep if interval[b, image, 0] <= q_idx < interval[b, image, 1]
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -22,6 +22,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def flamingo(
     q: Array,
     k: Array,
@@ -49,10 +54,12 @@ def flamingo(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -1,8 +1,9 @@
 # Written by attncc 0.1.0 from specs/flash_attention_1.attn. Do not edit: `attncc build` writes this file anew.
 """Full attention in the loop order of the first FlashAttention paper (Dao et al. 2022,
 Algorithm 1): the keys in the outer loop, the queries in the inner one, and O, the row sums
-and the row maxima carried through HBM. The blocks are the paper's, B_c = ceil(M / 4d) and
-B_r = min(ceil(M / 4d), d), with M the shared memory of the target.
+and the row maxima carried through HBM. The blocks are the paper's as far as registers
+allow: B_c = ceil(M / 4d) and B_r = min(ceil(M / 4d), d), with M the shared memory of the
+target, and at most 64 each, as O and S stand in registers here.
 
 variant flash_attention_1
 
@@ -17,6 +18,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def flash_attention_1(
     q: Array,
     k: Array,
@@ -33,18 +39,21 @@ def flash_attention_1(
 ) -> Array:
     """Full attention in the loop order of the first FlashAttention paper (Dao et al. 2022,
     Algorithm 1): the keys in the outer loop, the queries in the inner one, and O, the row sums
-    and the row maxima carried through HBM. The blocks are the paper's, B_c = ceil(M / 4d) and
-    B_r = min(ceil(M / 4d), d), with M the shared memory of the target.
+    and the row maxima carried through HBM. The blocks are the paper's as far as registers
+    allow: B_c = ceil(M / 4d) and B_r = min(ceil(M / 4d), d), with M the shared memory of the
+    target, and at most 64 each, as O and S stand in registers here.
 
     q: [batch, heads, q_len, head dim]
     k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

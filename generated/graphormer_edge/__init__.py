@@ -9,9 +9,9 @@ variant graphormer_edge
   input kind: i32[batch, q, _, 5]
   input edges: i32[batch, q, _]
   input weight: f32[head, 5, _] learnable
-  let count: int = edges[b, q_idx, kv_idx]
-  let total: float = ((((weight[h, 0, kind[b, q_idx, kv_idx, 0]] if (0 < count) else 0.0) + (weight[h, 1, kind[b, q_idx, kv_idx, 1]] if (1 < count) else 0.0)) + ((weight[h, 2, kind[b, q_idx, kv_idx, 2]] if (2 < count) else 0.0) + (weight[h, 3, kind[b, q_idx, kv_idx, 3]] if (3 < count) else 0.0))) + (weight[h, 4, kind[b, q_idx, kv_idx, 4]] if (4 < count) else 0.0))
-  score = (score + (total / to_float(max(count, 1))))
+  let count = edges[b, q_idx, kv_idx]
+  let total = sum(weight[h, i, kind[b, q_idx, kv_idx, i]] if i < count else 0.0 for i in range(steps))
+  score = score + total / max(count, 1)
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -24,6 +24,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def graphormer_edge(
     q: Array,
     k: Array,
@@ -54,10 +59,12 @@ def graphormer_edge(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

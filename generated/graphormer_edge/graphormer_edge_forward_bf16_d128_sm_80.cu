@@ -12,13 +12,10 @@
 //   input kind: i32[batch, q, _, 5]
 //   input edges: i32[batch, q, _]
 //   input weight: f32[head, 5, _] learnable
-//   let count: int = edges[b, q_idx, kv_idx]
-//   let total: float = ((((weight[h, 0, kind[b, q_idx, kv_idx, 0]] if (0 < count) else 0.0) +
-//       (weight[h, 1, kind[b, q_idx, kv_idx, 1]] if (1 < count) else 0.0)) + ((weight[h, 2, kind[b,
-//       q_idx, kv_idx, 2]] if (2 < count) else 0.0) + (weight[h, 3, kind[b, q_idx, kv_idx, 3]] if
-//       (3 < count) else 0.0))) + (weight[h, 4, kind[b, q_idx, kv_idx, 4]] if (4 < count) else
-//       0.0))
-//   score = (score + (total / to_float(max(count, 1))))
+//   let count = edges[b, q_idx, kv_idx]
+//   let total = sum(weight[h, i, kind[b, q_idx, kv_idx, i]] if i < count else 0.0 for i in
+//       range(steps))
+//   score = score + total / max(count, 1)
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
@@ -246,18 +243,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -613,7 +608,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -678,7 +673,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum_2 = params.edges + ctx.b * params.edges_stride0;
 #line 12 "specs/graphormer_edge.attn"
     ctx.edges_base = sum_2 + ctx.q_start * params.edges_stride1;
-#line 682 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 677 "graphormer_edge_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -707,7 +702,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.kind_row_4 = ctx.kind_base_2 + product;
 #line 13 "specs/graphormer_edge.attn"
     row.kind_row_5 = ctx.kind_base + product;
-#line 711 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 706 "graphormer_edge_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -768,7 +763,7 @@ __device__ __forceinline__ float score_mod(
     const float total = sum_2 + (4 < count ? load_if(inside_5, weight_address_5) : 0.0f);
 #line 15 "specs/graphormer_edge.attn"
     return score + total / (float)max(count, 1);
-#line 772 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 767 "graphormer_edge_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -846,13 +841,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

@@ -9,7 +9,7 @@
 // variant head_and_query_bias
 //   input head_bias: f32[head] learnable
 //   input query_bias: f32[q] learnable
-//   score = ((score + head_bias[h]) + query_bias[q_idx])
+//   score = score + head_bias[h] + query_bias[q_idx]
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 128, block_kv = 48,
@@ -237,18 +237,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -604,7 +602,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -633,7 +631,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 9 "specs/head_and_query_bias.attn"
     ctx.head_bias_h = load(params.head_bias + ctx.h * params.head_bias_stride0);
-#line 637 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 635 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -648,7 +646,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const float* query_bias_row = params.query_bias + row.q_idx * params.query_bias_stride0;
 #line 9 "specs/head_and_query_bias.attn"
     row.query_bias_q_idx = load_if(row.q_idx < params.query_bias_size0, query_bias_row);
-#line 652 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 650 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -657,7 +655,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 9 "specs/head_and_query_bias.attn"
     return score + ctx.head_bias_h + row.query_bias_q_idx;
-#line 661 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 659 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -735,13 +733,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

@@ -6,8 +6,8 @@ itself; of other blocks nothing. A last block may be shorter.
 
 variant jetspec_training
   const block = 8
-  let token: int = (kv_idx - (kv_len - q_len))
-  keep if ((token < 0) or ((token <= q_idx) and ((token // 8) == (q_idx // 8))))
+  let token = kv_idx - (kv_len - q_len)
+  keep if token < 0 or token <= q_idx and token // block == q_idx // block
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -20,6 +20,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def jetspec_training(
     q: Array,
     k: Array,
@@ -44,10 +49,12 @@ def jetspec_training(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -9,14 +9,12 @@ variant morton_natten
   const kernel = 13
   const kernel_width = 13
   const kernel_height = 13
-  let q_x: int = ((((((q_pos >> 0) & 1) << 0) + (((q_pos >> 2) & 1) << 1)) + ((((q_pos >> 4) & 1) << 2) + (((q_pos >> 6) & 1) << 3))) + ((((q_pos >> 8) & 1) << 4) + (((q_pos >> 10) & 1) << 5)))
-  let q_y: int = ((((((q_pos >> 1) & 1) << 0) + (((q_pos >> 3) & 1) << 1)) + ((((q_pos >> 5) & 1) << 2) + (((q_pos >> 7) & 1) << 3))) + ((((q_pos >> 9) & 1) << 4) + (((q_pos >> 11) & 1) << 5)))
-  let kv_x: int = ((((((kv_idx >> 0) & 1) << 0) + (((kv_idx >> 2) & 1) << 1)) + ((((kv_idx >> 4) & 1) << 2) + (((kv_idx >> 6) & 1) << 3))) + ((((kv_idx >> 8) & 1) << 4) + (((kv_idx >> 10) & 1) << 5)))
-  let kv_y: int = ((((((kv_idx >> 1) & 1) << 0) + (((kv_idx >> 3) & 1) << 1)) + ((((kv_idx >> 5) & 1) << 2) + (((kv_idx >> 7) & 1) << 3))) + ((((kv_idx >> 9) & 1) << 4) + (((kv_idx >> 11) & 1) << 5)))
-  let neighborhood__center: int = min(max(q_x, 6), 57)
-  keep if (((neighborhood__center - 6) <= kv_x) and (kv_x <= (neighborhood__center + 6)))
-  let neighborhood__center__2: int = min(max(q_y, 6), 57)
-  keep if (((neighborhood__center__2 - 6) <= kv_y) and (kv_y <= (neighborhood__center__2 + 6)))
+  let q_x = sum((q_pos >> 2 * i & 1) << i for i in range(bits))
+  let q_y = sum((q_pos >> 2 * i + 1 & 1) << i for i in range(bits))
+  let kv_x = sum((kv_idx >> 2 * i & 1) << i for i in range(bits))
+  let kv_y = sum((kv_idx >> 2 * i + 1 & 1) << i for i in range(bits))
+  keep if neighborhood(q_x, kv_x, 1 << bits, kernel_width // 2, kernel_width // 2)
+  keep if neighborhood(q_y, kv_y, 1 << bits, kernel_height // 2, kernel_height // 2)
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -29,6 +27,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def morton_natten(
     q: Array,
     k: Array,
@@ -53,10 +56,12 @@ def morton_natten(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

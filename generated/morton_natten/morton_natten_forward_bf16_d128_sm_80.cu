@@ -12,22 +12,12 @@
 //   const kernel = 13
 //   const kernel_width = 13
 //   const kernel_height = 13
-//   let q_x: int = ((((((q_pos >> 0) & 1) << 0) + (((q_pos >> 2) & 1) << 1)) + ((((q_pos >> 4) & 1)
-//       << 2) + (((q_pos >> 6) & 1) << 3))) + ((((q_pos >> 8) & 1) << 4) + (((q_pos >> 10) & 1) <<
-//       5)))
-//   let q_y: int = ((((((q_pos >> 1) & 1) << 0) + (((q_pos >> 3) & 1) << 1)) + ((((q_pos >> 5) & 1)
-//       << 2) + (((q_pos >> 7) & 1) << 3))) + ((((q_pos >> 9) & 1) << 4) + (((q_pos >> 11) & 1) <<
-//       5)))
-//   let kv_x: int = ((((((kv_idx >> 0) & 1) << 0) + (((kv_idx >> 2) & 1) << 1)) + ((((kv_idx >> 4)
-//       & 1) << 2) + (((kv_idx >> 6) & 1) << 3))) + ((((kv_idx >> 8) & 1) << 4) + (((kv_idx >> 10)
-//       & 1) << 5)))
-//   let kv_y: int = ((((((kv_idx >> 1) & 1) << 0) + (((kv_idx >> 3) & 1) << 1)) + ((((kv_idx >> 5)
-//       & 1) << 2) + (((kv_idx >> 7) & 1) << 3))) + ((((kv_idx >> 9) & 1) << 4) + (((kv_idx >> 11)
-//       & 1) << 5)))
-//   let neighborhood__center: int = min(max(q_x, 6), 57)
-//   keep if (((neighborhood__center - 6) <= kv_x) and (kv_x <= (neighborhood__center + 6)))
-//   let neighborhood__center__2: int = min(max(q_y, 6), 57)
-//   keep if (((neighborhood__center__2 - 6) <= kv_y) and (kv_y <= (neighborhood__center__2 + 6)))
+//   let q_x = sum((q_pos >> 2 * i & 1) << i for i in range(bits))
+//   let q_y = sum((q_pos >> 2 * i + 1 & 1) << i for i in range(bits))
+//   let kv_x = sum((kv_idx >> 2 * i & 1) << i for i in range(bits))
+//   let kv_y = sum((kv_idx >> 2 * i + 1 & 1) << i for i in range(bits))
+//   keep if neighborhood(q_x, kv_x, 1 << bits, kernel_width // 2, kernel_width // 2)
+//   keep if neighborhood(q_y, kv_y, 1 << bits, kernel_height // 2, kernel_height // 2)
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
@@ -261,18 +251,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -568,7 +556,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -627,7 +615,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.sum_2 = neighborhood__center_ + 6;
 #line 19 "specs/morton_natten.attn"
     row.difference_2 = neighborhood__center_ - 6;
-#line 631 "morton_natten_forward_bf16_d128_sm_80.cu"
+#line 619 "morton_natten_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -657,7 +645,7 @@ __device__ __forceinline__ bool keep(
     const int kv_y = sum_4 + ((((kv_idx >> 9) & 1) << 4) + (((kv_idx >> 11) & 1) << 5));
 #line 20 "specs/morton_natten.attn"
     const bool keep_2 = (row.difference <= kv_y) & (kv_y <= row.sum);
-#line 661 "morton_natten_forward_bf16_d128_sm_80.cu"
+#line 649 "morton_natten_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -878,13 +866,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

@@ -13,10 +13,8 @@ variant natten
   const kernel = 13
   const kernel_width = 13
   const kernel_height = 13
-  let neighborhood__center: int = min(max((q_pos % 64), 6), 57)
-  keep if (((neighborhood__center - 6) <= (kv_idx % 64)) and ((kv_idx % 64) <= (neighborhood__center + 6)))
-  let neighborhood__center__2: int = min(max((q_pos // 64), 6), 57)
-  keep if (((neighborhood__center__2 - 6) <= (kv_idx // 64)) and ((kv_idx // 64) <= (neighborhood__center__2 + 6)))
+  keep if neighborhood(q_pos % canvas_width, kv_idx % canvas_width, canvas_width, reach_x, reach_x)
+  keep if neighborhood(q_pos // canvas_width, kv_idx // canvas_width, canvas_height, reach_y, reach_y)
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -29,6 +27,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def natten(
     q: Array,
     k: Array,
@@ -56,10 +59,12 @@ def natten(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -15,11 +15,11 @@ variant selected_attention
   input selected: i32[batch, q, 16]
   input doc: i32[batch, pos]
   input sink_logit: f32[head] learnable
-  let pooled: bool = (kv_idx < pool_len)
-  let copies: int = (((((1 if (selected[b, q_idx, 0] == kv_idx) else 0) + (1 if (selected[b, q_idx, 1] == kv_idx) else 0)) + ((1 if (selected[b, q_idx, 2] == kv_idx) else 0) + (1 if (selected[b, q_idx, 3] == kv_idx) else 0))) + (((1 if (selected[b, q_idx, 4] == kv_idx) else 0) + (1 if (selected[b, q_idx, 5] == kv_idx) else 0)) + ((1 if (selected[b, q_idx, 6] == kv_idx) else 0) + (1 if (selected[b, q_idx, 7] == kv_idx) else 0)))) + ((((1 if (selected[b, q_idx, 8] == kv_idx) else 0) + (1 if (selected[b, q_idx, 9] == kv_idx) else 0)) + ((1 if (selected[b, q_idx, 10] == kv_idx) else 0) + (1 if (selected[b, q_idx, 11] == kv_idx) else 0))) + (((1 if (selected[b, q_idx, 12] == kv_idx) else 0) + (1 if (selected[b, q_idx, 13] == kv_idx) else 0)) + ((1 if (selected[b, q_idx, 14] == kv_idx) else 0) + (1 if (selected[b, q_idx, 15] == kv_idx) else 0)))))
-  let named: bool = ((selected[b, q_idx, 0] == kv_idx) or (selected[b, q_idx, 1] == kv_idx) or (selected[b, q_idx, 2] == kv_idx) or (selected[b, q_idx, 3] == kv_idx) or (selected[b, q_idx, 4] == kv_idx) or (selected[b, q_idx, 5] == kv_idx) or (selected[b, q_idx, 6] == kv_idx) or (selected[b, q_idx, 7] == kv_idx) or (selected[b, q_idx, 8] == kv_idx) or (selected[b, q_idx, 9] == kv_idx) or (selected[b, q_idx, 10] == kv_idx) or (selected[b, q_idx, 11] == kv_idx) or (selected[b, q_idx, 12] == kv_idx) or (selected[b, q_idx, 13] == kv_idx) or (selected[b, q_idx, 14] == kv_idx) or (selected[b, q_idx, 15] == kv_idx))
-  keep if (named if pooled else ((0 <= (q_pos - kv_idx)) and ((q_pos - kv_idx) < 128) and (doc[b, q_pos] == doc[b, kv_idx])))
-  score = ((score + log(to_float(copies))) if pooled else score)
+  let pooled = kv_idx < pool_len
+  let copies = sum(1 if selected[b, q_idx, i] == kv_idx else 0 for i in range(count))
+  let named = any(selected[b, q_idx, i] == kv_idx for i in range(count))
+  keep if named if pooled else window(width) and same_document(doc)
+  score = score + log(copies) if pooled else score
   sink sink_logit
 
 Kernels:
@@ -33,6 +33,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def selected_attention(
     q: Array,
     k: Array,
@@ -69,10 +74,12 @@ def selected_attention(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

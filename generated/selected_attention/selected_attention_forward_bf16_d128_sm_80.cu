@@ -1,5 +1,5 @@
 // selected_attention, forward pass: bf16, head dim 128, for sm_80.
-// Written by attncc 0.1.0 from specs/selected_attention.attn (sha256 952c069ef9160319). Do not
+// Written by attncc 0.1.0 from specs/selected_attention.attn (sha256 960ea261411ddb08). Do not
 //     edit.
 //
 // Attention over a pool of selected keys and a window of local ones, in one softmax with a sink
@@ -18,27 +18,11 @@
 //   input selected: i32[batch, q, 16]
 //   input doc: i32[batch, pos]
 //   input sink_logit: f32[head] learnable
-//   let pooled: bool = (kv_idx < pool_len)
-//   let copies: int = (((((1 if (selected[b, q_idx, 0] == kv_idx) else 0) + (1 if (selected[b,
-//       q_idx, 1] == kv_idx) else 0)) + ((1 if (selected[b, q_idx, 2] == kv_idx) else 0) + (1 if
-//       (selected[b, q_idx, 3] == kv_idx) else 0))) + (((1 if (selected[b, q_idx, 4] == kv_idx)
-//       else 0) + (1 if (selected[b, q_idx, 5] == kv_idx) else 0)) + ((1 if (selected[b, q_idx, 6]
-//       == kv_idx) else 0) + (1 if (selected[b, q_idx, 7] == kv_idx) else 0)))) + ((((1 if
-//       (selected[b, q_idx, 8] == kv_idx) else 0) + (1 if (selected[b, q_idx, 9] == kv_idx) else
-//       0)) + ((1 if (selected[b, q_idx, 10] == kv_idx) else 0) + (1 if (selected[b, q_idx, 11] ==
-//       kv_idx) else 0))) + (((1 if (selected[b, q_idx, 12] == kv_idx) else 0) + (1 if (selected[b,
-//       q_idx, 13] == kv_idx) else 0)) + ((1 if (selected[b, q_idx, 14] == kv_idx) else 0) + (1 if
-//       (selected[b, q_idx, 15] == kv_idx) else 0)))))
-//   let named: bool = ((selected[b, q_idx, 0] == kv_idx) or (selected[b, q_idx, 1] == kv_idx) or
-//       (selected[b, q_idx, 2] == kv_idx) or (selected[b, q_idx, 3] == kv_idx) or (selected[b,
-//       q_idx, 4] == kv_idx) or (selected[b, q_idx, 5] == kv_idx) or (selected[b, q_idx, 6] ==
-//       kv_idx) or (selected[b, q_idx, 7] == kv_idx) or (selected[b, q_idx, 8] == kv_idx) or
-//       (selected[b, q_idx, 9] == kv_idx) or (selected[b, q_idx, 10] == kv_idx) or (selected[b,
-//       q_idx, 11] == kv_idx) or (selected[b, q_idx, 12] == kv_idx) or (selected[b, q_idx, 13] ==
-//       kv_idx) or (selected[b, q_idx, 14] == kv_idx) or (selected[b, q_idx, 15] == kv_idx))
-//   keep if (named if pooled else ((0 <= (q_pos - kv_idx)) and ((q_pos - kv_idx) < 128) and (doc[b,
-//       q_pos] == doc[b, kv_idx])))
-//   score = ((score + log(to_float(copies))) if pooled else score)
+//   let pooled = kv_idx < pool_len
+//   let copies = sum(1 if selected[b, q_idx, i] == kv_idx else 0 for i in range(count))
+//   let named = any(selected[b, q_idx, i] == kv_idx for i in range(count))
+//   keep if named if pooled else window(width) and same_document(doc)
+//   score = score + log(copies) if pooled else score
 //   sink sink_logit
 //
 // schedule
@@ -274,18 +258,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -641,7 +623,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -705,7 +687,7 @@ __device__ __forceinline__ Context make_context(
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
 #line 19 "specs/selected_attention.attn"
     ctx.pool_len = scalar(params.pool_len, params.pool_len_value);
-#line 709 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 691 "selected_attention_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.kv_len + ctx.pool_len - ctx.q_len - 127;
     ctx.sum = (long long)ctx.q_len + ctx.pool_len - ctx.kv_len + 127;
     ctx.difference_2 = (long long)ctx.pool_len - 1;
@@ -743,7 +725,7 @@ __device__ __forceinline__ Context make_context(
     ctx.selected_base_15 = ctx.selected_base + 14 * params.selected_stride2;
 #line 21 "specs/selected_attention.attn"
     ctx.selected_base_16 = ctx.selected_base + 15 * params.selected_stride2;
-#line 747 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 729 "selected_attention_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -809,7 +791,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.selected_q_idx_15 = load(ctx.selected_base_2 + product);
 #line 21 "specs/selected_attention.attn"
     row.selected_q_idx_16 = load(ctx.selected_base + product);
-#line 813 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 795 "selected_attention_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -860,7 +842,7 @@ __device__ __forceinline__ bool keep(
     const bool same_17 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
 #line 23 "specs/selected_attention.attn"
     return pooled ? named : (0 <= difference) & (difference < 128) & same_17;
-#line 864 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 846 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // let pooled = kv_idx < pool_len
@@ -903,7 +885,7 @@ __device__ __forceinline__ float score_mod(
     const int copies = (row.selected_q_idx_16 == kv_idx ? 1 : 0) + choice + sum + sum_3 + sum_7;
 #line 24 "specs/selected_attention.attn"
     return pooled ? score + logf((float)copies) : score;
-#line 907 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 889 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1098,13 +1080,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

@@ -6,8 +6,8 @@
 //
 //
 // variant silu_attention
-//   keep if (q_pos >= kv_idx)
-//   score = ((score * sigmoid(score)) / to_float(kv_len))
+//   keep if causal()
+//   score = score * sigmoid(score) / kv_len
 //   normalize none
 //
 // schedule
@@ -174,8 +174,8 @@ struct Normalizer {
 
     __device__ __forceinline__ void read_row(int, int, float& row_max, float& sum) const { row_max = sum = 0; }
 
-    __device__ __forceinline__ float finish(int, int, float, float& lse) const {
-        lse = 0;
+    __device__ __forceinline__ float finish(int, int, float, float& row_max, float& sum) const {
+        row_max = sum = 0;
         return 1;
     }
 };
@@ -499,7 +499,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -649,13 +649,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

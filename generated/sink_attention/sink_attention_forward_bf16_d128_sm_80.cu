@@ -8,7 +8,7 @@
 //
 // variant sink_attention
 //   input sink_logit: f32[head] learnable
-//   keep if (q_pos >= kv_idx)
+//   keep if causal()
 //   sink sink_logit
 //
 // schedule
@@ -241,18 +241,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -608,7 +606,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -643,7 +641,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 10 "specs/sink_attention.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 647 "sink_attention_forward_bf16_d128_sm_80.cu"
+#line 645 "sink_attention_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -652,7 +650,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/sink_attention.attn"
     return row.q_pos >= kv_idx;
-#line 656 "sink_attention_forward_bf16_d128_sm_80.cu"
+#line 654 "sink_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -754,13 +752,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

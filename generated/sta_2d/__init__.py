@@ -16,14 +16,12 @@ variant sta_2d
   const kernel_down = 3
   const image = 4096
   input text_len: i32
-  let q_tile: int = (q_pos // 64)
-  let kv_tile: int = (kv_idx // 64)
-  let neighborhood__center: int = min(max((q_tile % 8), 1), 6)
-  let x: bool = (((neighborhood__center - 1) <= (kv_tile % 8)) and ((kv_tile % 8) <= (neighborhood__center + 1)))
-  let neighborhood__center__2: int = min(max((q_tile // 8), 1), 6)
-  let y: bool = (((neighborhood__center__2 - 1) <= (kv_tile // 8)) and ((kv_tile // 8) <= (neighborhood__center__2 + 1)))
-  keep if (kv_idx < (4096 + text_len))
-  keep if ((q_pos >= 4096) or (kv_idx >= 4096) or (x and y))
+  let q_tile = q_pos // tile
+  let kv_tile = kv_idx // tile
+  let x = neighborhood(q_tile % across, kv_tile % across, across, kernel_across // 2, (kernel_across - 1) // 2)
+  let y = neighborhood(q_tile // across, kv_tile // across, down, kernel_down // 2, (kernel_down - 1) // 2)
+  keep if prefix(image + text_len)
+  keep if q_pos >= image or kv_idx >= image or x and y
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -36,6 +34,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def sta_2d(
     q: Array,
     k: Array,
@@ -66,10 +69,12 @@ def sta_2d(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -18,16 +18,14 @@
 //   const kernel_down = 3
 //   const image = 4096
 //   input text_len: i32
-//   let q_tile: int = (q_pos // 64)
-//   let kv_tile: int = (kv_idx // 64)
-//   let neighborhood__center: int = min(max((q_tile % 8), 1), 6)
-//   let x: bool = (((neighborhood__center - 1) <= (kv_tile % 8)) and ((kv_tile % 8) <=
-//       (neighborhood__center + 1)))
-//   let neighborhood__center__2: int = min(max((q_tile // 8), 1), 6)
-//   let y: bool = (((neighborhood__center__2 - 1) <= (kv_tile // 8)) and ((kv_tile // 8) <=
-//       (neighborhood__center__2 + 1)))
-//   keep if (kv_idx < (4096 + text_len))
-//   keep if ((q_pos >= 4096) or (kv_idx >= 4096) or (x and y))
+//   let q_tile = q_pos // tile
+//   let kv_tile = kv_idx // tile
+//   let x = neighborhood(q_tile % across, kv_tile % across, across, kernel_across // 2,
+//       (kernel_across - 1) // 2)
+//   let y = neighborhood(q_tile // across, kv_tile // across, down, kernel_down // 2, (kernel_down
+//       - 1) // 2)
+//   keep if prefix(image + text_len)
+//   keep if q_pos >= image or kv_idx >= image or x and y
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
@@ -262,18 +260,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -629,7 +625,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -658,7 +654,7 @@ __device__ __forceinline__ Context make_context(
     const int text_len = scalar(params.text_len, params.text_len_value);
 #line 26 "specs/sta_2d.attn"
     ctx.sum_3 = 4096LL + text_len;
-#line 662 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 658 "sta_2d_forward_bf16_d128_sm_80.cu"
     const long long text_len_2 = (long long)text_len;
     ctx.smaller = (int)min(max(text_len_2 + 4096, 0LL), (long long)ctx.kv_len);
     ctx.sum_4 = text_len_2 + 4095;
@@ -692,7 +688,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.sum_2 = neighborhood__center_ + 1;
 #line 23 "specs/sta_2d.attn"
     row.difference_2 = neighborhood__center_ - 1;
-#line 696 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 692 "sta_2d_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -718,7 +714,7 @@ __device__ __forceinline__ bool keep(
     const bool y = (row.difference <= quotient) & (quotient <= row.sum);
 #line 27 "specs/sta_2d.attn"
     const bool keep_2 = (row.q_pos >= 4096) | (kv_idx >= 4096) | (x & y);
-#line 722 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 718 "sta_2d_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -849,13 +845,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

@@ -14,18 +14,15 @@ variant sta_3d
   const frame = 36
   const video = 13824
   input text_len: i32
-  let q_tile: int = (q_pos // 64)
-  let kv_tile: int = (kv_idx // 64)
-  let q_y: int = ((q_tile % 36) // 6)
-  let kv_y: int = ((kv_tile % 36) // 6)
-  let neighborhood__center: int = min(max((q_tile % 6), 1), 4)
-  let x: bool = (((neighborhood__center - 1) <= (kv_tile % 6)) and ((kv_tile % 6) <= (neighborhood__center + 1)))
-  let neighborhood__center__2: int = min(max(q_y, 1), 4)
-  let y: bool = (((neighborhood__center__2 - 1) <= kv_y) and (kv_y <= (neighborhood__center__2 + 1)))
-  let neighborhood__center__3: int = min(max((q_tile // 36), 1), 4)
-  let t: bool = (((neighborhood__center__3 - 1) <= (kv_tile // 36)) and ((kv_tile // 36) <= (neighborhood__center__3 + 1)))
-  keep if (kv_idx < (13824 + text_len))
-  keep if ((q_pos >= 13824) or (kv_idx >= 13824) or (x and y and t))
+  let q_tile = q_pos // tile
+  let kv_tile = kv_idx // tile
+  let q_y = q_tile % frame // across
+  let kv_y = kv_tile % frame // across
+  let x = neighborhood(q_tile % across, kv_tile % across, across, kernel_across // 2, (kernel_across - 1) // 2)
+  let y = neighborhood(q_y, kv_y, down, kernel_down // 2, (kernel_down - 1) // 2)
+  let t = neighborhood(q_tile // frame, kv_tile // frame, long, kernel_long // 2, (kernel_long - 1) // 2)
+  keep if prefix(video + text_len)
+  keep if q_pos >= video or kv_idx >= video or x and y and t
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -38,6 +35,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def sta_3d(
     q: Array,
     k: Array,
@@ -63,10 +65,12 @@ def sta_3d(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

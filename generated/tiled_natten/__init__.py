@@ -15,16 +15,14 @@ variant tiled_natten
   const kernel_height = 13
   const pixels = 64
   const across = 8
-  let q_tile: int = (q_pos // 64)
-  let q_x: int = (((q_tile % 8) * 8) + (q_pos % 8))
-  let q_y: int = (((q_tile // 8) * 8) + ((q_pos % 64) // 8))
-  let kv_tile: int = (kv_idx // 64)
-  let kv_x: int = (((kv_tile % 8) * 8) + (kv_idx % 8))
-  let kv_y: int = (((kv_tile // 8) * 8) + ((kv_idx % 64) // 8))
-  let neighborhood__center: int = min(max(q_x, 6), 57)
-  keep if (((neighborhood__center - 6) <= kv_x) and (kv_x <= (neighborhood__center + 6)))
-  let neighborhood__center__2: int = min(max(q_y, 6), 57)
-  keep if (((neighborhood__center__2 - 6) <= kv_y) and (kv_y <= (neighborhood__center__2 + 6)))
+  let q_tile = q_pos // pixels
+  let q_x = q_tile % across * tile_width + q_pos % tile_width
+  let q_y = q_tile // across * tile_height + q_pos % pixels // tile_width
+  let kv_tile = kv_idx // pixels
+  let kv_x = kv_tile % across * tile_width + kv_idx % tile_width
+  let kv_y = kv_tile // across * tile_height + kv_idx % pixels // tile_width
+  keep if neighborhood(q_x, kv_x, canvas_width, kernel_width // 2, kernel_width // 2)
+  keep if neighborhood(q_y, kv_y, canvas_height, kernel_height // 2, kernel_height // 2)
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -37,6 +35,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def tiled_natten(
     q: Array,
     k: Array,
@@ -62,10 +65,12 @@ def tiled_natten(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

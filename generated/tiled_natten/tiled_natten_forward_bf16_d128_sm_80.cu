@@ -17,16 +17,14 @@
 //   const kernel_height = 13
 //   const pixels = 64
 //   const across = 8
-//   let q_tile: int = (q_pos // 64)
-//   let q_x: int = (((q_tile % 8) * 8) + (q_pos % 8))
-//   let q_y: int = (((q_tile // 8) * 8) + ((q_pos % 64) // 8))
-//   let kv_tile: int = (kv_idx // 64)
-//   let kv_x: int = (((kv_tile % 8) * 8) + (kv_idx % 8))
-//   let kv_y: int = (((kv_tile // 8) * 8) + ((kv_idx % 64) // 8))
-//   let neighborhood__center: int = min(max(q_x, 6), 57)
-//   keep if (((neighborhood__center - 6) <= kv_x) and (kv_x <= (neighborhood__center + 6)))
-//   let neighborhood__center__2: int = min(max(q_y, 6), 57)
-//   keep if (((neighborhood__center__2 - 6) <= kv_y) and (kv_y <= (neighborhood__center__2 + 6)))
+//   let q_tile = q_pos // pixels
+//   let q_x = q_tile % across * tile_width + q_pos % tile_width
+//   let q_y = q_tile // across * tile_height + q_pos % pixels // tile_width
+//   let kv_tile = kv_idx // pixels
+//   let kv_x = kv_tile % across * tile_width + kv_idx % tile_width
+//   let kv_y = kv_tile // across * tile_height + kv_idx % pixels // tile_width
+//   keep if neighborhood(q_x, kv_x, canvas_width, kernel_width // 2, kernel_width // 2)
+//   keep if neighborhood(q_y, kv_y, canvas_height, kernel_height // 2, kernel_height // 2)
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
@@ -260,18 +258,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -567,7 +563,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -620,7 +616,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.sum_2 = neighborhood__center_ + 6;
 #line 28 "specs/tiled_natten.attn"
     row.difference_2 = neighborhood__center_ - 6;
-#line 624 "tiled_natten_forward_bf16_d128_sm_80.cu"
+#line 620 "tiled_natten_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -645,7 +641,7 @@ __device__ __forceinline__ bool keep(
     const int kv_y = kv_tile / 8 * 8 + kv_idx % 64 / 8;
 #line 29 "specs/tiled_natten.attn"
     const bool keep_2 = (row.difference <= kv_y) & (kv_y <= row.sum);
-#line 649 "tiled_natten_forward_bf16_d128_sm_80.cu"
+#line 645 "tiled_natten_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -796,13 +792,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 

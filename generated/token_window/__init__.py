@@ -6,7 +6,7 @@ that end to the query's other side; where the ends cross, the row keeps nothing.
 variant token_window
   input before: i32[batch, pos]
   input after: i32[batch, pos]
-  keep if ((neg(after[b, q_pos]) <= (q_pos - kv_idx)) and ((q_pos - kv_idx) <= before[b, q_pos]))
+  keep if local(before[b, q_pos], after[b, q_pos])
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
@@ -19,6 +19,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def token_window(
     q: Array,
     k: Array,
@@ -46,10 +51,12 @@ def token_window(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

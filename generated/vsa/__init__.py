@@ -10,10 +10,10 @@ variant vsa
   const top = 8
   input chosen: i32[batch, head, _, 8]
   input size: i32[_]
-  let q_tile: int = (q_idx // 64)
-  let kv_tile: int = (kv_idx // 64)
-  keep if ((chosen[b, h, q_tile, 0] == kv_tile) or (chosen[b, h, q_tile, 1] == kv_tile) or (chosen[b, h, q_tile, 2] == kv_tile) or (chosen[b, h, q_tile, 3] == kv_tile) or (chosen[b, h, q_tile, 4] == kv_tile) or (chosen[b, h, q_tile, 5] == kv_tile) or (chosen[b, h, q_tile, 6] == kv_tile) or (chosen[b, h, q_tile, 7] == kv_tile))
-  keep if ((kv_idx % 64) < size[kv_tile])
+  let q_tile = q_idx // tile
+  let kv_tile = kv_idx // tile
+  keep if any(chosen[b, h, q_tile, i] == kv_tile for i in range(top))
+  keep if kv_idx % tile < size[kv_tile]
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
@@ -26,6 +26,11 @@ from attncc.runtime.package import Array, Package, Scalar, Stream
 _package = Package(__file__)
 
 
+@_package.exported(
+    configurations=(
+        ("bf16", 128, 128),
+    )
+)
 def vsa(
     q: Array,
     k: Array,
@@ -55,10 +60,12 @@ def vsa(
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
-        batch and its end; q, k, v and out then have no batch axis
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
     seed: not used
-    out: where the result is written, if given
-    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
     stream: where the work is queued; the current stream of the arrays' framework, if not given
 
     Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with

@@ -13,13 +13,10 @@
 //   const top = 8
 //   input chosen: i32[batch, head, _, 8]
 //   input size: i32[_]
-//   let q_tile: int = (q_idx // 64)
-//   let kv_tile: int = (kv_idx // 64)
-//   keep if ((chosen[b, h, q_tile, 0] == kv_tile) or (chosen[b, h, q_tile, 1] == kv_tile) or
-//       (chosen[b, h, q_tile, 2] == kv_tile) or (chosen[b, h, q_tile, 3] == kv_tile) or (chosen[b,
-//       h, q_tile, 4] == kv_tile) or (chosen[b, h, q_tile, 5] == kv_tile) or (chosen[b, h, q_tile,
-//       6] == kv_tile) or (chosen[b, h, q_tile, 7] == kv_tile))
-//   keep if ((kv_idx % 64) < size[kv_tile])
+//   let q_tile = q_idx // tile
+//   let kv_tile = kv_idx // tile
+//   keep if any(chosen[b, h, q_tile, i] == kv_tile for i in range(top))
+//   keep if kv_idx % tile < size[kv_tile]
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
@@ -253,18 +250,16 @@ struct Normalizer {
         row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
     }
 
-    /// What to multiply the row's output by; `lse` becomes the natural logarithm of its sum, -inf if it has no weight.
-    /// `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
-    __device__ __forceinline__ float finish(int m, int r, float sink, float& lse) const {
-        const float sum = quad_sum(row_sum[m][r]);
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        const float top = fmaxf(reference, sink);
-        lse = NEGATIVE_INFINITY;
-        if (top == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - top);
-        const float total = sum * weight + expf(sink - top);
-        lse = top + logf(total);
-        return weight / total;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
     }
 };
 
@@ -620,7 +615,7 @@ using Out = float[M_TILES][D_TILES][4];
 struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
-    float *lse, *partial_out, *partial_lse;
+    float *lse, *partial_out, *row_max, *row_sum;
     const int *cu_seqlens_q, *cu_seqlens_kv;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
@@ -702,7 +697,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.chosen_h_q_tile_7 = load_if(inside, ctx.chosen_base_7 + product);
 #line 16 "specs/vsa.attn"
     row.chosen_h_q_tile_8 = load_if(inside, ctx.chosen_base_8 + product);
-#line 706 "vsa_forward_bf16_d128_sm_80.cu"
+#line 701 "vsa_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -735,7 +730,7 @@ __device__ __forceinline__ bool keep(
     const int* size_address = params.size + kv_tile * params.size_stride0;
 #line 17 "specs/vsa.attn"
     const bool keep_2 = kv_idx % 64 < load_if(kv_tile < params.size_size0, size_address);
-#line 739 "vsa_forward_bf16_d128_sm_80.cu"
+#line 734 "vsa_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -969,13 +964,15 @@ __device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
     __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
-            float& row_factor = factor[row / 2][row % 2];
-            row_factor = normalizer.finish(row / 2, row % 2, sink, lse[row / 2][row % 2]) * dropout_scale;
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 
