@@ -54,6 +54,9 @@ _FORWARD_16_BIT = (
 # multiprocessor to hide what they wait for.
 _BUSY_16_BIT = (
     Row(64, 64, LARGE, Tiles(64, 64, 4, 2)),
+    Row(112, 112, SMALL, Tiles(64, 32, 4, 2)),
+    Row(128, 128, LARGE, Tiles(64, 32, 4, 2)),
+    Row(128, 128, SMALL, Tiles(64, 32, 4, 1)),
     Row(256, 256, SMALL, Tiles(64, 32, 4, 2)),
 )
 _FORWARD_32_BIT = (

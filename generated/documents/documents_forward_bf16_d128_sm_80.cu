@@ -14,7 +14,7 @@
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
-//   warps = 4, stages = 2, split_kv = 1, skip = auto
+//   warps = 4, stages = 1, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = 0
@@ -29,7 +29,7 @@
 constexpr int BLOCK_Q = 64;
 constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 2;
+[[maybe_unused]] constexpr int STAGES = 1;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 

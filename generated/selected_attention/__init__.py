@@ -23,7 +23,7 @@ variant selected_attention
   sink sink_logit
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 32 x 32
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // selected_attention, forward pass: bf16, head dim 128, for sm_80.
-// Written by attncc 0.1.0 from specs/selected_attention.attn (sha256 960ea261411ddb08). Do not
+// Written by attncc 0.1.0 from specs/selected_attention.attn (sha256 7d4861d7a48e13e2). Do not
 //     edit.
 //
 // Attention over a pool of selected keys and a window of local ones, in one softmax with a sink
@@ -26,8 +26,8 @@
 //   sink sink_logit
 //
 // schedule
-//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
-//   warps = 4, stages = 2, split_kv = 1, skip = auto
+//   family = portable, loop = q_outer, block_q = 32, block_kv = 32,
+//   warps = 2, stages = 1, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin = 0
@@ -40,10 +40,10 @@
 
 // ---------------------------------------------------------------- sizes
 
-constexpr int BLOCK_Q = 64;
+constexpr int BLOCK_Q = 32;
 constexpr int BLOCK_KV = 32;
-constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 2;
+constexpr int WARPS = 2;
+[[maybe_unused]] constexpr int STAGES = 1;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
@@ -937,57 +937,41 @@ __device__ __forceinline__ TileKind tile_kind(
     const int doc_min_shifted = load_if(in_range(shifted, params.doc__min_size1), doc_min_address);
     const int doc_min_shifted_2 = load_if(in_range(shifted_2, params.doc__min_size1),
         doc_min_address_2);
-    const int smaller_2 = min(shifted + 1, shifted_2);
-    const int* doc_min_address_3 = doc_min_base + smaller_2 * params.doc__min_stride1;
-    const int smaller_3 = min(shifted + 2, shifted_2);
-    const int* doc_min_address_4 = doc_min_base + smaller_3 * params.doc__min_stride1;
-    const int doc_min_smaller = load_if(in_range(smaller_2, params.doc__min_size1),
+    const int smaller_2 = min(doc_min_shifted, doc_min_shifted_2);
+    const int smaller_3 = min(shifted + 1, shifted_2);
+    const int* doc_min_address_3 = doc_min_base + smaller_3 * params.doc__min_stride1;
+    const int doc_min_smaller = load_if(in_range(smaller_3, params.doc__min_size1),
         doc_min_address_3);
-    const int doc_min_smaller_2 = load_if(in_range(smaller_3, params.doc__min_size1),
-        doc_min_address_4);
-    const int smaller_4 = min(doc_min_smaller, doc_min_smaller_2);
-    const int smaller_5 = min(min(doc_min_shifted, doc_min_shifted_2), smaller_4);
-    const int smaller_6 = min(shifted + 3, shifted_2);
-    const int* doc_min_address_5 = doc_min_base + smaller_6 * params.doc__min_stride1;
-    const int doc_min_smaller_3 = load_if(in_range(smaller_6, params.doc__min_size1),
-        doc_min_address_5);
-    const int smaller_7 = min(smaller_5, min(doc_min_smaller_3, 0));
-    const int choice = at_least ? min(smaller_5, doc_min_smaller_3) : smaller_7;
-    const int* doc_min_address_6 = doc_min_base + quotient * params.doc__min_stride1;
-    const int* doc_min_address_7 = doc_min_base + quotient_2 * params.doc__min_stride1;
-    const int doc_min_quotient = load_if(quotient < params.doc__min_size1, doc_min_address_6);
-    const int doc_min_quotient_2 = load_if(quotient_2 < params.doc__min_size1, doc_min_address_7);
-    const int* doc_min_address_8 = doc_min_base + smaller * params.doc__min_stride1;
-    const int smaller_8 = min(doc_min_quotient, doc_min_quotient_2);
-    const int doc_min_smaller_4 = load_if(smaller < params.doc__min_size1, doc_min_address_8);
-    const int smaller_9 = min(smaller_8, doc_min_smaller_4);
+    const int smaller_4 = min(smaller_2, min(doc_min_smaller, 0));
+    const int choice = at_least ? min(smaller_2, doc_min_smaller) : smaller_4;
+    const int* doc_min_address_4 = doc_min_base + quotient * params.doc__min_stride1;
+    const int* doc_min_address_5 = doc_min_base + quotient_2 * params.doc__min_stride1;
+    const int doc_min_quotient = load_if(quotient < params.doc__min_size1, doc_min_address_4);
+    const int doc_min_quotient_2 = load_if(quotient_2 < params.doc__min_size1, doc_min_address_5);
+    const int* doc_min_address_6 = doc_min_base + smaller * params.doc__min_stride1;
+    const int smaller_5 = min(doc_min_quotient, doc_min_quotient_2);
+    const int doc_min_smaller_2 = load_if(smaller < params.doc__min_size1, doc_min_address_6);
+    const int smaller_6 = min(smaller_5, doc_min_smaller_2);
     const int* doc_max_address_4 = doc_max_base + shifted * params.doc__max_stride1;
     const int* doc_max_address_5 = doc_max_base + shifted_2 * params.doc__max_stride1;
     const int doc_max_shifted = load_if(in_range(shifted, params.doc__max_size1),
         doc_max_address_4);
     const int doc_max_shifted_2 = load_if(in_range(shifted_2, params.doc__max_size1),
         doc_max_address_5);
-    const int* doc_max_address_6 = doc_max_base + smaller_2 * params.doc__max_stride1;
-    const int* doc_max_address_7 = doc_max_base + smaller_3 * params.doc__max_stride1;
-    const int doc_max_smaller = load_if(in_range(smaller_2, params.doc__max_size1),
+    const int larger_3 = max(doc_max_shifted, doc_max_shifted_2);
+    const int* doc_max_address_6 = doc_max_base + smaller_3 * params.doc__max_stride1;
+    const int doc_max_smaller = load_if(in_range(smaller_3, params.doc__max_size1),
         doc_max_address_6);
-    const int doc_max_smaller_2 = load_if(in_range(smaller_3, params.doc__max_size1),
-        doc_max_address_7);
-    const int larger_3 = max(doc_max_smaller, doc_max_smaller_2);
-    const int larger_4 = max(max(doc_max_shifted, doc_max_shifted_2), larger_3);
-    const int* doc_max_address_8 = doc_max_base + smaller_6 * params.doc__max_stride1;
-    const int doc_max_smaller_3 = load_if(in_range(smaller_6, params.doc__max_size1),
-        doc_max_address_8);
-    const int larger_5 = max(larger_4, max(doc_max_smaller_3, 0));
-    const int choice_2 = at_least ? max(larger_4, doc_max_smaller_3) : larger_5;
+    const int larger_4 = max(larger_3, max(doc_max_smaller, 0));
+    const int choice_2 = at_least ? max(larger_3, doc_max_smaller) : larger_4;
     const bool at_least_2 = larger_2 >= choice;
-    const bool at_most = smaller_9 <= choice_2;
+    const bool at_most = smaller_6 <= choice_2;
     const bool at_least_3 = kv_last >= ctx.pool_len;
     const bool at_least_4 = kv_last >= q_first + difference_2;
     const bool at_most_2 = kv_first <= q_last + difference;
     const bool both = at_least_3 & at_most_2 & at_least_4 & at_least_2 & at_most;
     const bool any_kept = (kv_first <= ctx.difference_2) | both;
-    const bool at_least_5 = smaller_9 >= choice_2;
+    const bool at_least_5 = smaller_6 >= choice_2;
     const bool at_most_3 = larger_2 <= choice;
     const bool at_least_6 = kv_first >= q_last + difference_2;
     const bool both_2 = (kv_last <= q_first + difference) & at_least_6 & at_least_5 & at_most_3;

@@ -20,7 +20,7 @@
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
-//   warps = 4, stages = 2, split_kv = 1, skip = auto
+//   warps = 4, stages = 1, split_kv = 1, skip = auto
 //
 // tiles
 //   kv_begin: see tile_kind
@@ -35,7 +35,7 @@
 constexpr int BLOCK_Q = 64;
 constexpr int BLOCK_KV = 32;
 constexpr int WARPS = 4;
-[[maybe_unused]] constexpr int STAGES = 2;
+[[maybe_unused]] constexpr int STAGES = 1;
 constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
