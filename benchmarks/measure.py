@@ -121,7 +121,7 @@ def environment() -> dict[str, Any]:
         "packages": {name: _version(name) for name in _PACKAGES},
         "commit": _output("git", "rev-parse", "HEAD") or os.environ.get("ATTNCC_COMMIT"),
         "modified": bool(_output("git", "status", "--porcelain", "--untracked-files=no")),
-        "command": sys.argv,
+        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
 
 

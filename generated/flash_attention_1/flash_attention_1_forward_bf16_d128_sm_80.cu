@@ -1033,7 +1033,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) flash_attention_1_forwa
     // Line 5: for each tile of K and V.
     for (int kv_first = 0; kv_first < work.kv_len; kv_first += BLOCK_KV) {
         const int columns = work.kv_len - kv_first;
-        __syncthreads();  // all warps have left the tile before
+        copy_commit();
+        copy_wait<0>();  // of the tile before, if it met no queries: two copies on their way to one place may land in any order
+        __syncthreads();  // all warps have left it
         load_tile<KTile, THREADS, HEAD_DIM * sizeof(Element)>(keys, k + kv_first * params.k_stride_row,
                                                               params.k_stride_row * sizeof(Element), columns);
         load_tile<VTile, THREADS, VALUE_HEAD_DIM * sizeof(Element)>(values, v + kv_first * params.v_stride_row,
