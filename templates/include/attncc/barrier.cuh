@@ -28,13 +28,9 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
         : "memory");
 }
 
-/// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that arrive and those that wait.
+/// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
