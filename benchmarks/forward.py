@@ -75,10 +75,15 @@ def ours(family: str, target: str) -> Candidate:
     return candidate
 
 
+def our_target() -> str:
+    """That of the portable family on this GPU."""
+    major, minor = torch.cuda.get_device_capability()
+    return "sm_80" if major == 8 else f"sm_{major}{minor}"
+
+
 def our_families() -> dict[str, Candidate]:
     """The kernel families that run on this GPU, the fastest last."""
-    major, minor = torch.cuda.get_device_capability()
-    target = "sm_80" if major == 8 else f"sm_{major}{minor}"
+    target = our_target()
     found = {"attncc portable": ours("portable", target)}
     return found | ({"attncc hopper": ours("hopper", "sm_90a")} if target == "sm_90" else {})
 
