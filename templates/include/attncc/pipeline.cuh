@@ -14,7 +14,7 @@ struct Note {
 template <int STAGES, int WARPGROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, NOTES = QUERY_BARRIERS + 2 * WARPGROUPS;
-    static constexpr int NOTES_AT = (8 * NOTES + 15) / 16 * 16, BYTES = NOTES_AT + 16 * STAGES;
+    static constexpr int NOTES_AT = 8 * NOTES, BYTES = NOTES_AT + 8 * STAGES;
 
     unsigned base;
 
@@ -43,27 +43,31 @@ struct Pipeline {
         barrier_init_done();
     }
 
+    /// By one lane of the producer, before it arrives at the stage's full barrier.
     __device__ __forceinline__ void write(int stage, const Note& note) const {
-        asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(base + NOTES_AT + 16 * stage), "r"(note.block),
-                     "r"(note.tile.kv_first), "r"((int)note.tile.kind + note.last * LAST), "r"(0)
+        asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(base + NOTES_AT + 8 * stage), "r"(note.block),
+                     "r"(note.tile.kv_first | (int)note.tile.kind | note.last * LAST)
                      : "memory");
     }
 
+    /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
     __device__ __forceinline__ Note read(int stage) const {
-        int block, kv_first, flags, unused;
-        asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(block), "=r"(kv_first), "=r"(flags), "=r"(unused)
-                     : "r"(base + NOTES_AT + 16 * stage)
-                     : "memory");
-        flags = uniform(flags);
-        return {uniform(block), {uniform(kv_first), (TileKind)(flags & (LAST - 1))}, flags >= LAST};
+        int block = 0, tile = 0;
+        if (threadIdx.x % 32 == 0)
+            asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(block), "=r"(tile) : "r"(base + NOTES_AT + 8 * stage)
+                         : "memory");
+        block = uniform(block);
+        tile = uniform(tile);
+        return {block, {tile & -FRAGMENT_KEYS, (TileKind)(tile & (LAST - 1))}, (tile & LAST) != 0};
     }
 
 private:
-    static constexpr int LAST = 4;  // a bit beyond those of the kinds
+    // A tile begins at a multiple of 16 keys: the bits below say the rest.
+    static constexpr int FRAGMENT_KEYS = 16, LAST = 4;
 };
 
-/// One arrival for the warp, whose lanes have all left what the barrier guards.
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
+/// before a barrier of theirs is done, and of the notes this lane is the only reader.
 __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }

@@ -1,7 +1,8 @@
 #include "attncc/barrier.cuh"
 #include "attncc/tma.cuh"
 
-// What the 128 threads of a consumer warpgroup do together to tiles in shared memory, before wgmma reads them.
+// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
+// and all of them together one more.
 
 __device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
@@ -23,15 +24,15 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale, int wa
 }
 
 /// Zeros in place of the rows of a V tile from `rows` on: they belong to another sequence, and 0 times what they hold could
-/// be NaN. All warpgroups write the same, so none waits for another.
-template <class VTile>
-__device__ __forceinline__ void clear_rows(unsigned values, int rows, int warpgroup) {
+/// be NaN. All THREADS that multiply share the work.
+template <class VTile, int THREADS>
+__device__ __forceinline__ void clear_rows(unsigned values, int rows) {
 #pragma unroll 1
     for (int panel = 0; panel < VTile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
-        for (int byte = (rows * 8 + threadIdx.x % 128) * 16; byte < VTile::ROWS * 128; byte += 128 * 16)
+        for (int byte = (rows * 8 + threadIdx.x) * 16; byte < VTile::ROWS * 128; byte += THREADS * 16)
             asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(values + panel * VTile::ROWS * 128 + byte), "r"(0)
                          : "memory");
     fence_async();
-    warpgroup_wait(warpgroup);
+    named_wait(1 + THREADS / 128, THREADS);
 }

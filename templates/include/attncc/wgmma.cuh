@@ -20,7 +20,8 @@ __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
 }
 
 /// A matrix descriptor (PTX ISA): address, the offset from panel to panel, which counts where columns are not what is
-/// summed over, 1024 bytes from 8 rows to the next 8, swizzle of 128 bytes. Steps are added to it.
+/// summed over, 1024 bytes from 8 rows to the next 8, swizzle of 128 bytes. What is added to it are offsets in units of 16
+/// bytes; as one 64-bit sum, they take one uniform instruction.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
     const unsigned high = 1u << 30 | 1024 >> 4;
     return (unsigned long long)high << 32 | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
