@@ -18,6 +18,7 @@ from .compiler import NO_DEFINES, CompiledStore, Defines, Specification, check_d
 from .diagnostics import AttnccError, Diagnostic, warn
 from .evaluate import Environment
 from .ir import Variant
+from .problem.gradients import Gradients
 from .problem.masks import bind_mask, size_of
 from .runtime.kernel import Kernel
 from .runtime.store import Configuration
@@ -150,3 +151,9 @@ class ParsedVariant:
         `call` holds the inputs and the arguments that kernels take: scale, layout, seed, cu_seqlens_q, cu_seqlens_kv.
         """
         return reference.forward(self.variant, q, k, v, **call)
+
+    def reference_backward(self, dout: Any, q: Any, k: Any, v: Any, **call: Any) -> Gradients:
+        """The gradients of dense attention in fp64, for the gradient of its output: dq, dk, dv, and by name those of
+        learnable inputs. `call` holds what `reference` takes, and `dlse`, the gradient of lse.
+        """
+        return reference.backward(self.variant, dout, q, k, v, **call)

@@ -141,12 +141,19 @@ def sequence_inputs(
 
 
 def _unpacked(declared: Input, problem: Problem, sequence: Sequence, array: Array) -> Array:
+    own = own_part(declared, problem, sequence, array)
+    return repeat_axis(own, [axis.tag for axis in declared.axes].index("batch"), problem.batch)
+
+
+def own_part(declared: Input, problem: Problem, sequence: Sequence, array: Array) -> Array:
+    """A view of the part of an input's array that one sequence indexes: all of it, unless packing merges its axes."""
+    if not (problem.packed and merges(declared)):
+        return array
     axes = passed_axes(declared, problem)
     position = next(i for i, axis in enumerate(axes) if axis.tag in POSITION_TAGS)
     of_q = axes[position].tag == "q"
     start, length = (sequence.q_start, sequence.q_len) if of_q else (sequence.kv_start, sequence.kv_len)
-    own = array[(slice(None),) * position + (slice(start, start + length),)]
-    return repeat_axis(own, [axis.tag for axis in declared.axes].index("batch"), problem.batch)
+    return array[(slice(None),) * position + (slice(start, start + length),)]
 
 
 def repeat_axis(array: Array, axis: int, length: int) -> Array:

@@ -24,7 +24,7 @@ _PAIRS = 2**21
 
 
 @dataclass(frozen=True)
-class _Precision:
+class Precision:
     """Where dense attention rounds: everything is computed in `compute`; S and P pass through `rounded`."""
 
     compute: DTypeLike
@@ -57,7 +57,7 @@ def forward(
         "cu_seqlens_kv": cu_seqlens_kv,
     }
     bound = bind_arrays(Signature(variant), q, k, v, **call, **inputs)
-    return _attention(bound, _Precision(np.float64, lambda x: x))
+    return _attention(bound, Precision(np.float64, lambda x: x))
 
 
 def baseline(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> tuple[Array, Array | None]:
@@ -65,11 +65,11 @@ def baseline(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> tup
     P.V summed in fp32. Arguments as for `forward`; out has q's type, lse is fp32."""
     bound = bind_arrays(Signature(variant), q, k, v, **call)
     compute = np.float64 if q.dtype == np.float64 else np.float32
-    out, lse = _attention(bound, _Precision(compute, lambda x: x.astype(q.dtype).astype(compute)))
+    out, lse = _attention(bound, Precision(compute, lambda x: x.astype(q.dtype).astype(compute)))
     return out.astype(q.dtype), lse
 
 
-def _attention(bound: BoundCall, precision: _Precision) -> tuple[Array, Array | None]:
+def _attention(bound: BoundCall, precision: Precision) -> tuple[Array, Array | None]:
     problem = bound.problem
     out = np.zeros(problem.out_shape, precision.compute)
     lse = np.full(problem.lse_shape, -np.inf, precision.compute)
@@ -79,21 +79,21 @@ def _attention(bound: BoundCall, precision: _Precision) -> tuple[Array, Array | 
         environment = bound.environment(sequence, precision.compute)
         for kv_h in range(problem.num_kv_heads):
             heads = slice(kv_h * problem.group, (kv_h + 1) * problem.group)
-            part = _Part(bound, sequence, environment, heads, precision)
+            part = Part(bound, sequence, environment, heads, precision)
             for rows in part.pieces():
                 out_rows[heads, rows], lse_rows[heads, rows] = part.attend(rows)
     return out, lse if bound.variant.normalize == "softmax" else None
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """One sequence and the query heads of one key head."""
 
     bound: BoundCall
     sequence: Sequence
     every_head: Environment
     heads: slice
-    precision: _Precision
+    precision: Precision
 
     def pieces(self) -> Iterator[slice]:
         step = max(_PAIRS // max(self.bound.problem.group * self.sequence.kv_len, 1), 1)
@@ -101,13 +101,13 @@ class _Part:
 
     def attend(self, rows: slice) -> tuple[Array, Array]:
         """out [group, rows, value head dim] and lse [group, rows] of some query rows."""
-        score = self._scores(rows)
+        score = self.masked(rows, self.raw_scores(rows))
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
-            prob, lse = self._probabilities(score)
-            prob = self.precision.rounded(self._dropped(prob, rows))
-            return prob @ self._operand("v"), lse
+            prob, lse = self.probabilities(score)
+            prob = self.precision.rounded(self.dropped(prob, rows))
+            return prob @ self.operand("v"), lse
 
-    def _operand(self, name: str) -> Array:
+    def operand(self, name: str) -> Array:
         """q [group, q_len, head_dim], or the one head of k or v [kv_len, head dim]."""
         s, bound = self.sequence, self.bound
         start, length = (s.q_start, s.q_len) if name == "q" else (s.kv_start, s.kv_len)
@@ -115,31 +115,36 @@ class _Part:
         part = rows[self.heads] if name == "q" else rows[self.heads.start // bound.problem.group]
         return part.astype(self.precision.compute)
 
-    def _environment(self, rows: slice) -> Environment:
+    def environment(self, rows: slice) -> Environment:
+        """What expressions read at the pairs of some query rows."""
         symbols = {name: self.every_head.symbols[name][self.heads] for name in ("h", "kv_h")}
         own = self.every_head.with_symbols(**symbols)
         return at_positions(own, np.arange(rows.start, rows.stop), np.arange(self.sequence.kv_len))
 
-    def _scores(self, rows: slice) -> Array:
-        """Scores [group, rows, kv_len] after all score lines, -inf where not kept."""
-        environment = self._environment(rows)
+    def raw_scores(self, rows: slice) -> Array:
+        """scale * q.k [group, rows, kv_len]."""
         with np.errstate(invalid="ignore", over="ignore"):
-            dots = self._operand("q")[:, rows] @ self._operand("k").T
-            score = self.precision.rounded(dots * environment.symbols["scale"])
-        score = scored(self.bound.variant, environment, score)
+            dots = self.operand("q")[:, rows] @ self.operand("k").T
+            return self.precision.rounded(dots * self.every_head.symbols["scale"])
+
+    def masked(self, rows: slice, score: Array) -> Array:
+        """What the score lines make of raw scores [group, rows, kv_len]; -inf where not kept."""
+        environment = self.environment(rows)
+        score = np.broadcast_to(scored(self.bound.variant, environment, score), score.shape)
         condition = keep_condition(self.bound.variant)
         return score if condition is None else np.where(evaluate(condition, environment), score, -np.inf)
 
-    def _probabilities(self, score: Array) -> tuple[Array, Array]:
+    def probabilities(self, score: Array) -> tuple[Array, Array]:
         """P and lse. A score of -inf weighs 0 under every normalizer."""
         match self.bound.variant.normalize:
             case "sigmoid":
                 return 1 / (1 + np.exp(-score)), np.full(score.shape[:-1], -np.inf)
             case "none":
                 return np.where(np.isneginf(score), 0, score), np.full(score.shape[:-1], -np.inf)
-        return _softmax(score, sink_logits(self.bound.variant, self._environment(slice(0, 0))))
+        return _softmax(score, sink_logits(self.bound.variant, self.environment(slice(0, 0))))
 
-    def _dropped(self, prob: Array, rows: slice) -> Array:
+    def dropped(self, prob: Array, rows: slice) -> Array:
+        """Values [group, rows, kv_len] with dropout: 0, or scaled by the reciprocal of the actual keep rate."""
         rate = dropout_rate(self.bound.variant, self.every_head)
         if rate == 0:
             return prob

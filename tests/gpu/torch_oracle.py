@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -136,6 +136,21 @@ def oracle(call: Arguments) -> tuple[Tensor, Tensor]:
     return _attention(call, rounding=None)
 
 
+def gradients(call: Arguments, dout: Tensor, dlse: Tensor | None = None) -> dict[str, Tensor]:
+    """fp64 gradients by torch's autograd, of "q", "k", "v" and the learnable inputs, for those of out and lse."""
+    names = [item.name for item in call.variant.inputs if item.learnable]
+    leaves = {"q": call.q, "k": call.k, "v": call.v, **{name: call.inputs[name] for name in names}}
+    leaves = {name: tensor.detach().double().requires_grad_() for name, tensor in leaves.items()}
+    inputs = {**call.inputs, **{name: leaves[name] for name in names}}
+    own = replace(call, q=leaves["q"], k=leaves["k"], v=leaves["v"], inputs=inputs)
+    out, lse = oracle(own)
+    flowing = (out * dout.double()).sum()
+    if dlse is not None:
+        flowing = flowing + torch.where(torch.isneginf(lse), 0, lse * dlse.double()).sum()
+    found = torch.autograd.grad(flowing, list(leaves.values()), allow_unused=True, materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))
+
+
 def baseline(call: Arguments, dtype: torch.dtype) -> Tensor:
     """What the accuracy rule measures kernels by: S and P rounded to the dtype, the rest in fp32, out in the dtype."""
     return _attention(call, rounding=dtype)[0]
@@ -247,9 +262,13 @@ def _normalised(variant: Variant, scope: Scope, score: Tensor, kept: Tensor) -> 
         indices = tuple(Symbol(Type.INT, {"head": "h", "kv_head": "kv_h", "batch": "b"}[str(a)]) for a in axes)
         sink = scope.value(Load(Type.FLOAT, variant.sink, indices)).expand(score.shape[0], 1)
         logits = torch.cat([score, sink], dim=1)
-    lse = torch.logsumexp(logits, dim=1) if logits.shape[1] else undefined
+    if not logits.shape[1]:
+        return score, undefined
+    # A row of -inf alone has no gradient: autograd must not come by its lse.
+    empty = torch.isneginf(logits).all(dim=1)
+    lse = torch.logsumexp(torch.where(empty[:, None], 0, logits), dim=1)
     prob = torch.exp(score - lse[:, None])
-    return torch.where(torch.isneginf(score), 0, prob), lse
+    return torch.where(torch.isneginf(score), 0, prob), torch.where(empty, undefined, lse)
 
 
 def _dropout(call: Arguments, scope: Scope, sequence: Sequence, h: int) -> Tensor | float:

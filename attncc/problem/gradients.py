@@ -1,0 +1,91 @@
+"""What the backward pass takes beside the arguments of a call, checked, and what it gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..diagnostics import AttnccError
+from .facts import ArrayFacts, Call, Signature
+from .inputs import check_device
+from .problem import Problem
+from .refusal import refused, shape_text
+
+Array = Any  # an array of the caller's framework
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """dq, dk and dv, shaped as q, k and v, and the gradient of each learnable input by its name, shaped as the input
+    (0-d for a scalar)."""
+
+    dq: Array
+    dk: Array
+    dv: Array
+    inputs: Mapping[str, Array]
+
+
+class Results(NamedTuple):
+    """The facts of what a forward call gave and of the gradients that flow back into it."""
+
+    dout: ArrayFacts
+    out: ArrayFacts | None = None
+    lse: ArrayFacts | None = None
+    dlse: ArrayFacts | None = None
+
+
+def bind_results(signature: Signature, call: Call, problem: Problem, results: Results) -> None:
+    """Checks the results of a call that `bind` found good, whose problem it gave.
+
+    AttnccError A601, A602, A604, A605, A606 for an array that doesn't suit; A623 for `lse` or `dlse` without softmax,
+    and for softmax without `lse`. A signature without a dtype, the reference's, needs neither `out` nor `lse`.
+    """
+    softmax = signature.variant.normalize == "softmax"
+    for name, facts in (("lse", results.lse), ("dlse", results.dlse)):
+        if facts is not None and not softmax:
+            raise _without_softmax(name, signature)
+    if signature.dtype is not None and softmax and results.lse is None:
+        raise refused(
+            "A623",
+            "`lse` is missing",
+            expected="the lse that the forward call gave with return_lse=True",
+            came="None",
+            help="the backward pass computes the probabilities again from q, k and lse",
+        )
+    row = "float64" if signature.dtype == "fp64" else "float32"
+    wanted = {
+        "dout": (problem.out_shape, call.q.dtype), "out": (problem.out_shape, call.q.dtype),
+        "lse": (problem.lse_shape, row), "dlse": (problem.lse_shape, row),
+    }  # fmt: skip
+    for name, facts in results._asdict().items():
+        if facts is not None:
+            _check(call, name, facts, *wanted[name], any_float=signature.dtype is None)
+
+
+def _check(call: Call, name: str, facts: ArrayFacts, shape: tuple[int, ...], dtype: str, *, any_float: bool) -> None:
+    if facts.shape != shape:
+        raise refused("A602", f"`{name}` has the wrong shape", expected=shape_text(shape), came=shape_text(facts.shape))
+    if any_float:
+        return
+    if facts.dtype != dtype:
+        raise refused("A604", f"`{name}` has the wrong element type", expected=dtype, came=facts.dtype)
+    check_device(call, f"`{name}`", facts)
+    if facts.strides and facts.strides[-1] != 1 and 0 not in facts.shape:
+        raise refused(
+            "A606",
+            f"the last axis of `{name}` isn't contiguous",
+            expected="a stride of 1 element on the last axis",
+            came=f"strides {shape_text(facts.strides)}",
+            help=f"pass a copy: ascontiguousarray({name}), or {name}.contiguous() in torch",
+        )
+
+
+def _without_softmax(name: str, signature: Signature) -> AttnccError:
+    return refused(
+        "A623",
+        f"`{name}` has no meaning for this variant",
+        expected="None",
+        came=f"an array, with `normalize {signature.variant.normalize}`, which has no row sum",
+        help="only softmax has a log-sum-exp",
+    )
