@@ -1,9 +1,14 @@
-"""The forward pass against SDPA's back ends, FlexAttention and FlashAttention-4, at useful FLOPs.
+"""The forward pass against SDPA's back ends and FlashAttention-4, at useful FLOPs.
 
-    python -m benchmarks.forward [--head-dims 64,128] [--lengths 4096,16384] [--flex] [--out FOLDER]
+    python -m benchmarks.forward [--head-dims 64,128,192:128] [--lengths 4096,16384] [--masks full,causal]
+                                 [--families hopper,portable] [--peers fa2,cudnn,fa4] [--rounds 9] [--out FOLDER]
 
-bf16 normal inputs, 16,384 tokens, num_heads * head_dim = 2048, q_len = kv_len. TFLOP/s are useful ones: 4 * head_dim
-for each kept (q, kv) pair. Every candidate is first compared with fp64 attention on one head.
+bf16 normal inputs, 16,384 tokens, num_heads * head_dim about 2048, q_len = kv_len. TFLOP/s are useful ones: for each
+kept (q, kv) pair 2 * (head_dim + value head dim). Every candidate is first compared with fp64 attention on one head.
+A peer that doesn't take a case is left out of it. `192:128` has values of head dim 128.
+
+A case takes about 1.8 s for each candidate (nine rounds), and FlashAttention-4 some seconds for each head dim and mask
+at its first call. Our kernels are compiled before, on all cores.
 """
 
 from __future__ import annotations
@@ -11,25 +16,24 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
 
 import attncc
 from attncc.schedule.schedule import Schedule
 
-from .measure import RESULTS, Launch, Timing, compare, table, write
+from .flex import Launch, Tensors
+from .measure import RESULTS, Timing, compare, table, write
+from .peers import PEERS, launches
 
 TOKENS = 16384
 MODEL_DIM = 2048
 SPECS = Path(__file__).resolve().parent.parent / "specs"
-
-Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-Candidate = Callable[[Tensors, bool], Callable[[], torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,11 @@ class Case:
     head_dim: int
     length: int
     causal: bool
+    value_head_dim: int | None = None  # the same, if None
+
+    @property
+    def values(self) -> int:
+        return self.value_head_dim or self.head_dim
 
     @property
     def batch(self) -> int:
@@ -49,30 +58,25 @@ class Case:
     @property
     def useful_flops(self) -> float:
         pairs = self.length * (self.length + 1) / 2 if self.causal else self.length**2
-        return 4.0 * self.head_dim * pairs * self.batch * self.heads
+        return 2.0 * (self.head_dim + self.values) * pairs * self.batch * self.heads
+
+    @property
+    def spec(self) -> str:
+        return "causal" if self.causal else "full"
 
     def __str__(self) -> str:
-        return f"D{self.head_dim} S{self.length} {'causal' if self.causal else 'full'}"
+        values = f":{self.value_head_dim}" if self.value_head_dim else ""
+        return f"D{self.head_dim}{values} S{self.length} {self.spec}"
 
     def tensors(self) -> Tensors:
         """q, k, v [batch, heads, length, head_dim], bf16, normal."""
         generator = torch.Generator("cuda").manual_seed(self.head_dim + self.length)
-        shape = (self.batch, self.heads, self.length, self.head_dim)
-        q, k, v = (
-            torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32).bfloat16() for _ in range(3)
-        )
-        return q, k, v
 
+        def normal(head_dim: int) -> torch.Tensor:
+            shape = (self.batch, self.heads, self.length, head_dim)
+            return torch.randn(shape, generator=generator, device="cuda", dtype=torch.float32).bfloat16()
 
-def ours(family: str, target: str) -> Candidate:
-    def candidate(qkv: Tensors, causal: bool) -> Callable[[], torch.Tensor]:
-        name, head_dim = "causal" if causal else "full", qkv[0].shape[-1]
-        schedule = Schedule(family, name, "forward", target, (("family", (family,)),))
-        spec = SPECS / f"{name}.attn"
-        kernel = attncc.compile(spec, dtype="bf16", head_dim=head_dim, arch=target, schedule=schedule)
-        return lambda: kernel(*qkv)
-
-    return candidate
+        return normal(self.head_dim), normal(self.head_dim), normal(self.values)
 
 
 def our_target() -> str:
@@ -81,60 +85,17 @@ def our_target() -> str:
     return "sm_80" if major == 8 else f"sm_{major}{minor}"
 
 
-def our_families() -> dict[str, Candidate]:
-    """The kernel families that run on this GPU, the fastest last."""
-    target = our_target()
-    found = {"attncc portable": ours("portable", target)}
-    return found | ({"attncc hopper": ours("hopper", "sm_90a")} if target == "sm_90" else {})
-
-
-def sdpa(backend: SDPBackend) -> Candidate:
-    def candidate(qkv: Tensors, causal: bool) -> Callable[[], torch.Tensor]:
-        def launch() -> torch.Tensor:
-            with sdpa_kernel(backend):
-                return scaled_dot_product_attention(*qkv, is_causal=causal)
-
-        return launch
-
-    return candidate
-
-
-def flex(qkv: Tensors, causal: bool) -> Callable[[], torch.Tensor]:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-
-    length = qkv[0].shape[2]
-    compiled = torch.compile(flex_attention)
-    mask = create_block_mask(lambda b, h, q, kv: q >= kv, None, None, length, length) if causal else None
-    return lambda: compiled(*qkv, block_mask=mask)
-
-
-def fa4(qkv: Tensors, causal: bool) -> Callable[[], torch.Tensor]:
-    from flash_attn.cute import flash_attn_func
-
-    bshd = [item.transpose(1, 2).contiguous() for item in qkv]
-
-    def launch() -> torch.Tensor:
-        out = flash_attn_func(*bshd, causal=causal)
-        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
-
-    return launch
-
-
-def candidates(with_flex: bool) -> dict[str, Candidate]:
-    found: dict[str, Candidate] = {
-        **our_families(),
-        "FA2 (SDPA)": sdpa(SDPBackend.FLASH_ATTENTION),
-        "cuDNN (SDPA)": sdpa(SDPBackend.CUDNN_ATTENTION),
-    }
-    if with_flex:
-        found["FlexAttention"] = flex
-    try:
-        import flash_attn.cute  # noqa: F401
-    except ImportError as error:
-        print(f"FlashAttention-4 is not in this run: {error}")
-    else:
-        found["FA4"] = fa4
-    return found
+def kernel(case: Case, family: str) -> Callable[..., torch.Tensor]:
+    target = "sm_90a" if family == "hopper" else our_target()
+    schedule = Schedule(family, case.spec, "forward", target, (("family", (family,)),))
+    return attncc.compile(
+        SPECS / f"{case.spec}.attn",
+        dtype="bf16",
+        head_dim=case.head_dim,
+        value_head_dim=case.values,
+        arch=target,
+        schedule=schedule,
+    )
 
 
 def relative_error(out: torch.Tensor, qkv: Tensors, causal: bool) -> float:
@@ -147,16 +108,21 @@ def relative_error(out: torch.Tensor, qkv: Tensors, causal: bool) -> float:
     return float((out[-1, -1].double() - oracle).norm() / oracle.norm())
 
 
-def measure(case: Case, contenders: dict[str, Candidate]) -> list[dict[str, Any]]:
-    """One row for each contender."""
+def measure(case: Case, families: tuple[str, ...], peers: tuple[str, ...], rounds: int) -> list[dict[str, Any]]:
+    """One row for each candidate."""
     qkv = case.tensors()
-    launches: dict[str, Launch] = {name: make(qkv, case.causal) for name, make in contenders.items()}
-    errors = {name: relative_error(launch(), qkv, case.causal) for name, launch in launches.items()}
+
+    def own(family: str) -> Launch:
+        found = kernel(case, family)
+        return lambda: found(*qkv)
+
+    candidates = {f"attncc {family}": own(family) for family in families} | launches(peers, qkv, case.causal)
+    errors = {name: relative_error(launch(), qkv, case.causal) for name, launch in candidates.items()}
     wrong = {name: error for name, error in errors.items() if not error < 1e-2}
     if wrong:
         raise SystemExit(f"{case}: wrong results, nothing is timed: {wrong}")
-    timings = compare(launches)
-    return [_row(case, name, timings[name], errors[name]) for name in launches]
+    timings = compare(candidates, rounds=rounds)
+    return [_row(case, name, timings[name], errors[name]) for name in candidates]
 
 
 def _row(case: Case, name: str, timing: Timing, error: float) -> dict[str, Any]:
@@ -172,32 +138,59 @@ def _row(case: Case, name: str, timing: Timing, error: float) -> dict[str, Any]:
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """TFLOP/s of the windows / sustained, and the ratio of attncc's best family to FA2 in the same run."""
+    """TFLOP/s of the windows / sustained with its clock and power, and how our first family stands to the best peer."""
     names = list(dict.fromkeys(row["candidate"] for row in rows))
-    best = [name for name in names if name.startswith("attncc")][-1]
     lines = []
     for case in dict.fromkeys(row["case"] for row in rows):
         found = {row["candidate"]: row for row in rows if row["case"] == case}
-        ratio = found[best]["tflops"] / found["FA2 (SDPA)"]["tflops"]
-        shown = [f"{found[name]['tflops']:.0f} / {found[name]['sustained_tflops']:.0f}" for name in names]
-        lines.append((case, *shown, f"{ratio:.2f}", f"{found[best]['sm_clock_mhz']:.0f} MHz"))
-    return table(("windows / sustained", *names, "x FA2", "our clock"), lines)
+        own = next(row for name, row in found.items() if name.startswith("attncc"))
+        others = [row for name, row in found.items() if not name.startswith("attncc")]
+        shown = [_figures(found[name]) if name in found else "-" for name in names]
+        lines.append((case, *shown, *(_ratio(own, others, kind) for kind in ("tflops", "sustained_tflops"))))
+    return table(("TFLOP/s windows / sustained", *names, "x best peer", "sustained"), lines)
+
+
+def _figures(row: dict[str, Any]) -> str:
+    figures = f"{row['tflops']:.0f} / {row['sustained_tflops']:.0f}"
+    return f"{figures} {row['sm_clock_mhz']:.0f} MHz {row['watts']:.0f} W"
+
+
+def _ratio(own: dict[str, Any], others: list[dict[str, Any]], kind: str) -> str:
+    return f"{own[kind] / max(row[kind] for row in others):.2f}" if others else "-"
+
+
+def head_dims(text: str) -> list[tuple[int, int | None]]:
+    """`64,192:128` as head dims of keys and of values."""
+    pairs = (item.partition(":") for item in text.split(","))
+    return [(int(keys), int(values) if values else None) for keys, _, values in pairs]
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(item for item in text.split(",") if item)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--head-dims", default="64,128")
-    parser.add_argument("--lengths", default="4096,16384")
-    parser.add_argument("--flex", action="store_true", help="FlexAttention too (compiles for some seconds)")
+    parser.add_argument("--head-dims", type=head_dims, default="64,128")
+    parser.add_argument("--lengths", type=lambda text: [int(item) for item in text.split(",")], default="4096,16384")
+    parser.add_argument("--masks", type=names, default="full,causal")
+    parser.add_argument("--families", type=names, default="hopper", help="the first is compared with the best peer")
+    parser.add_argument("--peers", type=names, default="fa2,cudnn,fa4", help=f"of {', '.join(PEERS)}")
+    parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    contenders = candidates(options.flex)
+    cases = [
+        Case(keys, length, mask == "causal", values)
+        for (keys, values), length, mask in product(options.head_dims, options.lengths, options.masks)
+    ]
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda item: kernel(*item), product(cases, options.families)))
     rows = []
-    for head_dim in map(int, options.head_dims.split(",")):
-        for length in map(int, options.lengths.split(",")):
-            for causal in (False, True):
-                rows += measure(Case(head_dim, length, causal), contenders)
-                torch.cuda.empty_cache()
+    for case in cases:
+        measured = measure(case, options.families, options.peers, options.rounds)
+        print(summary(measured), flush=True)
+        rows += measured
+        torch.cuda.empty_cache()
     path = write("forward", rows, options.out)
     print(f"{path}\n{summary(rows)}")
 

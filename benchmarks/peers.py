@@ -1,0 +1,59 @@
+"""What the forward pass is compared with, where no FlexAttention is needed: SDPA's back ends and FlashAttention-4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
+
+from .flex import Launch, Tensors
+
+Candidate = Callable[[Tensors, bool], Launch]  # q, k, v [batch, heads, length, head dim]; causal?
+
+
+def sdpa(backend: SDPBackend) -> Candidate:
+    def candidate(qkv: Tensors, causal: bool) -> Launch:
+        def launch() -> torch.Tensor:
+            with sdpa_kernel(backend):
+                return scaled_dot_product_attention(*qkv, is_causal=causal)
+
+        return launch
+
+    return candidate
+
+
+def fa4(qkv: Tensors, causal: bool) -> Launch:
+    """It compiles at its first call for each head dim and mask."""
+    from flash_attn.cute import flash_attn_func
+
+    bshd = [item.transpose(1, 2).contiguous() for item in qkv]
+
+    def launch() -> torch.Tensor:
+        out = flash_attn_func(*bshd, causal=causal)
+        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
+
+    return launch
+
+
+PEERS: dict[str, tuple[str, Candidate]] = {
+    "fa2": ("FA2 (SDPA)", sdpa(SDPBackend.FLASH_ATTENTION)),
+    "cudnn": ("cuDNN (SDPA)", sdpa(SDPBackend.CUDNN_ATTENTION)),
+    "fa4": ("FA4", fa4),
+}
+
+
+def launches(peers: tuple[str, ...], qkv: Tensors, causal: bool) -> dict[str, Launch]:
+    """Those of the peers that take this problem, by their names; why others don't is printed."""
+    found = {}
+    for name, candidate in (PEERS[peer] for peer in peers):
+        try:
+            launch = candidate(qkv, causal)
+            launch()
+        except Exception as error:  # whatever torch and CuTe DSL raise for what they don't support
+            reason = next(iter(str(error).strip().splitlines()), "")
+            print(f"{name} is not in this case: {type(error).__name__}: {reason:.150}", flush=True)
+        else:
+            found[name] = launch
+    return found
