@@ -1,9 +1,10 @@
 """Loop bounds in closed form: for the rows of one q block, the keys outside which nothing is kept, and a range inside
-which everything is (Halide's outer and inner intervals of a predicate, solved for kv_idx).
+which everything is (Halide's outer and inner intervals of a predicate, solved for kv_idx). Or, with the roles of q and
+kv exchanged, for the keys of one kv block the rows.
 
-Each canonical bool has two ranges of kv_idx. `live`: no pair of the block outside it satisfies the bool. `full`: every
-pair of the block inside it does. Leaves are solved for kv_idx; `and` intersects both; `or` takes the hull of the live
-ranges, and of the full ranges the union where they touch, else the longer.
+Each canonical bool has two ranges of the index that is solved for. `live`: no pair of the block outside it satisfies
+the bool. `full`: every pair of the block inside it does. Leaves are solved for the index; `and` intersects both; `or`
+takes the hull of the live ranges, and of the full ranges the union where they touch, else the longer.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from .values import WRAPS
 
 
 @dataclass(frozen=True)
-class KvRange:
-    """begin <= kv_idx < end, as expressions over the q block; None is no limit. begin >= end is an empty range.
+class IndexRange:
+    """begin <= index < end, as expressions over the block of the other side; None is no limit. begin >= end is empty.
 
     `exact`: no tile rule of the same bool tells more. Live: a tile that the rule finds EMPTY is outside. Full: a tile
     that the rule finds FULL is inside.
@@ -32,16 +33,18 @@ class KvRange:
 
 @dataclass(frozen=True)
 class LoopBounds:
-    live: KvRange
-    full: KvRange
+    live: IndexRange
+    full: IndexRange
 
 
 class Solver:
-    """Solves canonical bools for kv_idx, over the q rows of a box."""
+    """Solves canonical bools for the index of a side: for kv_idx over the q rows of a box, or the other way round."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, side: str = "kv") -> None:
         self._box = box
         self._algebra = box.algebra
+        self._axis = ("q", "kv").index(side)
+        self._index, self._length = box.algebra.symbol(f"{side}_idx"), box.algebra.symbol(f"{side}_len")
         self._known: dict[Expr, LoopBounds] = {}
 
     def of(self, expr: Expr) -> LoopBounds:
@@ -51,41 +54,47 @@ class Solver:
         return found
 
     def _solve(self, expr: Expr) -> LoopBounds:
-        if not self._algebra.varies(expr)[1]:
+        if not self._moves(expr):
             truth = self._box.truth(expr)
-            return LoopBounds(self._guarded(truth.any, KvRange()), self._guarded(truth.all, KvRange()))
+            return LoopBounds(self._guarded(truth.any, IndexRange()), self._guarded(truth.all, IndexRange()))
         if isinstance(expr, Apply) and expr.op in ("and", "or", "select"):
             return {"and": self._and, "or": self._or, "select": self._choice}[expr.op](expr.args)
         if expr in self._algebra.relations:
             return self._comparison(expr)
         return self._unknown()
 
+    def _moves(self, expr: Expr) -> bool:
+        """Whether an expression varies along the side that is solved for."""
+        return self._algebra.varies(expr)[self._axis]
+
     def _unknown(self) -> LoopBounds:
-        return LoopBounds(KvRange(exact=False), KvRange(None, self._algebra.number(0), exact=False))
+        return LoopBounds(IndexRange(exact=False), IndexRange(None, self._algebra.number(0), exact=False))
 
     # ------------------------------------------------------------ and, or, select
 
-    def _guarded(self, condition: Expr, inside: KvRange) -> KvRange:
-        """The range where a condition on the q block holds, else nothing. It stays open where it is."""
-        algebra, kv_len = self._algebra, self._algebra.symbol("kv_len")
+    def _guarded(self, condition: Expr, inside: IndexRange) -> IndexRange:
+        """The range where a condition on the block holds, else nothing. It stays open where it is."""
+        algebra, length = self._algebra, self._length
         if condition is TRUE:
             return inside
         if inside.begin is not None and inside.end is None:
-            return KvRange(algebra.select(condition, inside.begin, kv_len), None, inside.exact)
-        return KvRange(inside.begin, algebra.select(condition, inside.end or kv_len, algebra.number(0)), inside.exact)
+            return IndexRange(algebra.select(condition, inside.begin, length), None, inside.exact)
+        return IndexRange(
+            inside.begin, algebra.select(condition, inside.end or length, algebra.number(0)), inside.exact
+        )
 
-    def _unless(self, condition: Expr, otherwise: KvRange) -> KvRange:
-        """Everything where a condition on the q block holds, else the range."""
+    def _unless(self, condition: Expr, otherwise: IndexRange) -> IndexRange:
+        """Everything where a condition on the block holds, else the range."""
         algebra = self._algebra
         begin = otherwise.begin and algebra.select(condition, algebra.number(0), otherwise.begin)
-        end = otherwise.end and algebra.select(condition, algebra.symbol("kv_len"), otherwise.end)
-        return KvRange(begin, end, otherwise.exact)
+        end = otherwise.end and algebra.select(condition, self._length, otherwise.end)
+        return IndexRange(begin, end, otherwise.exact)
 
     def _apart(self, args: tuple[Expr, ...]) -> tuple[list[Expr], list[LoopBounds]]:
-        """Parts that say nothing of kv_idx, and the bounds of the others."""
+        """Parts that say nothing of the index, and the bounds of the others."""
         return (
-            [arg for arg in args if not self._algebra.varies(arg)[1]],
-            [self.of(arg) for arg in args if self._algebra.varies(arg)[1]],
+            [arg for arg in args if not self._moves(arg)],
+            [self.of(arg) for arg in args if self._moves(arg)],
         )
 
     def _and(self, args: tuple[Expr, ...]) -> LoopBounds:
@@ -119,33 +128,33 @@ class Solver:
         opposite = algebra.negation(condition)
         live = self.of(algebra.either(algebra.both(condition, a), algebra.both(opposite, b))).live
         full = self.of(algebra.both(algebra.either(opposite, a), algebra.either(condition, b))).full
-        return LoopBounds(KvRange(live.begin, live.end, False), KvRange(full.begin, full.end, False))
+        return LoopBounds(IndexRange(live.begin, live.end, False), IndexRange(full.begin, full.end, False))
 
-    def _chosen(self, condition: Expr, a: KvRange, b: KvRange) -> KvRange:
-        algebra, zero, kv_len = self._algebra, self._algebra.number(0), self._algebra.symbol("kv_len")
+    def _chosen(self, condition: Expr, a: IndexRange, b: IndexRange) -> IndexRange:
+        algebra, zero, length = self._algebra, self._algebra.number(0), self._length
         begin = algebra.select(condition, a.begin or zero, b.begin or zero) if a.begin or b.begin else None
-        end = algebra.select(condition, a.end or kv_len, b.end or kv_len) if a.end or b.end else None
-        return KvRange(begin, end, a.exact and b.exact)
+        end = algebra.select(condition, a.end or length, b.end or length) if a.end or b.end else None
+        return IndexRange(begin, end, a.exact and b.exact)
 
-    def _intersection(self, ranges: list[KvRange]) -> KvRange:
+    def _intersection(self, ranges: list[IndexRange]) -> IndexRange:
         begins, ends = _given(ranges)
-        return KvRange(
+        return IndexRange(
             self._algebra.max(*begins) if begins else None,
             self._algebra.min(*ends) if ends else None,
             all(item.exact for item in ranges),
         )
 
-    def _hull(self, ranges: list[KvRange]) -> KvRange:
+    def _hull(self, ranges: list[IndexRange]) -> IndexRange:
         """Exact where the ranges form one: all open at the same end, or each two of them known to touch."""
         begins, ends = _given(ranges)
         first, last = len(begins) == len(ranges), len(ends) == len(ranges)
-        return KvRange(
+        return IndexRange(
             self._algebra.min(*begins) if first else None,
             self._algebra.max(*ends) if last else None,
             all(item.exact for item in ranges) and (not begins or not ends or self._touch(ranges)),
         )
 
-    def _touch(self, ranges: list[KvRange]) -> bool:
+    def _touch(self, ranges: list[IndexRange]) -> bool:
         return all(
             a.begin is None or b.end is None or self._algebra.range(self._algebra.sub(b.end, a.begin)).low >= 0
             for a in ranges
@@ -153,25 +162,25 @@ class Solver:
             if a is not b
         )
 
-    def _union(self, ranges: list[KvRange]) -> KvRange:
+    def _union(self, ranges: list[IndexRange]) -> IndexRange:
         """One range of the union of two at a time: first those that are open at the same end."""
         some = [item for item in ranges if item.end is not self._algebra.number(0)] or ranges[:1]
         from_start = [item for item in some if item.begin is None]
         to_end = [item for item in some if item.begin is not None and item.end is None]
         between = [item for item in some if item.begin is not None and item.end is not None]
-        total: KvRange | None = None
+        total: IndexRange | None = None
         for part in [*(self._hull(group) for group in (from_start, to_end) if group), *between[:_MOST_UNITED]]:
             total = part if total is None else self._united(total, part)
         assert total is not None
         exact = total.exact and all(item.exact for item in ranges) and len(between) <= _MOST_UNITED
-        return KvRange(total.begin, total.end, exact)
+        return IndexRange(total.begin, total.end, exact)
 
-    def _united(self, a: KvRange, b: KvRange) -> KvRange:
-        algebra, zero, kv_len = self._algebra, self._algebra.number(0), self._algebra.symbol("kv_len")
-        (a_begin, a_end), (b_begin, b_end) = ((item.begin or zero, item.end or kv_len) for item in (a, b))
+    def _united(self, a: IndexRange, b: IndexRange) -> IndexRange:
+        algebra, zero, length = self._algebra, self._algebra.number(0), self._length
+        (a_begin, a_end), (b_begin, b_end) = ((item.begin or zero, item.end or length) for item in (a, b))
         touching = algebra.both(algebra.compare("le", b_begin, a_end), algebra.compare("le", a_begin, b_end))
         longer = algebra.compare("ge", algebra.sub(a_end, a_begin), algebra.sub(b_end, b_begin))
-        return KvRange(
+        return IndexRange(
             algebra.select(touching, algebra.min(a_begin, b_begin), algebra.select(longer, a_begin, b_begin)),
             algebra.select(touching, algebra.max(a_end, b_end), algebra.select(longer, a_end, b_end)),
             touching is TRUE and a.exact and b.exact,
@@ -194,13 +203,13 @@ class Solver:
         # Of an equality with a lookup the tile rule may know each entry, the ranges know the least and the greatest.
         return LoopBounds(*(replace(part, exact=part.exact and alone) for part in found))
 
-    def _below(self, form: Affine, end: int, beyond: Affine | None = None) -> KvRange | None:
-        """Where form + beyond <= 0, `beyond` being a form over the q block.
+    def _below(self, form: Affine, end: int, beyond: Affine | None = None) -> IndexRange | None:
+        """Where form + beyond <= 0, `beyond` being a form over the block.
 
-        For some row (end = 0: what the form is at least) or for all (end = 1: what it is at most).
+        For some row of it (end = 0: what the form is at least) or for all (end = 1: what it is at most).
         """
         algebra = self._algebra
-        moving = [atom for atom in form.terms if algebra.varies(atom)[1]]
+        moving = [atom for atom in form.terms if self._moves(atom)]
         if len(moving) != 1:
             return None
         atom, factor = moving[0], form.terms[moving[0]]
@@ -208,17 +217,21 @@ class Solver:
         rest = self._box.ends(others)[end].plus(beyond or Affine({}))
         limit = self._quotient(rest.times(-1), abs(factor))
         found = None if limit is None else self._limited(atom, factor > 0, limit.times(1 if factor > 0 else -1), end)
-        if found and algebra.varies(atom)[0] and any(algebra.varies(other)[0] for other in others.terms):
+        if found and self._block_moves(atom) and any(self._block_moves(other) for other in others.terms):
             return replace(found, exact=False)  # the tile rule may know how the two move together
         return found
 
-    def _limited(self, atom: Expr, at_most: bool, limit: Affine, end: int) -> KvRange | None:
-        """Where the atom is at most, or at least, a limit over the q block."""
+    def _block_moves(self, expr: Expr) -> bool:
+        """Whether an expression varies along the block."""
+        return self._algebra.varies(expr)[1 - self._axis]
+
+    def _limited(self, atom: Expr, at_most: bool, limit: Affine, end: int) -> IndexRange | None:
+        """Where the atom is at most, or at least, a limit over the block."""
         algebra = self._algebra
-        if atom is algebra.symbol("kv_idx"):
+        if atom is self._index:
             if not algebra.fits(limit.shifted(1)):
                 return None
-            return KvRange(None, algebra.sum(limit.shifted(1))) if at_most else KvRange(algebra.sum(limit), None)
+            return IndexRange(None, algebra.sum(limit.shifted(1))) if at_most else IndexRange(algebra.sum(limit), None)
         if isinstance(atom, Apply) and atom.op == "floordiv" and isinstance(atom.args[1], Const):
             inner, size = algebra.form(atom.args[0]), int(atom.args[1].value)
             if size > 0 and at_most:  # x // c <= t is x - c * t - c + 1 <= 0
@@ -241,7 +254,7 @@ class Solver:
 _MOST_UNITED = 4
 
 
-def _given(ranges: list[KvRange]) -> tuple[list[Expr], list[Expr]]:
+def _given(ranges: list[IndexRange]) -> tuple[list[Expr], list[Expr]]:
     """The begins and ends that are limits."""
     begins = [item.begin for item in ranges if item.begin is not None]
     ends = [item.end for item in ranges if item.end is not None]

@@ -37,6 +37,20 @@ class ZoneMap:
 
 
 @dataclass(frozen=True)
+class QBounds:
+    """For kernels that go over rows for each block of keys: ints over `kv_first` and `kv_last` alone.
+
+    Every kept pair of the keys has q_begin <= q_idx < q_end, and every pair with full_begin <= q_idx < full_end is kept.
+    They are clamped: 0 <= q_begin, q_end <= q_len, and full_begin >= full_end means none.
+    """
+
+    q_begin: Expr
+    q_end: Expr
+    full_begin: Expr
+    full_end: Expr
+
+
+@dataclass(frozen=True)
 class TileRules:
     """Sound rules for the tiles of one variant: expressions over uniform symbols, inputs, zone maps and the tile.
 
@@ -53,7 +67,8 @@ class TileRules:
     full_begin: Expr
     full_end: Expr
     zone_maps: tuple[ZoneMap, ...]
-    bounds_suffice: bool  # tile_kind finds nothing that the bounds miss: kernels leave it out
+    bounds_suffice: bool  # tile_kind finds nothing that the bounds of the inner loop miss: kernels leave it out
     decides: bool  # the rules can tell some tile from PARTIAL
     rows_never_empty: bool  # proven: every row with 0 <= q_idx < q_len keeps some key (given kv_len >= 1)
     undecided: tuple[tuple[int, str], ...]  # (index into variant.keeps, reason): why a tile may stay PARTIAL
+    q_bounds: QBounds | None = None  # where rows are the inner loop

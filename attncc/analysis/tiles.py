@@ -3,36 +3,39 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..ir import Apply, Expr, Load, Type, Variant, apply, const, walk
 from .algebra import FALSE, TRUE, Algebra
-from .bounds import KvRange, Solver
+from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
 from .canonical import Canonical
 from .lookups import ZoneTables
 from .ranges import INT64
-from .rules import TileRules
+from .rules import QBounds, TileRules
 from .terms import NEAR
 from .values import WRAPS
 
 
-def analyse(variant: Variant, block_q: int, block_kv: int) -> TileRules:
+def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv") -> TileRules:
     """Sound rules for tiles of at most block_q x block_kv pairs; docs/analysis.md gives the argument.
 
+    `inner` is what a kernel's inner loop goes over for a block of the other side: `kv`, or `q`, which has `q_bounds`.
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
     """
     mask = _lower(variant, block_q, block_kv)
-    rules = _rules(mask)
+    rules = _rules(mask, inner)
     if rules.full_end != const(0) and _rows_never_empty(variant, block_kv):
         rules = replace(rules, rows_never_empty=True)
     wide = mask.wide_inputs()
     if not wide or WRAPS not in mask.box.reasons.values():
         return rules
-    return _where(_all_near(wide), _rules(_lower(variant, block_q, block_kv, near=True)), rules)
+    return _where(_all_near(wide), _rules(_lower(variant, block_q, block_kv, near=True), inner), rules)
 
 
-def _rules(mask: _Mask) -> TileRules:
+def _rules(mask: _Mask, inner: str) -> TileRules:
     truth, bounds = mask.box.truth(mask.kept), Solver(mask.box).of(mask.kept)
+    of_loop = bounds if inner == "kv" else Solver(mask.box, inner).of(mask.kept)
     blind = truth.any is TRUE and truth.all is FALSE
     kv_begin, kv_end = _clamped(mask.box.algebra, bounds.live)
     full_begin, full_end = _clamped(mask.box.algebra, bounds.full)
@@ -44,11 +47,16 @@ def _rules(mask: _Mask) -> TileRules:
         full_begin=full_begin,
         full_end=full_end,
         zone_maps=tuple(mask.box.zones.used.values()),
-        bounds_suffice=blind or (bounds.live.exact and bounds.full.exact),
+        bounds_suffice=blind or (of_loop.live.exact and of_loop.full.exact),
         decides=not blind or bounds.live.begin is not None or bounds.live.end is not None,
         rows_never_empty=False,
         undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),
+        q_bounds=_q_bounds(mask.box.algebra, of_loop) if inner == "q" else None,
     )
+
+
+def _q_bounds(algebra: Algebra, found: LoopBounds) -> QBounds:
+    return QBounds(*_clamped(algebra, found.live, "q_len"), *_clamped(algebra, found.full, "q_len"))
 
 
 def _where(condition: Expr, rules: TileRules, otherwise: TileRules) -> TileRules:
@@ -59,24 +67,24 @@ def _where(condition: Expr, rules: TileRules, otherwise: TileRules) -> TileRules
     if rules.bounds_suffice:
         otherwise = replace(otherwise, any_kept=TRUE, all_kept=FALSE, bounds_suffice=True)
 
-    def chosen(name: str) -> Expr:
-        a, b = getattr(rules, name), getattr(otherwise, name)
-        found: Expr = a if a == b else apply("select", condition, a, b)
-        return found
-
     return replace(
         otherwise,
-        any_kept=chosen("any_kept"),
-        all_kept=chosen("all_kept"),
-        kv_begin=chosen("kv_begin"),
-        kv_end=chosen("kv_end"),
-        full_begin=chosen("full_begin"),
-        full_end=chosen("full_end"),
+        **_chosen(condition, rules, otherwise, "any_kept", "all_kept", "kv_begin", "kv_end", "full_begin", "full_end"),
+        q_bounds=rules.q_bounds
+        and QBounds(**_chosen(condition, rules.q_bounds, otherwise.q_bounds, *QBounds.__dataclass_fields__)),
         zone_maps=tuple(dict.fromkeys(rules.zone_maps + otherwise.zone_maps)),
         bounds_suffice=rules.bounds_suffice,
         decides=rules.decides or otherwise.decides,
         undecided=rules.undecided,
     )
+
+
+def _chosen(condition: Expr, a: object, b: object, *names: str) -> dict[str, Any]:
+    """Fields of `a` where the condition holds, else those of `b`."""
+    pairs = {name: (getattr(a, name), getattr(b, name)) for name in names}
+    return {
+        name: one if one == other else apply("select", condition, one, other) for name, (one, other) in pairs.items()
+    }
 
 
 @dataclass(frozen=True)
@@ -112,13 +120,13 @@ def _all_near(inputs: list[Expr]) -> Expr:
     return apply("and", *(test for pair in tests for test in pair))
 
 
-def _clamped(algebra: Algebra, found: KvRange) -> tuple[Expr, Expr]:
-    """The range within the keys: 0 <= begin, end <= kv_len."""
-    zero, kv_len = algebra.number(0), algebra.symbol("kv_len")
-    end = kv_len if found.end is None else algebra.min(algebra.max(found.end, zero), kv_len)
+def _clamped(algebra: Algebra, found: IndexRange, length_name: str = "kv_len") -> tuple[Expr, Expr]:
+    """The range within the keys, or the rows: 0 <= begin, end <= length."""
+    zero, length = algebra.number(0), algebra.symbol(length_name)
+    end = length if found.end is None else algebra.min(algebra.max(found.end, zero), length)
     if found.begin is None or end is zero:
         return zero, end
-    return algebra.min(algebra.max(found.begin, zero), kv_len), end
+    return algebra.min(algebra.max(found.begin, zero), length), end
 
 
 # -------------------------------------------------------------------- rows that can't be empty

@@ -40,12 +40,19 @@ class Trial:
 
     @classmethod
     def make(
-        cls, name: str, variant: Variant, random: np.random.Generator, *, packed: bool = False, extreme: bool = False
+        cls,
+        name: str,
+        variant: Variant,
+        random: np.random.Generator,
+        *,
+        packed: bool = False,
+        extreme: bool = False,
+        inner: str = "kv",
     ) -> Trial:
         block_q, block_kv = int(pick(random, BLOCKS)), int(pick(random, BLOCKS))
         q_len, kv_len = (int(length) for length in random.integers(1, 400, 2))
         q_len = kv_len if random.random() < 0.4 else q_len
-        rules = analyse(variant, block_q, block_kv)
+        rules = analyse(variant, block_q, block_kv, inner)
         environment = random_environment(random, q_len, kv_len, extreme=extreme)
         boxes = random_boxes(random, (q_len, kv_len), (block_q, block_kv), TILES)
         start = int(random.integers(0, 300)) if packed else 0
@@ -96,6 +103,28 @@ class Trial:
         if self.rules.rows_never_empty:
             assert self.mask.any(axis=1).all(), self.name
 
+    def check_rows_sound(self) -> None:
+        """The same of the rows that matter to each block of keys; where they suffice, tile rules find nothing more."""
+        assert self.rules.q_bounds is not None
+        names = ("q_begin", "q_end", "full_begin", "full_end")
+        begin, end, full_begin, full_end = (self.value(getattr(self.rules.q_bounds, name)) for name in names)
+        box, q_len = self.boxes, self.mask.shape[0]
+        assert all(((x >= 0) & (x <= q_len)).all() for x in (begin, end, full_begin, full_end)), self.name
+
+        def kept(first: Array, end: Array) -> Array:
+            return kept_pairs(self.mask, Boxes(first, np.maximum(end, first) - 1, box.kv_first, box.kv_last))
+
+        assert (kept(begin, end) == kept(np.zeros_like(begin), np.full_like(end, q_len))).all(), self.name
+        keys = box.kv_last - box.kv_first + 1
+        assert (kept(full_begin, full_end) == keys * np.maximum(full_end - full_begin, 0)).all(), self.name
+        if self.rules.bounds_suffice:
+            outside = (box.q_last < begin) | (box.q_first >= end) | (begin >= end)
+            inside = (box.q_first >= full_begin) & (box.q_last < full_end)
+            assert not (~self.value(self.rules.any_kept) & ~outside).any(), f"bounds don't suffice: {self.name}"
+            assert not (self.value(self.rules.all_kept) & ~inside & ~outside).any(), (
+                f"bounds don't suffice: {self.name}"
+            )
+
     def decided(self) -> tuple[Array, Array]:
         """Tiles that the bounds and the tile rule find EMPTY, and FULL."""
         begin, end, full_begin, full_end = self.bounds()
@@ -121,6 +150,15 @@ def test_random_masks_are_sound_and_nearly_all_decided() -> None:
         decided += np.count_nonzero(laid & (empty & (kept == 0) | full & (kept == trial.boxes.pairs)))
     assert decidable > 5 * VARIANTS
     assert decided >= 0.98 * decidable, f"{decided} of {decidable}"
+
+
+def test_rows_of_a_block_of_keys_are_sound() -> None:
+    """The loop bounds of kernels that go over rows for each block of keys, dense and packed, inputs of any size."""
+    for index in range(500):
+        random = np.random.default_rng((11, index))
+        where = {"packed": index % 3 == 1, "extreme": index % 3 == 2}
+        trial = Trial.make(f"mask {index} by keys", random_variant(random), random, inner="q", **where)
+        trial.check_rows_sound()
 
 
 def test_packed_batches_are_sound() -> None:
@@ -153,5 +191,8 @@ def test_rules_read_no_positions_of_pairs() -> None:
         rules = analyse(random_variant(random), 32, 64)
         for bound in (rules.kv_begin, rules.kv_end, rules.full_begin, rules.full_end):
             assert not without_starts(bound) & {"kv_first", "kv_last", "q_idx", "kv_idx", "q_pos"}
+        of_keys = analyse(random_variant(random), 32, 64, "q").q_bounds
+        for bound in (of_keys.q_begin, of_keys.full_begin, of_keys.full_end, of_keys.q_end):
+            assert not without_starts(bound) & {"q_first", "q_last", "q_idx", "kv_idx", "q_pos"}
         for rule in (rules.any_kept, rules.all_kept):
             assert not without_starts(rule) & {"q_idx", "kv_idx", "q_pos"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,29 @@ def test_bounds_of_bands_are_exact(text: str) -> None:
             assert (full_begin, full_end) == hull(rows.all(axis=0)) or (
                 full_begin >= full_end and not rows.all(axis=0).any()
             )
+
+
+# Those that are solved for q_idx too (it stands in no min or max), where no row is kept for one limit of a block's keys
+# and dropped for another.
+COLUMN_BANDS = [text for text in BANDS if not re.search("kv_idx < 5|(min|clamp).q_idx, ", text)]
+
+
+@pytest.mark.parametrize("text", COLUMN_BANDS)
+def test_rows_of_bands_are_exact(text: str) -> None:
+    """With the roles exchanged: the rows that a block of keys matters to, and those that keep all of it."""
+    variant = variant_of(*DECLARED, f"keep if {text}")
+    rules = analyse(variant, 32, 32, "q")
+    assert rules.bounds_suffice and rules.q_bounds is not None
+    for q_len, kv_len in LENGTHS:
+        seen = environment(q_len, kv_len, INPUTS)
+        mask = mask_of(variant, seen)
+        for first in range(0, kv_len, 32):
+            keys, last = mask[:, first : first + 32], min(first + 32, kv_len) - 1
+            block = seen.with_symbols(kv_first=first, kv_last=last)
+            names = ("q_begin", "q_end", "full_begin", "full_end")
+            begin, end, *full = (int(evaluate(getattr(rules.q_bounds, name), block)) for name in names)
+            assert (begin, end) == hull(keys.any(axis=1)) or (begin >= end and not keys.any())
+            assert tuple(full) == hull(keys.all(axis=1)) or (full[0] >= full[1] and not keys.all(axis=1).any())
 
 
 def check_all(rules: TileRules, mask: Array, seen: Environment, blocks: tuple[int, int]) -> None:
