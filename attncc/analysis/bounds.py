@@ -208,7 +208,6 @@ class Solver:
 
         For some row of it (end = 0: what the form is at least) or for all (end = 1: what it is at most).
         """
-        algebra = self._algebra
         moving = [atom for atom in form.terms if self._moves(atom)]
         if len(moving) != 1:
             return None

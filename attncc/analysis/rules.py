@@ -40,8 +40,8 @@ class ZoneMap:
 class QBounds:
     """For kernels that go over rows for each block of keys: ints over `kv_first` and `kv_last` alone.
 
-    Every kept pair of the keys has q_begin <= q_idx < q_end, and every pair with full_begin <= q_idx < full_end is kept.
-    They are clamped: 0 <= q_begin, q_end <= q_len, and full_begin >= full_end means none.
+    Every kept pair of the keys has q_begin <= q_idx < q_end, and every pair of theirs with full_begin <= q_idx <
+    full_end is kept. They are clamped: 0 <= q_begin, q_end <= q_len, and full_begin >= full_end means none.
     """
 
     q_begin: Expr
