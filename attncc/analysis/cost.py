@@ -44,8 +44,9 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Workload:
-    """A problem and the sizes of its elements: `element_bytes` of q, k, v and out, `state_bytes` of lse, the softmax
-    state and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid` and `none`."""
+    """A problem and the sizes of its elements: `element_bytes` of q, k, v, out and their gradients, `state_bytes` of
+    lse, the softmax state, delta and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid`
+    and `none`."""
 
     problem: Problem
     element_bytes: int = 2
@@ -55,19 +56,18 @@ class Workload:
     def row_bytes(self, name: str) -> int:
         """Bytes of one row of an array; 0 for those that only softmax has."""
         problem = self.problem
-        if name in ("q", "k"):
-            return problem.head_dim * self.element_bytes
-        if name in ("v", "out"):
-            return problem.value_head_dim * self.element_bytes
-        if name == "partial_out":
-            return problem.value_head_dim * self.state_bytes
-        return self.state_bytes * self.softmax  # lse, row_max, row_sum
+        if name in _ROW_STATE:
+            return self.state_bytes * self.softmax
+        width = self.state_bytes if name.startswith("partial_") else self.element_bytes
+        by_head_dim = name.removeprefix("partial_").removeprefix("d") in ("q", "k")
+        return (problem.head_dim if by_head_dim else problem.value_head_dim) * width
 
     def moved(self, rows: Mapping[str, int]) -> dict[str, int]:
         """Bytes by array from rows by array, without arrays that don't exist here."""
         return {name: count * self.row_bytes(name) for name, count in rows.items() if self.row_bytes(name)}
 
 
+_ROW_STATE = ("lse", "row_max", "row_sum", "delta")
 RESULTS = ("out", "lse")
 STATE = ("partial_out", "row_max", "row_sum")  # what splits leave, and kv_outer keeps in HBM between its steps
 

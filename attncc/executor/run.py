@@ -23,7 +23,7 @@ from .work import Meter, SequenceWork
 
 Array = NDArray[Any]
 
-_DTYPES: dict[str, np.dtype[Any]] = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "fp16": np.dtype(np.float16),
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "fp32": np.dtype(np.float32),
@@ -60,18 +60,23 @@ def bind_for(plans: Collection[KernelPlan], q: Array, k: Array, v: Array, /, **c
 def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
     """`run`, of a call that was checked: `plan_for` chooses among the plans by its problem."""
     problem, meter = bound.problem, Meter()
-    compute = np.dtype(np.float64 if plan.dtype == "fp64" else np.float32)
+    compute = compute_dtype(plan)
     # Rows of a packed batch that no sequence owns are nobody's to write: in a caller's `out` they stay as they are.
-    out = np.zeros(problem.out_shape, _DTYPES[plan.dtype]) if bound.out is None else bound.out
+    out = np.zeros(problem.out_shape, DTYPES[plan.dtype]) if bound.out is None else bound.out
     lse = np.full(problem.lse_shape, -np.inf, compute)
     for sequence in problem.sequences():
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
-        work = _sequence_work(plan, bound, sequence, compute, meter)
+        work = sequence_work(plan, bound, sequence, compute, meter)
         with np.errstate(invalid="ignore", over="ignore"):
             result = kv_outer(work) if plan.loop == "kv_outer" else q_outer(work, plan.split_kv or 1)
         out_rows[...], bound.lse_rows(lse, sequence)[...] = result
     softmax = plan.variant.normalize == "softmax"
     return Result(out, lse if softmax else None, meter.traffic(workload(plan, problem)), meter.tiles)
+
+
+def compute_dtype(plan: KernelPlan) -> np.dtype[Any]:
+    """What scores, sums and accumulators are computed in."""
+    return np.dtype(np.float64 if plan.dtype == "fp64" else np.float32)
 
 
 def workload(plan: KernelPlan, problem: Problem) -> Workload:
@@ -89,9 +94,10 @@ def plan_grid(plan: KernelPlan, environment: Environment) -> TileGrid:
     return tile_grid(plan.rules, environment, plan.block_q, plan.block_kv, single_tiles=plan.uses_tile_kind)
 
 
-def _sequence_work(
+def sequence_work(
     plan: KernelPlan, bound: BoundCall, sequence: Sequence, compute: np.dtype[Any], meter: Meter
 ) -> SequenceWork:
+    """One sequence of a call, its operands in the precision of the computation."""
     environment = bound.environment(sequence, compute)
     maps = zone_maps(plan.rules, plan.variant, bound.problem, bound.inputs)
     with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, compute)
@@ -103,4 +109,4 @@ def _sequence_work(
     kept = threshold(dropout_rate(plan.variant, environment))
     grid = plan_grid(plan, with_maps)
     meter.tiles[TileKind.EMPTY] += grid.count(TileKind.EMPTY, bound.problem.num_heads)
-    return SequenceWork(plan, sequence, environment, grid, q, k, v, _DTYPES[plan.dtype], bound.seed, kept, meter)
+    return SequenceWork(plan, sequence, environment, grid, q, k, v, DTYPES[plan.dtype], bound.seed, kept, meter)

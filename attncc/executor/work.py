@@ -119,23 +119,28 @@ class SequenceWork:
     def attend(self, state: RowState, q_tile: int, kv_tile: int, kind: TileKind, heads: Heads) -> None:
         """One step of the online softmax: folds a tile into the state of its rows."""
         rows, columns = self.grid.q_rows(q_tile), self.grid.kv_rows(kv_tile)
-        environment = self._positions(rows, columns, heads)
-        score = self._scores(environment, rows, columns, kind, heads)
+        environment = self.positions(rows, columns, heads)
+        score = self.final_scores(environment, self.raw_scores(rows, columns, heads), kind)
         prob = self._weights(state, rows, heads, score)
         if self.threshold < LEVELS:
-            prob = np.where(self._kept_by_dropout(environment, rows, columns), prob, 0)
+            prob = np.where(self.kept_by_dropout(environment, rows, columns), prob, 0)
         prob = prob.astype(self.out_dtype).astype(self.v.dtype)
         state.out[heads, rows] += product(prob, self.v[self.kv_heads[heads], columns])
         self.meter.tiles[kind] += prob.shape[0]
 
-    def _positions(self, rows: slice, columns: slice, heads: Heads) -> Environment:
+    def positions(self, rows: slice, columns: slice, heads: Heads) -> Environment:
+        """What expressions read at the pairs of a tile."""
         symbols = self.environment.symbols
         own = self.environment.with_symbols(h=symbols["h"][heads], kv_h=symbols["kv_h"][heads])
         return at_positions(own, np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop))
 
-    def _scores(self, environment: Environment, rows: slice, columns: slice, kind: TileKind, heads: Heads) -> Array:
+    def raw_scores(self, rows: slice, columns: slice, heads: Heads) -> Array:
+        """scale * q.k of a tile [heads, rows, keys]."""
         k = self.k[self.kv_heads[heads], columns]
-        score = product(self.q[heads, rows], k.swapaxes(-1, -2)) * environment.symbols["scale"]
+        return np.asarray(product(self.q[heads, rows], k.swapaxes(-1, -2)) * self.environment.symbols["scale"])
+
+    def final_scores(self, environment: Environment, score: Array, kind: TileKind) -> Array:
+        """What the score lines make of the raw scores of a tile; -inf where not kept."""
         score = np.broadcast_to(scored(self.plan.variant, environment, score), score.shape)
         condition = keep_condition(self.plan.variant)
         if kind is TileKind.FULL or condition is None:
@@ -160,7 +165,7 @@ class SequenceWork:
         state.out[heads, rows] *= rescale[..., None]
         return prob
 
-    def _kept_by_dropout(self, environment: Environment, rows: slice, columns: slice) -> Array:
+    def kept_by_dropout(self, environment: Environment, rows: slice, columns: slice) -> Array:
         batch_head = self.sequence.b * self.num_heads + environment.symbols["h"].ravel()
         q_idx, kv_idx = np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop)
         return keep_mask(self.seed, self.threshold, batch_head, q_idx, kv_idx)

@@ -39,20 +39,21 @@ def bind_results(signature: Signature, call: Call, problem: Problem, results: Re
     """Checks the results of a call that `bind` found good, whose problem it gave.
 
     AttnccError A601, A602, A604, A605, A606 for an array that doesn't suit; A623 for `lse` or `dlse` without softmax,
-    and for softmax without `lse`. A signature without a dtype, the reference's, needs neither `out` nor `lse`.
+    and for softmax without `out` or `lse`. A signature without a dtype, the reference's, needs neither `out` nor `lse`.
     """
     softmax = signature.variant.normalize == "softmax"
     for name, facts in (("lse", results.lse), ("dlse", results.dlse)):
         if facts is not None and not softmax:
             raise _without_softmax(name, signature)
-    if signature.dtype is not None and softmax and results.lse is None:
-        raise refused(
-            "A623",
-            "`lse` is missing",
-            expected="the lse that the forward call gave with return_lse=True",
-            came="None",
-            help="the backward pass computes the probabilities again from q, k and lse",
-        )
+    for name, facts in (("out", results.out), ("lse", results.lse)):
+        if facts is None and softmax and signature.dtype is not None:
+            raise refused(
+                "A623",
+                f"`{name}` is missing",
+                expected=f"the {name} that the forward call gave, called with return_lse=True",
+                came="None",
+                help="the backward pass computes the probabilities again from q, k and lse",
+            )
     row = "float64" if signature.dtype == "fp64" else "float32"
     wanted = {
         "dout": (problem.out_shape, call.q.dtype), "out": (problem.out_shape, call.q.dtype),

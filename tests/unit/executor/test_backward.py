@@ -1,0 +1,175 @@
+"""The executor's backward pass against the dense reference, and what it counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncc import executor, reference
+from attncc.diagnostics import AttnccError
+from attncc.ir import Variant
+from attncc.problem.gradients import Gradients
+from attncc.reference import accuracy
+from attncc.semantics.load import load
+from attncc.source import SourceFile
+from tests.plans import ALIBI, FULL, SIGMOID, UNNORMALISED, VARIANTS, arguments, plan, qkv
+
+LENGTHS = (45, 70)
+LEARNABLE = """attn 1
+variant learned {
+    input slope: f32[head] learnable
+    input cap:   f32 learnable
+    input bias:  f32[batch, pos] learnable
+    input logit: f32[head] learnable
+
+    let distance = q_pos - kv_idx
+    keep if 0 <= distance
+    keep if q_idx >= 5
+    score = score - slope[h] * distance
+    score = cap * tanh(score / cap) + bias[b, kv_idx]
+    sink logit
+    dropout 0.25
+}
+"""
+LEARNED = load(SourceFile("learned", LEARNABLE)).variants[0]
+
+
+def call_of(variant: Variant, packed: bool) -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    call = arguments(variant, 2, 4, LENGTHS[1]) if variant is not LEARNED else _learned(rng)
+    if variant.dropout is not None:
+        call["seed"] = 11
+    if packed:
+        call |= {"cu_seqlens_q": np.array([0, 20, 45], np.int32), "cu_seqlens_kv": np.array([0, 25, 70], np.int32)}
+        call |= {name: call[name][0] for name in ("bias", "doc") if name in call}
+    return call
+
+
+def _learned(rng: np.random.Generator) -> dict[str, Any]:
+    shapes = {"slope": (4,), "bias": (2, LENGTHS[1]), "logit": (4,)}
+    return {"cap": 3.0, **{name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}}
+
+
+def operands(dtype: str, packed: bool) -> tuple[Any, ...]:
+    q, k, v = qkv(dtype, lengths=LENGTHS, head_dims=(16, 24))
+    dout = np.random.default_rng(5).standard_normal((*q.shape[:-1], 24)).astype(q.dtype)
+    return tuple(array[0] if packed else array for array in (dout, q, k, v))
+
+
+def both(variant: Variant, dtype: str, packed: bool = False, **settings: Any) -> tuple[Gradients, Gradients]:
+    """What the executor gives, and the reference."""
+    own, call = plan(variant, dtype, 16, 24, **settings), call_of(variant, packed)
+    dout, q, k, v = operands(dtype, packed)
+    forward = executor.run(own, q, k, v, **call)
+    results: dict[str, Any] = {}
+    if forward.lse is not None:
+        results["dlse"] = np.random.default_rng(6).standard_normal(forward.lse.shape).astype(forward.lse.dtype)
+        call_back = {"out": forward.out, "lse": forward.lse, **results}
+    else:
+        call_back = {"out": forward.out}
+    found = executor.run_backward(own, dout, q, k, v, **call_back, **call)
+    return found.gradients, reference.backward(variant, dout, q, k, v, **results, **call)
+
+
+@pytest.mark.parametrize("variant", [*VARIANTS, LEARNED], ids=lambda variant: variant.name)
+@pytest.mark.parametrize("loop", ["q_outer", "kv_outer"])
+@pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
+def test_agrees_with_the_reference(variant: Variant, loop: str, packed: bool) -> None:
+    found, expected = both(variant, "fp64", packed, loop=loop)
+    for name in ("dq", "dk", "dv"):
+        got = getattr(found, name)
+        assert got.dtype == np.float64
+        np.testing.assert_allclose(got, getattr(expected, name), rtol=1e-9, atol=1e-11, err_msg=name)
+    assert found.inputs.keys() == expected.inputs.keys()
+    for name, value in expected.inputs.items():
+        assert found.inputs[name].shape == np.shape(value)
+        np.testing.assert_allclose(found.inputs[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("variant", [ALIBI, LEARNED, SIGMOID, UNNORMALISED], ids=lambda variant: variant.name)
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_keeps_the_accuracy_rule(variant: Variant, dtype: str) -> None:
+    found, exact = both(variant, dtype)
+    dout, q, k, v = operands(dtype, packed=False)
+    dlse = np.random.default_rng(6).standard_normal(q.shape[:-1]).astype(np.float32)
+    given = {"dlse": dlse} if variant.normalize == "softmax" else {}
+    plain = reference.baseline_backward(variant, dout, q, k, v, **given, **call_of(variant, packed=False))
+    for name in ("dq", "dk", "dv"):
+        figures = accuracy(getattr(found, name), getattr(plain, name), getattr(exact, name), dtype)
+        assert figures.holds, (name, str(figures))
+        assert figures.max_error > 0
+
+
+def test_gradients_of_inputs_have_their_types() -> None:
+    found, _ = both(LEARNED, "bf16")
+    assert {name: array.dtype for name, array in found.inputs.items()} == dict.fromkeys(
+        ("slope", "cap", "bias", "logit"), np.dtype(np.float32)
+    )
+    assert found.inputs["cap"].shape == ()
+
+
+def test_empty_rows_are_exactly_zero_and_nothing_is_nan() -> None:
+    found, _ = both(LEARNED, "bf16")
+    assert not found.dq[:, :, :5].any()
+    assert all(np.isfinite(array.astype(float)).all() for array in (found.dq, found.dk, found.dv))
+
+
+def test_bytes_of_one_head_by_hand() -> None:
+    q, k, v = qkv("fp16", batch=1, heads=(1, 1), lengths=(64, 48), head_dims=(16, 24))
+    rows, keys, half, single = 64, 48, 2, 4
+    q_row, v_row = 16 * half, 24 * half
+
+    def traffic(loop: str) -> Any:
+        own = plan(FULL, "fp16", 16, 24, block_q=32, block_kv=16, loop=loop)
+        forward = executor.run(own, q, k, v)
+        given = {"out": forward.out, "lse": forward.lse}
+        return executor.run_backward(own, forward.out, q, k, v, **given).traffic
+
+    state = {"lse": single, "delta": single}
+    by_kv, by_q = traffic("kv_outer"), traffic("q_outer")
+    assert by_kv.reads == {
+        "k": keys * q_row, "v": keys * v_row, "q": 3 * rows * q_row, "dout": 4 * rows * v_row, "out": rows * v_row,
+        "partial_dq": 4 * rows * 16 * single, **{name: 3 * rows * size for name, size in state.items()},
+    }  # fmt: skip
+    assert by_kv.writes == {
+        "partial_dq": 4 * rows * 16 * single, "delta": rows * single,
+        "dq": rows * q_row, "dk": keys * q_row, "dv": keys * v_row,
+    }  # fmt: skip
+    assert by_q.reads == {
+        "q": rows * q_row, "dout": 2 * rows * v_row, "out": rows * v_row, "k": 2 * keys * q_row, "v": 2 * keys * v_row,
+        "partial_dk": 3 * keys * 16 * single, "partial_dv": 3 * keys * 24 * single,
+        **{name: rows * size for name, size in state.items()},
+    }  # fmt: skip
+
+
+def test_empty_tiles_are_skipped() -> None:
+    causal = VARIANTS[1]
+    own = plan(causal, "fp32", loop="kv_outer")
+    q, k, v = qkv("fp32", batch=1, heads=(1, 1), lengths=(64, 64))
+    forward = executor.run(own, q, k, v)
+    found = executor.run_backward(own, forward.out, q, k, v, out=forward.out, lse=forward.lse)
+    assert found.tiles == forward.tiles
+
+
+@pytest.mark.parametrize(
+    ("variant", "changed", "code"),
+    [
+        (FULL, {"lse": None}, "A623"),
+        (FULL, {"out": None}, "A623"),
+        (SIGMOID, {"lse": np.zeros((2, 4, 45), np.float32)}, "A623"),
+        (FULL, {"lse": np.zeros((2, 4, 45))}, "A604"),
+        (FULL, {"lse": np.zeros((2, 45, 4), np.float32)}, "A602"),
+        (FULL, {"out": np.zeros((2, 4, 45, 24), np.float32)}, "A604"),
+        (FULL, {"out": np.zeros((2, 4, 24, 45), np.float16).swapaxes(2, 3)}, "A606"),
+        (FULL, {"dlse": np.zeros((2, 4, 1), np.float32)}, "A602"),
+    ],
+)
+def test_what_is_refused(variant: Variant, changed: dict[str, Any], code: str) -> None:
+    dout, q, k, v = operands("fp16", packed=False)
+    forward = executor.run(plan(variant, "fp16", 16, 24), q, k, v)
+    results = {"out": forward.out, "lse": forward.lse, **changed}
+    with pytest.raises(AttnccError) as caught:
+        executor.run_backward(plan(variant, "fp16", 16, 24), dout, q, k, v, **results)
+    assert code in str(caught.value)
