@@ -137,10 +137,13 @@ def test_check_judges_every_candidate_and_every_schedule(spec) -> None:
     assert run("check", path, status=1).output.count("error[A401]") == 2
 
 
-def test_check_warns_of_a_backward_schedule(spec) -> None:
+def test_check_judges_schedules_of_the_backward_passes(spec) -> None:
     path = spec("keep if causal()")
-    path.write_text(path.read_text() + "schedule s for mine backward on sm_80 {}\n")
-    assert "warning[A411]: this version has no backward pass" in run("check", path).output
+    text = path.read_text()
+    path.write_text(text + "schedule s for mine backward on sm_80 {}\nschedule t for mine backward_dq on sm_80 {}\n")
+    run("check", path)
+    path.write_text(text + "schedule s for mine backward on sm_80 { stages = 8 }\n")
+    assert "error[A406]" in run("check", path, status=1).output
 
 
 def test_defines_must_name_a_const() -> None:

@@ -64,7 +64,6 @@ def _rules(variant: Variant) -> TileRules:
 
 def schedule_errors(program: Program) -> list[Diagnostic]:
     """Every A4 of a file: bad lines of its schedules, and each candidate that no kernel can have."""
-    from ..schedule.plan import PASSES
     from ..schedule.schedule import from_ast
 
     variants, found = {variant.name: variant for variant in program.variants}, list[Diagnostic]()
@@ -74,8 +73,7 @@ def schedule_errors(program: Program) -> list[Diagnostic]:
         except AttnccError as error:
             found += error.diagnostics
         else:
-            if schedule.pass_name in PASSES:  # the others were warned of
-                found += _impossible(variants[schedule.variant], schedule)
+            found += _impossible(variants[schedule.variant], schedule)
     return found
 
 

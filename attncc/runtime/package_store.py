@@ -11,7 +11,7 @@ from typing import Any
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
-from ..schedule.plan import PASSES, KernelPlan, from_json
+from ..schedule.plan import FORWARD_PASSES, PASSES, KernelPlan, from_json
 from .store import Configuration, MachineCode, kernel_names
 
 PLAN_SUFFIX = ".plan.json"
@@ -52,7 +52,7 @@ class PackageStore:
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         target = self.targets(configuration)[0] if target is None else target
-        names = (self._names.get((configuration, target, pass_name)) for pass_name in PASSES)
+        names = (self._names.get((configuration, target, pass_name)) for pass_name in FORWARD_PASSES)
         return tuple(self._plan(name) for name in names if name is not None)
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:

@@ -9,6 +9,7 @@ from .defaults import Tiles, default_tiles
 from .hopper_tiles import HopperTiles, hopper_ladder, overlaps
 from .knobs import Value
 from .plan import DTYPE_BYTES
+from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
@@ -52,17 +53,23 @@ class Choice:
     overlap: bool
 
 
+def loop_of(pass_name: str) -> str:
+    """The loop order of a pass where its schedule sets none; the backward passes have no other."""
+    return "kv_outer" if pass_name == "backward" else "q_outer"
+
+
 def choose(settings: Mapping[str, Value], build: Build, family: str, room: int) -> Choice:
-    """Settings win. Warps follow a block_q that is set, and stages the shared memory that is left.
+    """Settings win. Warps follow the block that they share, and stages the shared memory that is left.
 
     `room`: how many registers the variant needs for what it computes; 0 for the fastest tiles.
     """
-    loop = str(settings.get("loop", "q_outer"))
+    loop = str(settings.get("loop", loop_of(build.pass_name)))
     if family == "hopper":
         return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, room))
     default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=room > 0)
-    block_q, warps = _rows(settings, default)
-    tiles = Tiles(block_q, _int(settings, "block_kv", default.block_kv), warps, default.stages)
+    sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
+    tiles = replace(default, **sizes)
+    tiles = _shared_by_warps(settings, "block_kv" if build.pass_name == "backward" else "block_q", tiles, default)
     return _chosen(settings, build, family, loop, _fitting(tiles, build))
 
 
@@ -94,20 +101,23 @@ def _int(settings: Mapping[str, Value], name: str, default: int) -> int:
     return int(settings.get(name, default))
 
 
-def _rows(settings: Mapping[str, Value], default: Tiles) -> tuple[int, int]:
-    """block_q and warps. A block_q alone gets warps that share it in whole fragments; warps alone keep their rows."""
-    block_q, warps = _int(settings, "block_q", default.block_q), _int(settings, "warps", default.warps)
+def _shared_by_warps(settings: Mapping[str, Value], block: str, tiles: Tiles, default: Tiles) -> Tiles:
+    """A block alone gets warps that share it in whole fragments; warps alone keep their rows of it."""
     if "warps" not in settings:
-        fitting = [count for count in range(1, default.warps + 1) if block_q % (FRAGMENT_ROWS * count) == 0]
-        warps = max(fitting, default=warps)
-    elif "block_q" not in settings:
-        block_q = warps * (default.block_q // default.warps)
-    return block_q, warps
+        size = getattr(tiles, block)
+        fitting = [count for count in range(1, default.warps + 1) if size % (FRAGMENT_ROWS * count) == 0]
+        return replace(tiles, warps=max(fitting, default=default.warps))
+    warps = _int(settings, "warps", default.warps)
+    if block not in settings:
+        tiles = replace(tiles, **{block: warps * (getattr(default, block) // default.warps)})
+    return replace(tiles, warps=warps)
 
 
 def _fitting(tiles: Tiles, build: Build) -> Tiles:
-    limit = TARGETS[build.target].shared_bytes
-    while tiles.stages > 1 and tiles.shared_bytes(*build.padded_head_dims, build.element_bytes) > limit:
+    def needed(tiles: Tiles) -> int:
+        return shared_bytes(shared_parts(build.pass_name, tiles, *build.padded_head_dims, build.element_bytes))
+
+    while tiles.stages > 1 and needed(tiles) > TARGETS[build.target].shared_bytes:
         tiles = replace(tiles, stages=tiles.stages - 1)
     return tiles
 

@@ -14,17 +14,12 @@ from .target import KIB, TARGETS
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """A tile of block_q x block_kv, worked on by `warps` warps, with `stages` K/V tiles in flight."""
+    """A tile of block_q x block_kv, worked on by `warps` warps, with `stages` tiles of the inner loop in flight."""
 
     block_q: int
     block_kv: int
     warps: int
     stages: int
-
-    def shared_bytes(self, padded_head_dim: int, padded_value_head_dim: int, element_bytes: int) -> int:
-        """What the Q tile and the K/V tiles in flight take of shared memory, without padding: swizzled."""
-        kv_row = padded_head_dim + padded_value_head_dim
-        return element_bytes * (self.block_q * padded_head_dim + self.stages * self.block_kv * kv_row)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +73,41 @@ _DECODE_32_BIT = (
     Row(128, 128, SMALL, Tiles(16, 32, 1, 2)),
     Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
 )
+# A block owns keys: its warps hold dK and dV of 16 or 32 keys each (dK or dV alone beyond 160 registers), and S and dP.
+_BACKWARD_16_BIT = (
+    Row(64, 64, SMALL, Tiles(32, 128, 4, 2)),
+    Row(128, 128, LARGE, Tiles(64, 128, 8, 2)),
+    Row(128, 128, SMALL, Tiles(64, 64, 4, 1)),
+    Row(192, 192, SMALL, Tiles(32, 64, 4, 1)),
+    Row(256, 256, LARGE, Tiles(64, 64, 4, 1)),
+    Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
+)
+_BACKWARD_32_BIT = (
+    Row(64, 64, SMALL, Tiles(32, 64, 4, 1)),
+    Row(128, 128, SMALL, Tiles(16, 32, 2, 1)),
+    Row(256, 256, SMALL, Tiles(16, 16, 1, 1)),
+)
+# A block owns rows: its warps hold dQ, S and dP.
+_DQ_16_BIT = (
+    Row(64, 64, SMALL, Tiles(128, 64, 4, 2)),
+    Row(128, 128, SMALL, Tiles(64, 64, 4, 2)),
+    Row(256, 256, SMALL, Tiles(64, 32, 4, 1)),
+)
+_DQ_32_BIT = (
+    Row(64, 64, SMALL, Tiles(64, 32, 4, 1)),
+    Row(128, 128, SMALL, Tiles(32, 32, 2, 1)),
+    Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
+)
 
 _TABLES = {
     ("forward", 2): _FORWARD_16_BIT,
     ("forward", 4): _FORWARD_32_BIT,
     ("decode", 2): _DECODE_16_BIT,
     ("decode", 4): _DECODE_32_BIT,
+    ("backward", 2): _BACKWARD_16_BIT,
+    ("backward", 4): _BACKWARD_32_BIT,
+    ("backward_dq", 2): _DQ_16_BIT,
+    ("backward_dq", 4): _DQ_32_BIT,
 }
 
 
@@ -97,15 +121,16 @@ def default_tiles(  # noqa: PLR0917
     *,
     busy: bool = False,
 ) -> Tiles:
-    """The tiles of a pass (`forward`, `decode`) and loop order on a target, for head dims padded to 16.
+    """The tiles of a pass and loop order on a target, for head dims padded to 16.
 
-    `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. With the loop
-    `kv_outer` they follow FlashAttention's Algorithm 1 as far as registers allow: at most 64 x 64. `busy`: the variant
-    computes much for each pair (`weight.is_busy`). LookupError where no tile fits: a head dim above 256.
+    `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. Of the forward
+    pass with the loop `kv_outer` they follow FlashAttention's Algorithm 1 as far as registers allow: at most 64 x 64.
+    `busy`: the variant computes much for each pair (`weight.is_busy`). LookupError where no tile fits: a head dim above
+    256.
     """
     element_bytes = min(DTYPE_BYTES[dtype], 4)
     shared_bytes = TARGETS[target].shared_bytes
-    if loop == "kv_outer":
+    if loop == "kv_outer" and pass_name != "backward":
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
     table = _TABLES[pass_name, element_bytes]
     for row in _BUSY_16_BIT if busy and table is _FORWARD_16_BIT else table:

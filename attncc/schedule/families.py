@@ -24,8 +24,10 @@ def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | No
         return f"the target {target}: TMA and wgmma are instructions of sm_90a alone"
     if dtype == "fp32":
         return "fp32: the tensor cores of wgmma take 16-bit operands"
+    if pass_name == "decode":
+        return "the decode pass: its tiles have 64 rows or more, those of decode 16"
+    if pass_name != "forward":
+        return f"the {pass_name} pass"
     if loop != "q_outer":
         return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
-    if pass_name != "forward":
-        return f"the {pass_name} pass: its tiles have 64 rows or more, those of {pass_name} 16"
     return None

@@ -9,9 +9,10 @@ from ..analysis.skipping import finds_empty
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..ir import const
 from ..source import Span
-from .choices import FRAGMENT_ROWS, Build
+from .choices import FRAGMENT_ROWS, Build, loop_of
 from .families import hopper_lacks
 from .plan import DTYPE_BYTES, PANEL_COLUMNS, PASSES, WARPGROUP_ROWS, KernelPlan
+from .shared import Parts, shared_parts
 from .target import TARGETS
 
 Where = Callable[..., Span | None]
@@ -22,22 +23,34 @@ FRAGMENT_KEYS = 16  # of one k-step of P V
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = {"portable": 48, "hopper": 24}
+_ORDERS = {
+    "backward": "a block owns keys, whose dK and dV its warps hold, and goes over the rows",
+    "backward_dq": "a block owns rows, whose dQ its warps hold, and goes over the keys",
+}
 KEEPS_ALL = "the mask keeps every pair"
 TOO_FINE = "it is decided on tiles much smaller than the kernel's alone"
 WGMMA_COLUMNS = 256  # of the widest product
 
 
 def shared_memory(plan: KernelPlan) -> dict[str, int]:
-    """Bytes of dynamic shared memory by part. Tiles are swizzled, not padded."""
+    """Bytes of dynamic shared memory by part."""
     return {name: prod(factors.values()) for name, factors in _shared_parts(plan).items()}
 
 
 def accumulators(plan: KernelPlan) -> dict[str, int]:
     """Registers of each thread for the fp32 accumulators: score is block_q x block_kv, out block_q x head dim.
 
-    Where products overlap, those of P of the tile before too: two 16-bit numbers in each.
+    Where products overlap, those of P of the tile before too: two 16-bit numbers in each. Backward: S and its gradient,
+    and the gradients that the block owns.
     """
-    rows = plan.block_q // plan.warps
+    rows = plan.warp_rows
+    if plan.is_backward:
+        score = rows * (plan.block_q if plan.pass_name == "backward" else plan.block_kv) // 32
+        keys, values = rows * plan.padded_head_dim // 32, rows * plan.padded_value_head_dim // 32
+        if plan.pass_name == "backward_dq":
+            return {"score": score, "gradient of score": score, "dq": keys}
+        gradients = {"dk": keys, "dv": values} if plan.gradient_parts == 1 else {"dk or dv": max(keys, values)}
+        return {"score": score, "gradient of score": score, **gradients}
     parts = {"score": rows * plan.block_kv // 32, "out": rows * plan.padded_value_head_dim // 32}
     return parts | ({"prob": rows * plan.block_kv // 64} if plan.family == "hopper" and plan.overlap else {})
 
@@ -113,7 +126,19 @@ def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             notes=(f"it lacks {lacks}",),
             help="write `family = portable`",
         )
-    if plan.loop != "kv_outer":
+    if plan.is_backward and plan.loop != loop_of(plan.pass_name):
+        yield Diagnostic(
+            "A409",
+            f"`loop = {plan.loop}` is no order of the {plan.pass_name} pass",
+            where("loop"),
+            notes=(_ORDERS[plan.pass_name],),
+            help="remove `loop`",
+        )
+    elif plan.is_backward and plan.split_kv != 1:
+        yield Diagnostic(
+            "A409", "the backward passes don't split the keys of a row", where("split_kv"), help="remove `split_kv`"
+        )
+    if plan.loop != "kv_outer" or plan.is_backward:
         return
     if plan.split_kv != 1:
         yield Diagnostic(
@@ -133,14 +158,23 @@ def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 
 
 def _shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    if plan.block_q % (FRAGMENT_ROWS * plan.warps):
+    name, what = ("block_kv", "keys") if plan.pass_name == "backward" else ("block_q", "rows")
+    block = plan.block_kv if plan.pass_name == "backward" else plan.block_q
+    if block % (FRAGMENT_ROWS * plan.warps):
         yield Diagnostic(
             "A405",
-            f"{plan.block_q} rows don't divide among {plan.warps} warps",
-            where("block_q", "warps"),
-            notes=(f"block_q / warps = {plan.block_q} / {plan.warps} = {plan.block_q / plan.warps:g}",),
-            help=f"each warp works on a multiple of {FRAGMENT_ROWS} rows: block_q a multiple of "
+            f"{block} {what} don't divide among {plan.warps} warps",
+            where(name, "warps"),
+            notes=(f"{name} / warps = {block} / {plan.warps} = {block / plan.warps:g}",),
+            help=f"each warp works on a multiple of {FRAGMENT_ROWS} {what}: {name} a multiple of "
             f"{FRAGMENT_ROWS} x warps = {FRAGMENT_ROWS * plan.warps}",
+        )
+    elif plan.block_q % FRAGMENT_ROWS:
+        yield Diagnostic(
+            "A405",
+            f"block_q can't be {plan.block_q}",
+            where("block_q"),
+            help=f"choose a multiple of {FRAGMENT_ROWS}",
         )
 
 
@@ -173,7 +207,7 @@ def _hopper_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 
 
 def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    dropout = plan.variant.dropout is not None
+    dropout = plan.variant.dropout is not None and plan.pass_name != "backward"
     step = DROPOUT_KEYS if dropout else FRAGMENT_KEYS
     if plan.block_kv % step:
         yield Diagnostic(
@@ -223,15 +257,12 @@ def _registers(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     other = OTHER_REGISTERS[plan.family]
     needed = sum(parts.values()) + other
     if needed > limit:
-        rows = plan.block_q // plan.warps
         yield Diagnostic(
             "A407",
             f"the tiles take about {needed} registers a thread; {plan.target} lends it {limit}",
             where("block_q", "block_kv", "warps"),
             notes=(
-                f"score: {rows} rows a warp x block_kv {plan.block_kv} / 32 lanes = {parts['score']}",
-                f"out: {rows} rows a warp x head dim {plan.padded_value_head_dim} / 32 lanes = {parts['out']}",
-                *([f"prob, 16 bits each: half of score = {parts['prob']}"] if "prob" in parts else []),
+                *_shown_accumulators(plan, parts),
                 f"the rest, an estimate: {other}",
                 f"limit: {most}",
             ),
@@ -239,18 +270,33 @@ def _registers(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
         )
 
 
-def _shared_parts(plan: KernelPlan) -> dict[str, dict[str, int]]:
+def _shown_accumulators(plan: KernelPlan, parts: dict[str, int]) -> Iterator[str]:
+    rows = plan.warp_rows
+    if plan.is_backward:
+        yield from (f"{name}, of {rows} rows a warp: {count}" for name, count in parts.items())
+        return
+    yield f"score: {rows} rows a warp x block_kv {plan.block_kv} / 32 lanes = {parts['score']}"
+    yield f"out: {rows} rows a warp x head dim {plan.padded_value_head_dim} / 32 lanes = {parts['out']}"
+    if "prob" in parts:
+        yield f"prob, 16 bits each: half of score = {parts['prob']}"
+
+
+def _shared_parts(plan: KernelPlan) -> Parts:
     """The factors of each part's size, by name."""
     element = {"bytes": DTYPE_BYTES[plan.dtype]}
+    if plan.family == "portable":
+        dims = plan.padded_head_dim, plan.padded_value_head_dim
+        return shared_parts(plan.pass_name, plan, *dims, DTYPE_BYTES[plan.dtype])
     tile = {"stages": plan.stages, "block_kv": plan.block_kv}
-    step = PANEL_COLUMNS if plan.family == "hopper" else 1
-    head_dim, value_head_dim = (-(-size // step) * step for size in (plan.padded_head_dim, plan.padded_value_head_dim))
-    parts = {
+    head_dim, value_head_dim = (
+        -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)
+    )
+    return {
         "q": {"block_q": plan.block_q, "head dim": head_dim, **element},
         "k": {**tile, "head dim": head_dim, **element},
         "v": {**tile, "head dim": value_head_dim, **element},
+        "barriers": {"bytes": _pipeline_bytes(plan)},
     }
-    return parts | ({"barriers": {"bytes": _pipeline_bytes(plan)}} if plan.family == "hopper" else {})
 
 
 def _pipeline_bytes(plan: KernelPlan) -> int:

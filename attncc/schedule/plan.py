@@ -15,7 +15,10 @@ from ..ir import Variant
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 
-PASSES = ("forward", "decode")
+# A forward call runs one plan of the first two. Of the others `backward` has dK and dV, and dQ where it adds that up
+# over its thread blocks; `backward_dq` has dQ alone, in an order of its own.
+FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode"), ("backward", "backward_dq")
+PASSES = FORWARD_PASSES + BACKWARD_PASSES
 LOOPS = ("q_outer", "kv_outer")
 FAMILIES = ("portable", "hopper")
 
@@ -29,6 +32,7 @@ PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
 READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
 CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 MOST_REGISTERS = 240
+GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
 PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
 
 
@@ -37,7 +41,7 @@ class KernelPlan:
     """One kernel: a variant, a pass, a target, and how it runs.
 
     block_q x block_kv is the tile; `warps` share its rows, `block_q / warps` rows each (a multiple of 16; in the family
-    hopper 16).
+    hopper 16). The pass `backward` owns keys: its warps share those, and `stages` tiles of Q and dO are in flight.
     `stages` K/V tiles are in flight. `split_kv` splits the keys over that many blocks (None: chosen at each launch),
     whose partial results the combine kernel merges; 1 leaves splitting out of the kernel.
     """
@@ -62,7 +66,29 @@ class KernelPlan:
     @property
     def template(self) -> str:
         """The template that renders the kernel."""
+        if self.is_backward:
+            return f"backward_{self.loop}"
         return "forward_hopper" if self.family == "hopper" else f"forward_{self.loop}"
+
+    @property
+    def is_backward(self) -> bool:
+        return self.pass_name in BACKWARD_PASSES
+
+    @property
+    def warp_rows(self) -> int:
+        """Rows of S, or in the pass `backward` of its transpose, that a warp works on."""
+        return (self.block_kv if self.pass_name == "backward" else self.block_q) // self.warps
+
+    @property
+    def adds_dq(self) -> bool:
+        """backward: whether the kernel can add up dQ too, over thread blocks, in fp32."""
+        return self.pass_name == "backward" and self.dtype != "fp32"
+
+    @property
+    def gradient_parts(self) -> int:
+        """backward: 2 where one thread block makes dK and another dV, since no warp has registers for both."""
+        registers = self.warp_rows * (self.padded_head_dim + self.padded_value_head_dim) // 32
+        return 1 + (registers > GRADIENT_REGISTERS)
 
     @property
     def threads(self) -> int:
@@ -133,7 +159,7 @@ def plan_for(plans: Sequence[KernelPlan], rows: int) -> KernelPlan:
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        KernelPlan, Variant, TileRules, rules.ZoneMap, ir.Axis, ir.Input, ir.Let, ir.Keep, ir.Score,
+        KernelPlan, Variant, TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let, ir.Keep, ir.Score,
         ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Apply,
     )
 }  # fmt: skip

@@ -12,7 +12,7 @@ from ..diagnostics import AttnccError, Diagnostics
 from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
-from .choices import Build, choose
+from .choices import Build, choose, loop_of
 from .families import default_family
 from .knobs import Value
 from .plan import KernelPlan
@@ -103,7 +103,7 @@ def make_plan(
     build = Build(pass_name, target, dtype, head_dim, value_head_dim)
     legality.check_build(build, schedule.span)
     chosen = schedule.chosen
-    loop = str(chosen.get("loop", "q_outer"))
+    loop = str(chosen.get("loop", loop_of(pass_name)))
     family = str(chosen.get("family") or default_family(schedule.target, dtype, loop, pass_name))
     rung = room(variant) if family == "hopper" else int(is_busy(variant))
     plan = _plan(variant, build, chosen, family, rung)
@@ -117,7 +117,7 @@ def _plan(variant: Variant, build: Build, chosen: Mapping[str, Value], family: s
     choice = choose(chosen, build, family, rung)
     return KernelPlan(
         variant,
-        analyse(variant, choice.block_q, choice.block_kv),
+        analyse(variant, choice.block_q, choice.block_kv, "q" if build.pass_name == "backward" else "kv"),
         build.pass_name,
         build.target,
         build.dtype,

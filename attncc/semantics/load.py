@@ -89,13 +89,6 @@ def _check_schedules(schedules: tuple[ast.Schedule, ...], variants: set[str], re
                 help=advice,
             )
         name = "forward" if node.pass_name is None else names.one_of(node.pass_name, passes, "a pass", report)
-        if name == "backward":
-            report.warning(
-                "A411",
-                "this version has no backward pass: the schedule is ignored",
-                node.pass_name.span if node.pass_name else node.span,
-                help="remove it, or keep it for a later version",
-            )
         other = first.setdefault((node.variant.name, name or "", node.target.name), node)
         if other is not node and name is not None:
             report.error(

@@ -6,10 +6,14 @@ import pytest
 
 from attncc.schedule.defaults import Tiles, default_tiles
 from attncc.schedule.plan import DTYPE_BYTES
+from attncc.schedule.shared import shared_bytes, shared_parts
 from attncc.schedule.target import TARGETS
 
 HEAD_DIMS = range(16, 257, 16)
-PASSES = [("forward", "q_outer"), ("decode", "q_outer"), ("forward", "kv_outer")]
+PASSES = [
+    ("forward", "q_outer"), ("decode", "q_outer"), ("forward", "kv_outer"), ("backward", "kv_outer"),
+    ("backward_dq", "q_outer"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -19,8 +23,11 @@ PASSES = [("forward", "q_outer"), ("decode", "q_outer"), ("forward", "kv_outer")
 def test_every_head_dim_has_tiles_that_fit(target, dtype, pass_name, loop, busy) -> None:
     for head_dim, value_head_dim in product(HEAD_DIMS, HEAD_DIMS):
         tiles = default_tiles(pass_name, loop, dtype, head_dim, value_head_dim, target, busy=busy)
-        size = tiles.shared_bytes(head_dim, value_head_dim, DTYPE_BYTES[dtype])
+        size = shared_bytes(shared_parts(pass_name, tiles, head_dim, value_head_dim, DTYPE_BYTES[dtype]))
         assert size <= TARGETS[target].shared_bytes
+        if pass_name == "backward":
+            assert tiles.block_kv % (16 * tiles.warps) == tiles.block_q % 16 == 0
+            continue
         assert tiles.block_q % (16 * tiles.warps) == 0
         assert tiles.block_kv % (32 if busy else 16) == 0  # variants with dropout are busy
 
@@ -31,7 +38,14 @@ def test_large_shared_memory_is_used() -> None:
 
 
 def test_shared_bytes_count_every_tile() -> None:
-    assert Tiles(128, 64, 4, 2).shared_bytes(192, 128, 2) == 2 * (128 * 192 + 2 * 64 * (192 + 128))
+    def of(pass_name: str, element_bytes: int = 2) -> int:
+        return shared_bytes(shared_parts(pass_name, Tiles(128, 64, 4, 2), 192, 128, element_bytes))
+
+    assert of("forward") == 2 * (128 * 192 + 2 * 64 * (192 + 128))
+    assert of("backward_dq") == of("forward") + 2 * 128 * 128
+    looped = 2 * 128 * (2 * (192 + 128) + 8)
+    assert of("backward") == 2 * 64 * (192 + 128) + looped + 2 * 128 * 64
+    assert of("backward", 4) == 4 * (64 + 2 * 128) * (192 + 128) + 2 * 128 * 8
 
 
 def test_kv_outer_follows_the_paper() -> None:

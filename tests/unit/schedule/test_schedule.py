@@ -198,12 +198,30 @@ def test_kv_outer_stands_alone() -> None:
     assert planned("loop = kv_outer").stages >= 1
 
 
+def test_backward_passes_have_one_order_each() -> None:
+    """Warps share the keys that a block owns, and the stages hold rows."""
+    plan = planned("block_kv = 64 stages = 2", pass_name="backward")
+    assert (plan.loop, plan.warps, plan.warp_rows) == ("kv_outer", 4, 16) and plan.adds_dq
+    assert plan.rules.q_bounds is not None
+    assert planned("", pass_name="backward_dq").loop == "q_outer"
+    assert "A409" in refused("loop = q_outer", pass_name="backward")
+    assert "A409" in refused("loop = kv_outer", pass_name="backward_dq")
+    assert "A409" in refused("split_kv = 2", pass_name="backward")
+    assert "block_kv / warps" in refused("block_kv = 48 warps = 2", pass_name="backward")
+    assert "A405" in refused("block_q = 24", pass_name="backward")
+
+
+def test_head_dims_too_large_for_both_gradients_have_them_in_two_blocks() -> None:
+    assert planned("", pass_name="backward", head_dim=128, value_head_dim=128).gradient_parts == 1
+    assert planned("", pass_name="backward", head_dim=256, value_head_dim=256).gradient_parts == 2
+
+
 @pytest.mark.parametrize("head_dim", [8, 12, 100, 264])
 def test_head_dims(head_dim: int) -> None:
     assert "A410" in refused("", head_dim=head_dim)
 
 
 def test_builds_that_cannot_be() -> None:
-    text = refused("", dtype="bf61", target="sm_81", pass_name="backward")
+    text = refused("", dtype="bf61", target="sm_81", pass_name="backwards")
     assert all(code in text for code in ("A403", "A410", "A411"))
     assert "did you mean `bf16`?" in text and "did you mean `sm_80`?" in text

@@ -1,0 +1,48 @@
+"""What a kernel keeps in shared memory, part by part: the factors of each size. Tiles are swizzled, not padded."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Protocol
+
+Parts = dict[str, dict[str, int]]
+
+STATISTICS_BYTES = 8  # lse and delta of a row
+
+
+class Tile(Protocol):
+    """A tile of block_q x block_kv with so many tiles of the inner loop in flight."""
+
+    @property
+    def block_q(self) -> int: ...
+
+    @property
+    def block_kv(self) -> int: ...
+
+    @property
+    def stages(self) -> int: ...
+
+
+def shared_parts(pass_name: str, tile: Tile, head_dim: int, value_head_dim: int, element_bytes: int) -> Parts:
+    """Of a kernel of the portable family, for padded head dims. In fp32 the backward pass doesn't add up dQ."""
+    element = {"bytes": element_bytes}
+    rows, keys = {"block_q": tile.block_q}, {"block_kv": tile.block_kv}
+    looped = {"stages": tile.stages}
+    if pass_name == "backward":
+        return {
+            "k": {**keys, "head dim": head_dim, **element},
+            "v": {**keys, "head dim": value_head_dim, **element},
+            "q": {**looped, **rows, "head dim": head_dim, **element},
+            "dout": {**looped, **rows, "head dim": value_head_dim, **element},
+            "lse and delta": {**looped, **rows, "bytes": STATISTICS_BYTES},
+        } | ({"gradient of score": {**keys, **rows, **element}} if element_bytes == 2 else {})
+    parts = {
+        "q": {**rows, "head dim": head_dim, **element},
+        "k": {**looped, **keys, "head dim": head_dim, **element},
+        "v": {**looped, **keys, "head dim": value_head_dim, **element},
+    }
+    return parts | ({"dout": {**rows, "head dim": value_head_dim, **element}} if pass_name == "backward_dq" else {})
+
+
+def shared_bytes(parts: Parts) -> int:
+    return sum(prod(factors.values()) for factors in parts.values())
