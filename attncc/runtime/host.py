@@ -20,7 +20,7 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
     """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
 
     def seen(name: str, value: Any) -> Any:
-        return _seen(framework, name, value)
+        return seen_by(framework, name, value)
 
     q, k, v = seen("q", call.q), seen("k", call.k), seen("v", call.v)
     facts = array_facts("q", q), array_facts("v", v)
@@ -44,7 +44,7 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
     return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
 
 
-def _seen(framework: HostFramework, name: str, value: Any) -> Any:
+def seen_by(framework: HostFramework, name: str, value: Any) -> Any:
     """An array as NumPy sees it. AttnccError A605 if it is on a GPU, A654 if it is not of q's framework; what is no
     array is for `bind` to refuse."""
     if value is None or isinstance(value, int | float | np.generic):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from ..ir import Variant
+from ..problem.gradients import Gradients
 from ..problem.refusal import refused
 from .arrays import Array, DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
 from .foreign import handed_back, opened
@@ -63,6 +64,37 @@ class Kernel:
         """
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
         return self._through_dlpack(call, stream) if is_foreign(q) else self._run(call, stream)
+
+    def backward(  # noqa: PLR0917  (what flows back, the operands, what the call gave)
+        self,
+        dout: Array,
+        q: Array,
+        k: Array,
+        v: Array,
+        out: Array | None,
+        lse: Array | None,
+        *,
+        scale: float | None = None,
+        layout: str = "bhsd",
+        cu_seqlens_q: Array | None = None,
+        cu_seqlens_kv: Array | None = None,
+        seed: Any = None,
+        dlse: Array | None = None,
+        deterministic: bool = False,
+        stream: Any = None,
+        **inputs: Any,
+    ) -> Gradients:
+        """The gradients of a call: dq, dk, dv, and by name those of learnable inputs; dout is the gradient of its out.
+
+        `out` and `lse` are what the call gave (None without softmax), `dlse` is the gradient of lse (None: zeros); all
+        else is as it was in that call, `seed` as well. dq, dk and dv are shaped as q, k and v, in their type; the
+        gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
+        Raises AttnccError (A5xx, A6xx) before any launch.
+        """
+        from .backward import BackwardArguments, run_backward
+
+        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
+        return run_backward(self._store, BackwardArguments(call, dout, out, lse, dlse, deterministic), stream)
 
     def load(self, device: int = 0) -> None:
         """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""

@@ -1,0 +1,91 @@
+"""The backward pass of a call: on the CPU the executor, on a GPU the launcher."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, NamedTuple, cast
+
+from .. import executor
+from ..diagnostics import AttnccError, Diagnostic
+from ..problem.arrays import array_facts
+from ..problem.gradients import Gradients
+from ..schedule.plan import plan_for
+from .arrays import Array, DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
+from .configurations import configuration_of
+from .foreign import handed_back, opened
+from .host import seen_by
+from .operands import Arguments
+from .store import KernelStore
+
+
+class BackwardArguments(NamedTuple):
+    """One backward call as the user made it, `stream` apart. In `call`, `out` is None and `return_lse` false."""
+
+    call: Arguments
+    dout: Array
+    out: Array | None
+    lse: Array | None
+    dlse: Array | None
+    deterministic: bool
+
+
+def run_backward(store: KernelStore, arguments: BackwardArguments, stream: Any) -> Gradients:
+    """The gradients, in q's framework. AttnccError A5xx, A6xx before any launch."""
+    if is_foreign(arguments.call.q):
+        return _through_dlpack(store, arguments, stream)
+    framework = framework_of(arguments.call.q, "q")
+    ordinal = framework.ordinal(arguments.call.q)
+    if ordinal < 0:
+        return _on_host(store, cast(HostFramework, framework), arguments)
+    device = cast(DeviceFramework, framework)
+    with nullcontext() if stream is None else device.on_stream(stream_handle(stream), ordinal):
+        raise AttnccError(
+            Diagnostic(
+                "A520",
+                "the backward pass was not built for GPUs",
+                notes=("expected arrays on the CPU", f"came arrays on {framework.facts(arguments.call.q).device}"),
+                help="pass NumPy arrays or CPU tensors",
+            )
+        )
+
+
+def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardArguments) -> Gradients:
+    def seen(name: str, value: Any) -> Any:
+        return seen_by(framework, name, value)
+
+    call = arguments.call
+    dout, q, k, v = seen("dout", arguments.dout), seen("q", call.q), seen("k", call.k), seen("v", call.v)
+    facts = array_facts("q", q), array_facts("v", v)
+    plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
+    bound = executor.bind_backward_for(
+        plans,
+        dout,
+        q,
+        k,
+        v,
+        **{name: seen(name, getattr(arguments, name)) for name in ("out", "lse", "dlse")},
+        **{name: seen(name, getattr(call, name)) for name in ("cu_seqlens_q", "cu_seqlens_kv", "seed")},
+        **{name: seen(name, value) for name, value in call.inputs.items()},
+        scale=call.scale,
+        layout=call.layout,
+    )
+    found = executor.run_bound_backward(plan_for(plans, bound.call.problem.rows), bound).gradients
+    return _each(found, framework.from_numpy)
+
+
+def _through_dlpack(store: KernelStore, arguments: BackwardArguments, stream: Any) -> Gradients:
+    """Arrays of another framework, seen as CuPy or NumPy arrays; the results are handed back."""
+    call = arguments.call
+    names = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_kv", "seed")
+    seen = call._replace(
+        inputs={name: opened(name, value) for name, value in call.inputs.items()},
+        **{name: opened(name, getattr(call, name)) for name in names},
+    )
+    results = {name: opened(name, getattr(arguments, name)) for name in ("dout", "out", "lse", "dlse")}
+    found = run_backward(store, arguments._replace(call=seen, **results), stream)
+    return _each(found, lambda array: handed_back(array, call.q))
+
+
+def _each(found: Gradients, change: Any) -> Gradients:
+    inputs = {name: change(array) for name, array in found.inputs.items()}
+    return Gradients(change(found.dq), change(found.dk), change(found.dv), inputs)
