@@ -1,34 +1,36 @@
-"""From a `.attn` text to plans and CUDA files: the steps that `attncc.compile` and `attncc build` share."""
+"""From a `.attn` text to plans and kernels: the steps that `attncc.compile` and `attncc build` share."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
-from .codegen.render import KernelSource, render, render_combine, render_zone_map
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
+from .machine_code import Compiled, Settled, compiled, other_kernels, settle
 from .problem.facts import KERNEL_DTYPES
-from .runtime.cache import compile_cached
 from .runtime.device import best_target
 from .runtime.driver import driver
-from .runtime.nvrtc import Resources
-from .runtime.store import Configuration, MachineCode
-from .schedule.parameters import used_zone_maps
+from .runtime.store import Configuration, MachineCode, kernel_name, kernel_names
+from .schedule.choices import Build
 from .schedule.plan import PASSES, KernelPlan
-from .schedule.schedule import Schedule, from_asts, make_plan
+from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder
 from .schedule.target import TARGETS
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
 from .semantics.load import Program, load
 from .source import SourceFile
 
 __all__ = [
-    "NO_DEFINES", "CompiledStore", "Defines", "Specification", "check_dtype", "check_targets", "compiled",
-    "kernel_sources", "load_specification", "read", "specify",
+    "NO_DEFINES", "CompiledStore", "Defines", "Specification", "check_dtype", "check_targets", "load_specification",
+    "read", "specify",
 ]  # fmt: skip
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -38,25 +40,17 @@ class Specification:
     variant: Variant
     schedules: tuple[Schedule, ...]
 
-    def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
-        """The forward plan, and after it the decode plan if some schedule of the variant is for decode.
-
-        AttnccError A4xx where there can be no such kernel.
-        """
+    def ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
+        """The plans that the forward kernel may have, and after them those of decode if some schedule is for decode."""
         decodes = any(schedule.pass_name == "decode" for schedule in self.schedules)
-        dtype, head_dim, value_head_dim = configuration
         return tuple(
-            make_plan(
-                self.variant,
-                dtype=dtype,
-                head_dim=head_dim,
-                value_head_dim=value_head_dim,
-                target=target,
-                pass_name=pass_name,
-                schedule=self._schedule(pass_name, target),
-            )
+            make_ladder(self.variant, Build(pass_name, target, *configuration), self._schedule(pass_name, target))
             for pass_name in ("forward", "decode")[: 1 + decodes]
         )
+
+    def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+        """The first of each ladder: the plans where nothing is compiled. AttnccError A4xx where there can be none."""
+        return tuple(ladder.first for ladder in self.ladders(configuration, target))
 
     def _schedule(self, pass_name: str, target: str) -> Schedule | None:
         """The schedule for a target; one for sm_90 also serves sm_90a, where that has none of its own."""
@@ -127,16 +121,6 @@ def check_dtype(dtype: str, archs: Sequence[str]) -> None:
         raise AttnccError(Diagnostic("A410", f"there is no dtype `{dtype}`", help=f"attncc calls it `{own}`"))
 
 
-def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:
-    """The CUDA file of every kernel that launches of a plan may need, by name (`runtime.store.kernel_names`)."""
-    sources = [render(plan)]
-    if plan.may_split:
-        sources.append(render_combine(plan.dtype, plan.value_head_dim, plan.target))
-    dtypes = {plan.variant.input(item.input).dtype for item in used_zone_maps(plan)}
-    sources += [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
-    return {source.name: source for source in sources}
-
-
 class CompiledStore:
     """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`."""
 
@@ -144,8 +128,10 @@ class CompiledStore:
         self._specification = specification
         self._configuration = configuration
         self._archs = archs
-        self._codes: dict[str, MachineCode] = {}
-        self._host_plans = specification.plans(configuration, self._host_target())
+        self._settled: dict[str, tuple[Settled, ...]] = {}  # by target
+        self._others: dict[str, Compiled] = {}  # by name
+        self._host = self._host_target()
+        self._first_plans = specification.plans(configuration, self._host)
 
     @property
     def variant(self) -> Variant:
@@ -161,22 +147,34 @@ class CompiledStore:
         return self._archs or tuple(TARGETS)
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
-        return self._host_plans if target is None else self._specification.plans(configuration, target)
+        if target is not None:
+            return tuple(item.plan for item in self._settle(target))
+        settled = self._settled.get(self._host)
+        return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
-        sources = {name: source for plan in plans for name, source in kernel_sources(plan).items()}
-        missing = [source for name, source in sources.items() if name not in self._codes]
-        if missing:
-            target = plans[0].target
-            with ThreadPoolExecutor(min(len(missing), os.cpu_count() or 1)) as pool:
-                codes = pool.map(lambda source: compiled(source, target), missing)
-                self._codes |= {source.name: code for source, (code, _) in zip(missing, codes, strict=True)}
-        return {name: self._codes[name] for name in sources}
+        target = plans[0].target
+        codes = {kernel_name(item.plan): item.compiled for item in self._settle(target)}
+        others = other_kernels(plans)
+        missing = [name for name in others if name not in self._others]
+        self._others |= zip(missing, _in_parallel(lambda name: compiled(*others[name]), missing), strict=True)
+        codes |= self._others
+        return {name: codes[name].code for plan in plans for name in kernel_names(plan)}
+
+    def report(self) -> dict[str, dict[str, Any]]:
+        settled = [item for items in self._settled.values() for item in items]
+        return {kernel_name(item.plan): item.report() for item in settled}
 
     def compile_now(self) -> None:
         """Compiles for the targets that were asked for, or else for the GPUs of this machine."""
         for target in self._archs or _targets_here(self.targets(self._configuration)):
             self.machine_codes(self.plans(self._configuration, target))
+
+    def _settle(self, target: str) -> tuple[Settled, ...]:
+        if target not in self._settled:
+            ladders = self._specification.ladders(self._configuration, target)
+            self._settled[target] = tuple(_in_parallel(settle, ladders))
+        return self._settled[target]
 
     def _host_target(self) -> str:
         """The target whose plan the CPU executor walks: one that the variant has a schedule for, if it has any."""
@@ -186,10 +184,9 @@ class CompiledStore:
         return next((target for target in scheduled if target in choices), choices[0])
 
 
-def compiled(source: KernelSource, target: str) -> tuple[MachineCode, Resources]:
-    """A kernel's machine code, from the cache if it can be, and what ptxas said of it."""
-    cubin = compile_cached(source.text, target, f"{source.name}.cu")
-    return MachineCode(cubin.image, cubin.nvrtc, source.entry, source.threads, source.shared_bytes), cubin.resources
+def _in_parallel(function: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
+    with ThreadPoolExecutor(min(len(items), os.cpu_count() or 1) or 1) as pool:
+        return list(pool.map(function, items))
 
 
 def _targets_here(targets: Sequence[str]) -> set[str]:

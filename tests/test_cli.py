@@ -285,7 +285,7 @@ def test_explain_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise AttnccError(Diagnostic("A501", "NVRTC is not installed"))
 
-    monkeypatch.setattr("attncc.compiler.compile_cached", missing)
+    monkeypatch.setattr("attncc.machine_code.compile_cached", missing)
     command = ["explain", SPECS / "causal.attn", "--q-len", 64, "--heads", 1]
     assert "registers      not known, NVRTC isn't installed" in run(*command).output
     assert json.loads(run(*command, "--format", "json").stdout)["resources"] is None

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from ..codegen.render import KernelSource
-from ..compiler import NO_DEFINES, Defines, Specification, check_dtype, check_targets, kernel_sources, read, specify
+from ..compiler import NO_DEFINES, Defines, Specification, check_dtype, check_targets, read, specify
 from ..diagnostics import warn
+from ..machine_code import Settled, kernel_sources
 from ..runtime.package_store import PLAN_SUFFIX
 from ..runtime.store import Configuration, kernel_name
 from ..schedule.plan import KernelPlan, to_json
+from ..schedule.schedule import Ladder
 from ..semantics.constants import checked_defines
 from ..semantics.load import load
 from ..source import SourceFile
@@ -32,7 +34,8 @@ class VariantPackage:
 
     specification: Specification
     origin: str  # where the spec was read, as generated files show it
-    plans: tuple[KernelPlan, ...]
+    ladders: tuple[Ladder, ...]
+    plans: tuple[KernelPlan, ...]  # one of each ladder: the first, until compilation has settled it
 
     @property
     def name(self) -> str:
@@ -42,6 +45,10 @@ class VariantPackage:
     def sources(self) -> dict[str, tuple[KernelSource, str]]:
         """Every CUDA file by name, and the target that it is for. Kernels that several plans need stand once."""
         return {name: (source, plan.target) for plan in self.plans for name, source in kernel_sources(plan).items()}
+
+    def settled(self, found: Mapping[str, Settled]) -> VariantPackage:
+        """The package with the plans that compilation has chosen, by the names of kernels."""
+        return replace(self, plans=tuple(found[kernel_name(plan)].plan for plan in self.plans))
 
     def files(self) -> dict[str, str]:
         """The texts of the variant's folder, by file name: all of it but the machine code and the manifest."""
@@ -80,8 +87,9 @@ def _package(
     specification: Specification, origin: str, configurations: Iterable[Configuration], archs: Sequence[str]
 ) -> VariantPackage:
     wanted = product(dict.fromkeys(configurations), dict.fromkeys(archs))
-    plans = [plan for configuration, target in wanted for plan in specification.plans(configuration, target)]
-    return VariantPackage(specification, origin, tuple(plans))
+    found = (specification.ladders(configuration, target) for configuration, target in wanted)
+    ladders = tuple(ladder for several in found for ladder in several)
+    return VariantPackage(specification, origin, ladders, tuple(ladder.first for ladder in ladders))
 
 
 def package_files(packages: Iterable[VariantPackage]) -> dict[str, str]:

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import __version__
-from ..compiler import NO_DEFINES, Defines, compiled
+from ..compiler import NO_DEFINES, Defines
 from ..diagnostics import AttnccError, Diagnostic
+from ..machine_code import Compiled, Settled, compiled, other_kernels, settle
 from ..runtime.nvrtc import Resources
 from ..runtime.package_store import MANIFEST, PLAN_SUFFIX
-from ..runtime.store import MachineCode, kernel_name
+from ..runtime.store import kernel_name
 from ..source import SourceFile
 from .package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, VariantPackage, prepare
 from .staging import check_replaceable, earlier_variants, staged
 from .text import root_text
 
-Compiled = tuple[MachineCode, Resources]
+T = TypeVar("T")
 Advance = Callable[[str], None]  # called with the name of each kernel that is done
 
 
 @dataclass(frozen=True)
 class BuiltVariant:
-    """A variant that was written to `folder`, with what ptxas said of each of its kernels."""
+    """A variant that was written to `folder`, with what ptxas said of each of its kernels, and which plans they got."""
 
     name: str
     folder: Path
     resources: Mapping[str, Resources]
+    settled: Mapping[str, Settled]
 
 
 def build(
@@ -55,15 +57,21 @@ def write(
 ) -> tuple[BuiltVariant, ...]:
     """Compiles every kernel, `jobs` at a time (all cores), then writes one folder for each variant and `__init__.py`.
 
-    Variants of the same names are replaced, others that earlier builds left in `out` stay. Interrupted or failing, it
-    leaves `out` as it was. AttnccError A512 if there is no variant, A519 if two have one name, A515 if `out` holds
-    something else under these names, A516 if it can't be written, A5xx or A9xx from the compiler.
+    Where a schedule leaves the tiles open, a kernel gets the first on its ladder that doesn't spill. Variants of the
+    same names are replaced, others that earlier builds left in `out` stay. Interrupted or failing, it leaves `out` as
+    it was. AttnccError A512 if there is no variant, A519 if two have one name, A515 if `out` holds something else
+    under these names, A516 if it can't be written, A5xx or A9xx from the compiler.
     """
     _check_names(packages)
     check_replaceable(out, [package.name for package in packages])
-    codes = _compile(packages, jobs or os.cpu_count() or 1, advance)
+    with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
+        ladders = {kernel_name(ladder.first): ladder for item in packages for ladder in item.ladders}
+        settled = _finished({name: pool.submit(settle, ladder) for name, ladder in ladders.items()}, pool, advance)
+        packages = [item.settled(settled) for item in packages]
+        others = other_kernels([plan for item in packages for plan in item.plans])
+        codes = _finished({name: pool.submit(compiled, *item) for name, item in others.items()}, pool, advance)
     try:
-        return tuple(_write_all(packages, out, codes))
+        return tuple(_write_all(packages, out, settled, codes))
     except OSError as error:
         raise AttnccError(
             Diagnostic("A516", f"{out} can't be written: {error}", help="choose another folder with -o")
@@ -89,61 +97,50 @@ def _check_names(packages: Sequence[VariantPackage]) -> None:
         origins[package.name] = package.origin
 
 
-def _compile(packages: Iterable[VariantPackage], jobs: int, advance: Advance | None) -> dict[str, Compiled]:
-    sources = {name: item for package in packages for name, item in package.sources.items()}
-    codes: dict[str, Compiled] = {}
-    with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(compiled, *item): name for name, item in sources.items()}
-        try:
-            for done in as_completed(running):
-                codes[running[done]] = done.result()
-                if advance is not None:
-                    advance(running[done])
-        except BaseException:  # the first failure, or Ctrl-C: what hasn't begun won't
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return codes
+def _finished(running: Mapping[str, Future[T]], pool: ThreadPoolExecutor, advance: Advance | None) -> dict[str, T]:
+    """The results, by name. The first failure, or Ctrl-C, is raised at once: what hasn't begun won't."""
+    names = {future: name for name, future in running.items()}
+    try:
+        for done in as_completed(names):
+            done.result()
+            if advance is not None:
+                advance(names[done])
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    return {name: future.result() for name, future in running.items()}
 
 
-def _write_all(packages: Sequence[VariantPackage], out: Path, codes: Mapping[str, Compiled]) -> Iterator[BuiltVariant]:
+def _write_all(
+    packages: Sequence[VariantPackage], out: Path, settled: Mapping[str, Settled], others: Mapping[str, Compiled]
+) -> Iterator[BuiltVariant]:
+    codes = {name: item.compiled for name, item in settled.items()} | dict(others)
     with staged(out) as folder:
         for package in packages:
-            _write_variant(folder / package.name, package, codes)
+            reports = {
+                name: settled[name].report() if name in settled else codes[name].report(target)
+                for name, (_, target) in package.sources.items()
+            }
+            _write_variant(folder / package.name, package, codes, reports)
         names = {package.name for package in packages} | set(earlier_variants(out))
         (folder / "__init__.py").write_text(root_text(names), encoding="utf-8")
     for package in packages:
-        resources = {name: codes[name][1] for name in package.sources}
-        yield BuiltVariant(package.name, out / package.name, resources)
+        resources = {name: codes[name].resources for name in package.sources}
+        own = {name: settled[name] for name in package.sources if name in settled}
+        yield BuiltVariant(package.name, out / package.name, resources, own)
 
 
-def _write_variant(folder: Path, package: VariantPackage, codes: Mapping[str, Compiled]) -> None:
+def _write_variant(
+    folder: Path, package: VariantPackage, codes: Mapping[str, Compiled], reports: Mapping[str, dict[str, Any]]
+) -> None:
     folder.mkdir()
     for name, text in package.files().items():
         (folder / name).write_text(text, encoding="utf-8")
     for name in package.sources:
-        (folder / f"{name}.cubin").write_bytes(codes[name][0].image)
-    manifest = {
-        "attncc": __version__,
-        "variant": package.name,
-        "kernels": {name: _entry(package, name, *codes[name]) for name in package.sources},
+        (folder / f"{name}.cubin").write_bytes(codes[name].code.image)
+    plans = {kernel_name(plan) for plan in package.plans}
+    kernels = {
+        name: report | {"plan": f"{name}{PLAN_SUFFIX}" if name in plans else None} for name, report in reports.items()
     }
+    manifest = {"attncc": __version__, "variant": package.name, "kernels": kernels}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
-
-
-def _entry(package: VariantPackage, name: str, code: MachineCode, resources: Resources) -> dict[str, Any]:
-    """What the manifest says of a kernel. Sizes are bytes; `shared_bytes` is all that a block takes."""
-    has_plan = name in map(kernel_name, package.plans)
-    return {
-        "target": package.sources[name][1],
-        "entry": code.entry,
-        "threads": code.threads,
-        "registers": resources.registers,
-        "spill_stores": resources.spill_stores,
-        "spill_loads": resources.spill_loads,
-        "shared_bytes": resources.shared_bytes + code.shared_bytes,
-        "dynamic_shared_bytes": code.shared_bytes,
-        "compile_seconds": resources.compile_seconds,
-        "messages": list(resources.messages),
-        "plan": f"{name}{PLAN_SUFFIX}" if has_plan else None,
-        "nvrtc": code.nvrtc,
-    }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,12 +74,22 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     with progress("compiling", len(kernels)) as advance:
         built = write(packages, out, jobs=jobs, advance=advance)
     rich_console().print(_table(built))
+    for line in _choices(built):
+        click.echo(line)
     what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {out}")
 
 
 def _importable(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _choices(built: tuple[BuiltVariant, ...]) -> Iterator[str]:
+    """A line for each kernel that didn't get its first guess of tiles, or that spills."""
+    for name, item in ((name, item) for variant in built for name, item in variant.settled.items()):
+        if item.rejected or item.troubles:
+            rejected = "".join(f"; not {tiles}: {why}" for tiles, why in item.rejected.items())
+            yield f"{name}: {item.plan.tiles}: {item.why}{rejected}"
 
 
 def _table(built: tuple[BuiltVariant, ...]) -> Table:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..explain import Explanation, Order
     from ..runtime.nvrtc import Resources
     from ..schedule.plan import KernelPlan
+    from ..schedule.schedule import Ladder
 
 CODE = re.compile(r"A\d{3}", re.IGNORECASE)
 
@@ -99,23 +100,27 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     specification, problem = load_specification(file, given), given["problem"]
     variant = specification.variant
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
-    plan = plan_for(specification.plans(configuration, target), problem.rows)
+    ladders = specification.ladders(configuration, target)
+    plan = plan_for([ladder.first for ladder in ladders], problem.rows)
+    resources: Resources | str | None = None
+    if given["compiles"]:
+        plan, resources = _settled(next(ladder for ladder in ladders if ladder.build.pass_name == plan.pass_name))
     inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
     explained = explain(plan, problem, inputs, device)
-    return explained, _resources(plan) if given["compiles"] else None
+    return explained, resources
 
 
-def _resources(plan: KernelPlan) -> Resources | str:
-    """What ptxas says of the kernel, or why that isn't known: all else is explained without NVRTC."""
-    from ..codegen.render import render
-    from ..compiler import compiled
+def _settled(ladder: Ladder) -> tuple[KernelPlan, Resources | str]:
+    """The plan that the kernel gets and what ptxas says of it, or why that isn't known: the rest needs no NVRTC."""
+    from ..machine_code import settle
 
     try:
-        return compiled(render(plan), plan.target)[1]
+        found = settle(ladder)
     except AttnccError as error:
         if [item.code for item in error.diagnostics] != ["A501"]:
             raise
-        return "not known, NVRTC isn't installed"
+        return ladder.first, "not known, NVRTC isn't installed"
+    return found.plan, found.compiled.resources
 
 
 # -------------------------------------------------------------------- text

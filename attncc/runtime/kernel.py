@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 from ..ir import Variant
@@ -33,6 +34,13 @@ class Kernel:
     def configurations(self) -> tuple[Configuration, ...]:
         """What it was built for: (dtype, head_dim, value_head_dim)."""
         return self._store.configurations
+
+    def report(self) -> Mapping[str, Mapping[str, Any]]:
+        """What the compiler said of each kernel that exists so far, by name; the entries of a package's manifest.
+
+        Registers, spills and messages of ptxas, and under `choice` the tiles, why it is these, and what was rejected.
+        """
+        return self._store.report()
 
     def __repr__(self) -> str:
         return f"<attncc kernel {self.variant.name}: {', '.join(item.name for item in self.configurations)}>"

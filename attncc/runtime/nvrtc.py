@@ -34,6 +34,11 @@ class Resources:
     compile_seconds: float
     messages: tuple[str, ...] = ()  # warnings and the C75xx performance notes of ptxas, one line each
 
+    @property
+    def losses(self) -> tuple[str, ...]:
+        """The notes that say that products of a warpgroup don't overlap."""
+        return tuple(message for message in self.messages if "(C75" in message)
+
 
 @dataclass(frozen=True, slots=True)
 class Cubin:

@@ -55,6 +55,9 @@ class PackageStore:
         names = (self._names.get((configuration, target, pass_name)) for pass_name in FORWARD_PASSES)
         return tuple(self._plan(name) for name in names if name is not None)
 
+    def report(self) -> Mapping[str, Mapping[str, Any]]:
+        return self._manifest
+
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         return {name: self._machine_code(name) for plan in plans for name in kernel_names(plan)}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..ir import Variant
 from ..schedule.parameters import used_zone_maps
@@ -53,6 +53,9 @@ class KernelStore(Protocol):
 
         `target` None: the plans that the CPU executor walks.
         """
+
+    def report(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of the machine code that exists so far, by name: the entries of a package's manifest."""
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         """Every kernel that launches of the plans, all for one target, may need, by name.

@@ -13,6 +13,7 @@ from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
+RUNGS = {"portable": 2, "hopper": 3}  # of each family's ladder of tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +59,15 @@ def loop_of(pass_name: str) -> str:
     return "kv_outer" if pass_name == "backward" else "q_outer"
 
 
-def choose(settings: Mapping[str, Value], build: Build, family: str, room: int) -> Choice:
+def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) -> Choice:
     """Settings win. Warps follow the block that they share, and stages the shared memory that is left.
 
-    `room`: how many registers the variant needs for what it computes; 0 for the fastest tiles.
+    `rung`: of the family's ladder, below RUNGS; 0 for the fastest tiles, each other one leaves more registers.
     """
     loop = str(settings.get("loop", loop_of(build.pass_name)))
     if family == "hopper":
-        return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, room))
-    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=room > 0)
+        return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
+    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=rung > 0)
     sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
     tiles = replace(default, **sizes)
     tiles = _shared_by_warps(settings, "block_kv" if build.pass_name == "backward" else "block_q", tiles, default)
@@ -87,9 +88,9 @@ def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str,
     )
 
 
-def _hopper_tiles(settings: Mapping[str, Value], build: Build, room: int) -> Tiles:
+def _hopper_tiles(settings: Mapping[str, Value], build: Build, rung: int) -> Tiles:
     """Each warp has 16 rows, so block_q and warps follow from each other."""
-    default = hopper_ladder(*build.padded_head_dims)[room]
+    default = hopper_ladder(*build.padded_head_dims)[rung]
     block_q = _int(settings, "block_q", FRAGMENT_ROWS * _int(settings, "warps", default.block_q // FRAGMENT_ROWS))
     tiles = HopperTiles(block_q, _int(settings, "block_kv", default.block_kv), default.stages)
     while tiles.stages > 1 and tiles.shared_bytes(*build.padded_head_dims) > TARGETS[build.target].shared_bytes:

@@ -71,6 +71,11 @@ class KernelPlan:
         return "forward_hopper" if self.family == "hopper" else f"forward_{self.loop}"
 
     @property
+    def tiles(self) -> str:
+        """`hopper 128 x 64, 8 warps, 4 stages`: what distinguishes plans of one kernel."""
+        return f"{self.family} {self.block_q} x {self.block_kv}, {self.warps} warps, {self.stages} stages"
+
+    @property
     def is_backward(self) -> bool:
         return self.pass_name in BACKWARD_PASSES
 

@@ -12,7 +12,7 @@ from ..diagnostics import AttnccError, Diagnostics
 from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
-from .choices import Build, choose, loop_of
+from .choices import RUNGS, Build, Choice, choose, loop_of
 from .families import default_family
 from .knobs import Value
 from .plan import KernelPlan
@@ -85,6 +85,106 @@ def from_asts(nodes: Iterable[ast.Schedule]) -> tuple[Schedule, ...]:
     return tuple(judged)
 
 
+TILE_KNOBS = ("block_q", "block_kv", "warps")
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The plans that one kernel may have, the fastest first: each rung leaves it more registers than the one above.
+
+    What the variant weighs tells where to begin (`weight`); whether a rung is enough, ptxas alone knows. The portable
+    family's rungs are the last of every ladder.
+    """
+
+    variant: Variant
+    build: Build
+    schedule: Schedule
+    _made: dict[Choice, KernelPlan] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    @property
+    def names_tiles(self) -> bool:
+        """Whether the schedule settles the tiles: there is one rung then."""
+        return any(name in self.schedule.chosen for name in TILE_KNOBS)
+
+    @property
+    def first(self) -> KernelPlan:
+        return next(self.plans())
+
+    def plans(self) -> Iterator[KernelPlan]:
+        """From the first guess on, without the rungs that can't be.
+
+        AttnccError A403, A405 to A412, with the arithmetic, where none can be: what forbids the first.
+        """
+        legality.check_build(self.build, self.schedule.span)
+        refusal: AttnccError | None = None
+        found = 0
+        for choice in self._choices():
+            try:
+                legality.check(self._plan(choice), self.schedule.where)
+            except AttnccError as error:
+                refusal = refusal or error
+            else:
+                found += 1
+                yield self._plan(choice)
+            if self.names_tiles:
+                break
+        if refusal is not None and not found:
+            raise refusal
+
+    def _choices(self) -> Iterator[Choice]:
+        seen: set[Choice] = set()
+        for family in self._families():
+            for rung in range(self._guess(family), RUNGS[family]):
+                choice = choose(self.schedule.chosen, self.build, family, rung)
+                if choice not in seen:
+                    yield choice
+                seen.add(choice)
+
+    def _families(self) -> tuple[str, ...]:
+        chosen, build = self.schedule.chosen, self.build
+        if "family" in chosen:
+            return (str(chosen["family"]),)
+        loop = str(chosen.get("loop", loop_of(build.pass_name)))
+        default = default_family(self.schedule.target, build.dtype, loop, build.pass_name)
+        return tuple(dict.fromkeys((default, "portable")))
+
+    def _guess(self, family: str) -> int:
+        rung = room(self.variant) if family == "hopper" else int(is_busy(self.variant))
+        plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
+        return max(rung, 1) if plan.uses_tile_kind else rung  # registers for that; smaller tiles find more to skip
+
+    def _plan(self, choice: Choice) -> KernelPlan:
+        if choice not in self._made:
+            self._made[choice] = self._new_plan(choice)
+        return self._made[choice]
+
+    def _new_plan(self, choice: Choice) -> KernelPlan:
+        build = self.build
+        return KernelPlan(
+            self.variant,
+            analyse(self.variant, choice.block_q, choice.block_kv, "q" if build.pass_name == "backward" else "kv"),
+            build.pass_name,
+            build.target,
+            build.dtype,
+            build.head_dim,
+            build.value_head_dim,
+            choice.loop,
+            choice.block_q,
+            choice.block_kv,
+            choice.warps,
+            choice.stages,
+            choice.split_kv,
+            choice.skip,
+            choice.family,
+            choice.overlap,
+        )
+
+
+def make_ladder(variant: Variant, build: Build, schedule: Schedule | None = None) -> Ladder:
+    """What one kernel may look like: what the schedule sets (the first of its candidates), defaults for the rest."""
+    return Ladder(variant, build, schedule or Schedule("default", variant.name, build.pass_name, build.target))
+
+
 def make_plan(
     variant: Variant,
     *,
@@ -95,41 +195,8 @@ def make_plan(
     pass_name: str = "forward",
     schedule: Schedule | None = None,
 ) -> KernelPlan:
-    """The plan of one kernel: what the schedule sets (the first of its candidates), good defaults for the rest.
+    """The first of the plans that a kernel may have; nothing is compiled.
 
     AttnccError A403, A405 to A412, with the arithmetic, where there can be no such kernel.
     """
-    schedule = schedule or Schedule("default", variant.name, pass_name, target)
-    build = Build(pass_name, target, dtype, head_dim, value_head_dim)
-    legality.check_build(build, schedule.span)
-    chosen = schedule.chosen
-    loop = str(chosen.get("loop", loop_of(pass_name)))
-    family = str(chosen.get("family") or default_family(schedule.target, dtype, loop, pass_name))
-    rung = room(variant) if family == "hopper" else int(is_busy(variant))
-    plan = _plan(variant, build, chosen, family, rung)
-    if plan.uses_tile_kind:  # registers for that, and smaller tiles find more to skip
-        plan = _plan(variant, build, chosen, family, max(rung, 1))
-    legality.check(plan, schedule.where)
-    return plan
-
-
-def _plan(variant: Variant, build: Build, chosen: Mapping[str, Value], family: str, rung: int) -> KernelPlan:
-    choice = choose(chosen, build, family, rung)
-    return KernelPlan(
-        variant,
-        analyse(variant, choice.block_q, choice.block_kv, "q" if build.pass_name == "backward" else "kv"),
-        build.pass_name,
-        build.target,
-        build.dtype,
-        build.head_dim,
-        build.value_head_dim,
-        choice.loop,
-        choice.block_q,
-        choice.block_kv,
-        choice.warps,
-        choice.stages,
-        choice.split_kv,
-        choice.skip,
-        choice.family,
-        choice.overlap,
-    )
+    return make_ladder(variant, Build(pass_name, target, dtype, head_dim, value_head_dim), schedule).first

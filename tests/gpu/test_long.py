@@ -43,5 +43,5 @@ def test_a_million_tokens(family: str) -> None:
         keys, values = (item[0, 0, : row + 1].double() for item in (k, v))
         score = keys @ q[0, 0, row].double() / math.sqrt(HEAD_DIM)
         exact = score.softmax(0) @ values
-        assert (out[0, 0, row].double() - exact).abs().max() <= 2**-8 * max(float(exact.abs().max()), 2**-8), row
+        assert (out[0, 0, row].double() - exact).abs().max() <= 2**-7 * max(float(exact.abs().max()), 2**-8), row
         assert abs(float(lse[0, 0, row]) - float(score.logsumexp(0))) <= 1e-3, row

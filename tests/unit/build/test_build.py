@@ -224,7 +224,7 @@ def test_a_failing_kernel_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mon
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("attncc.build.writer.compiled", interrupted)
+    monkeypatch.setattr("attncc.machine_code.compiled", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write(one("first"), tmp_path / "generated")
     assert list(tmp_path.iterdir()) == []

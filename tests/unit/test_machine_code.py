@@ -1,0 +1,104 @@
+"""Which of the plans on a ladder a kernel gets, by what a compiler says of each; none is compiled here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from attncc import machine_code
+from attncc.codegen.render import KernelSource
+from attncc.diagnostics import AttnccError
+from attncc.ir import Variant
+from attncc.machine_code import Compiled, Settled, settle
+from attncc.runtime.nvrtc import Resources
+from attncc.runtime.store import MachineCode
+from attncc.schedule.choices import Build
+from attncc.schedule.knobs import Value
+from attncc.schedule.schedule import Ladder, Schedule, make_ladder
+
+LOSS = "ptxas info : (C7512) Potential Performance Loss: wgmma.mma_async instructions are serialized"
+Spills = Callable[[str], int]  # of a kernel's text
+
+
+def ladder(target: str = "sm_90a", head_dim: int = 128, **settings: Value) -> Ladder:
+    given = tuple((name, (value,)) for name, value in settings.items())
+    schedule = Schedule("s", "full", "forward", target, given)
+    return make_ladder(Variant("full"), Build("forward", target, "bf16", head_dim, head_dim), schedule)
+
+
+def settled(monkeypatch: pytest.MonkeyPatch, of: Ladder, spills: dict[str, int | str]) -> Settled:
+    """What is settled if these tiles spill so many bytes, or get a message."""
+    plans = iter(of.plans())
+
+    def compiled(source: KernelSource, target: str) -> Compiled:
+        found = spills.get(next(plans).tiles, 0)
+        resources = (
+            Resources(168, found, found, 0, 0.1) if isinstance(found, int) else Resources(168, 0, 0, 0, 0.1, (found,))
+        )
+        return Compiled(MachineCode(b"", "13.0", source.entry, source.threads, source.shared_bytes), resources)
+
+    monkeypatch.setattr(machine_code, "compiled", compiled)
+    return settle(of)
+
+
+def rungs(of: Ladder) -> list[str]:
+    return [plan.tiles for plan in of.plans()]
+
+
+def test_the_first_guess_if_it_does_not_spill(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = settled(monkeypatch, ladder(family="hopper"), {})
+    assert found.plan.tiles == rungs(ladder(family="hopper"))[0]
+    assert found.report()["choice"] == {"tiles": found.plan.tiles, "why": "the first guess: no spills", "rejected": {}}
+
+
+@pytest.mark.parametrize("trouble", [4, LOSS])
+def test_trouble_rejects(monkeypatch: pytest.MonkeyPatch, trouble: int | str) -> None:
+    first, second, *_ = rungs(ladder(family="hopper"))
+    found = settled(monkeypatch, ladder(family="hopper"), {first: trouble})
+    assert found.plan.tiles == second
+    assert list(found.rejected) == [first] and ("4 bytes" in found.rejected[first] or LOSS in found.rejected[first])
+    assert found.why == "the first of those that don't spill"
+
+
+def test_the_least_spills_if_all_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    of = ladder(family="hopper")
+    first, second, third = rungs(of)
+    found = settled(monkeypatch, of, {first: 40, second: 8, third: 8})
+    assert found.plan.tiles == second and set(found.rejected) == {first, third}
+    assert found.why == "of all tiles these spill least: 8 bytes of spills stored and 8 loaded"
+
+
+@pytest.mark.parametrize("knob", [{"block_q": 128}, {"block_kv": 64}, {"warps": 8}])
+def test_tiles_that_a_schedule_names_stay(monkeypatch: pytest.MonkeyPatch, knob: dict[str, int]) -> None:
+    of = ladder(family="hopper", **knob)
+    assert len(rungs(of)) == 1
+    found = settled(monkeypatch, of, {rungs(of)[0]: 12})
+    assert not found.rejected
+    assert found.why == "the schedule names its tiles; 12 bytes of spills stored and 12 loaded"
+
+
+def test_other_settings_keep_the_ladder() -> None:
+    assert len(rungs(ladder(family="hopper", stages=2, skip="never"))) == 3
+    assert len(rungs(ladder(target="sm_80"))) == 2
+
+
+def test_the_portable_family_ends_every_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attncc.schedule.families.HOPPER_BY_DEFAULT", True)
+    families = [plan.family for plan in ladder().plans()]
+    assert families == ["hopper"] * 3 + ["portable"] * 2
+    assert {plan.family for plan in ladder(family="hopper").plans()} == {"hopper"}
+
+
+def test_rungs_that_cannot_be_are_left_out() -> None:
+    """At head dim 256, three stages of 64 keys don't fit."""
+    assert [plan.block_kv for plan in ladder(family="hopper", head_dim=256, stages=3).plans()] == [32, 16]
+    with pytest.raises(AttnccError, match="A406"):
+        next(ladder(family="hopper", head_dim=256, stages=3, block_kv=64).plans())
+
+
+def test_no_rung_stands_twice() -> None:
+    for target in ("sm_80", "sm_90a"):
+        for head_dim in (16, 64, 128, 256):
+            found = rungs(ladder(target=target, head_dim=head_dim))
+            assert len(found) == len(set(found))
