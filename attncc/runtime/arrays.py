@@ -6,7 +6,7 @@ to its own current stream, so that lifetime and order stay with it. None is impo
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -22,11 +22,12 @@ Array = Any  # an array of the caller's framework
 NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
+# The pointers of a call's arrays, and what their facts depend on: equal where all facts are. Every call asks.
+Observer = Callable[[Sequence[Array]], tuple[list[int], Hashable]]
+
+
 class Framework(Protocol):
     """What is asked of any array. Dtypes are NumPy's names, strides count elements."""
-
-    def key(self, array: Array) -> Hashable:
-        """What `facts` depends on, as fast as can be told: equal keys have equal facts."""
 
     def facts(self, array: Array) -> ArrayFacts: ...
 
@@ -46,10 +47,13 @@ class HostFramework(Framework, Protocol):
 class DeviceFramework(Framework, Protocol):
     """A framework with arrays on a GPU."""
 
+    def observer(self) -> Observer:
+        """One for the calls of one kernel, which are often alike."""
+
     def pointer(self, array: Array) -> int: ...
 
-    def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Array:
-        """An uninitialised contiguous array, at least 16-byte aligned, from the framework's allocator."""
+    def allocator(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Callable[[], Array]:
+        """What makes uninitialised contiguous arrays, at least 16-byte aligned, from the framework's allocator."""
 
     def packed(self, array: Array) -> Array:
         """A contiguous copy, made on the current stream."""
@@ -69,9 +73,6 @@ class DeviceFramework(Framework, Protocol):
 
 class NumpyArrays:
     """NumPy arrays live on the CPU: the executor runs them."""
-
-    def key(self, array: Array) -> Hashable:
-        return array.shape, array.strides, array.dtype
 
     def facts(self, array: Array) -> ArrayFacts:
         strides = tuple(stride // array.itemsize for stride in array.strides)
@@ -106,6 +107,7 @@ def _torch() -> Framework:
 _HOMES = {"numpy": _numpy, "cupy": _cupy, "torch": _torch}  # by the top-level package of the array's type
 _by_home: dict[str, Framework] = {}
 _by_type: dict[type, Framework] = {}
+known_framework: Callable[[type], Any] = _by_type.get  # of arrays of a type that came before; None for others
 
 
 def framework_of(array: Array, name: str) -> Framework:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
+
 from ..problem.facts import ArrayFacts
-from .arrays import NUMPY_BFLOAT16, Array
+from .arrays import NUMPY_BFLOAT16, Array, Observer
 
 
 class CupyArrays:
@@ -19,8 +21,8 @@ class CupyArrays:
         self._cupy = cupy
         self._captured: list[Array] = []
 
-    def key(self, array: Array) -> Hashable:
-        return array.shape, array.strides, array.dtype, array.data.device_id
+    def observer(self) -> Observer:
+        return _observe
 
     def facts(self, array: Array) -> ArrayFacts:
         strides = tuple(stride // array.itemsize for stride in array.strides)
@@ -32,9 +34,14 @@ class CupyArrays:
     def pointer(self, array: Array) -> int:
         return int(array.data.ptr)
 
-    def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Array:
-        with self._on_device(ordinal):
-            return self._cupy.empty(shape, NUMPY_BFLOAT16 if dtype == "bfloat16" else dtype)
+    def allocator(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Callable[[], Array]:
+        numpy_dtype = NUMPY_BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+
+        def empty() -> Array:
+            with self._on_device(ordinal):
+                return self._cupy.empty(shape, numpy_dtype)
+
+        return empty
 
     def packed(self, array: Array) -> Array:
         with self._on_device(array.data.device_id):
@@ -65,6 +72,11 @@ class CupyArrays:
             return nullcontext()
         device: AbstractContextManager[Any] = self._cupy.cuda.Device(ordinal)
         return device
+
+
+def _observe(arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
+    forms = [(array.shape, array.strides, array.dtype, array.data.device_id) for array in arrays]
+    return [array.data.ptr for array in arrays], tuple(forms)
 
 
 class _Handle:

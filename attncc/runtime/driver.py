@@ -6,7 +6,7 @@ Work runs in each device's primary context, the one that CuPy and torch use, so 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -27,10 +27,9 @@ _TENSOR_MAP_ALIGNMENT = 64
 # L2 cache, and hold zeros for what lies outside the tensor.
 _MAP_MODES = (0, 3, 2, 0)
 
+_WRONG_CONTEXT = (201, 400)  # CUresult: invalid context, invalid handle
+
 _Pointer = ctypes.c_void_p
-# The arguments of a launch: `Params`, and before it the maps of q, k and v. Made once, since each call pays for it.
-_ONE_ARGUMENT = ctypes.c_char_p * 1
-_FOUR_ARGUMENTS = ctypes.c_char_p * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,9 @@ class Driver:
         self._call("cuDriverGetVersion", ctypes.byref(version))
         self.cuda_version = (version.value // 1000, version.value % 1000 // 10)
         self._devices: dict[int, Device] = {}
-        self._launch: Callable[..., int] = api.cuLaunchKernel
-        api.cuLaunchKernel.argtypes = [_Pointer, *[ctypes.c_uint] * 7, _Pointer, _Pointer, _Pointer]
-        self._current: Callable[..., int] = api.cuCtxGetCurrent
+        self.start: Callable[..., int] = api.cuLaunchKernelEx
+        self._zero: Callable[..., int] = api.cuMemsetD32Async
+        api.cuMemsetD32Async.argtypes = [ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, _Pointer]
 
     def capabilities(self) -> set[int]:
         """The compute capabilities of this machine's GPUs. Makes no context, which would take memory on each."""
@@ -147,29 +146,17 @@ class Driver:
         self._call("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), function, threads, dynamic)
         return count.value
 
-    def launch(self, function: Function, grid: int, stream: int, params: bytes, maps: Sequence[TensorMap] = ()) -> None:
-        """Starts `grid` blocks on a stream and returns at once.
+    def again(self, result: int, context: int, function: Callable[..., int], *arguments: object) -> None:
+        """Calls a function once more, in its context, if its result says that another was current, or none.
 
-        The kernel's arguments are `maps`, then `Params`, whose bytes `params` holds.
+        What is queued in a wrong context is refused, so calls look for the right one only then. AttnccError A510 for
+        other results than 0.
         """
-        arguments: ctypes.Array[ctypes.c_char_p]
-        if maps:
-            arguments = _FOUR_ARGUMENTS(*[ctypes.c_char_p(item.address) for item in maps], params)
-        else:
-            arguments = _ONE_ARGUMENT(params)
-        current = _Pointer()
-        self._current(ctypes.byref(current))
-        if current.value == function.context:
-            result = self._start(function, grid, stream, arguments)
-        else:
-            with self._entered(function.context):
-                result = self._start(function, grid, stream, arguments)
+        if result in _WRONG_CONTEXT:
+            with self._entered(context):
+                result = function(*arguments)
         if result:
-            raise AttnccError(self._failure("cuLaunchKernel", result, f"grid of {grid} blocks"))
-
-    def _start(self, function: Function, grid: int, stream: int, arguments: ctypes.Array[ctypes.c_char_p]) -> int:
-        threads, shared_bytes = function.threads, function.shared_bytes
-        return self._launch(function.handle, grid, 1, 1, threads, 1, 1, shared_bytes, stream, arguments, None)
+            raise AttnccError(self._failure(function.__name__, result, ""))
 
     def tensor_map(self, context: int, base: int, form: TensorBox) -> TensorMap:
         """The map of a tensor that starts at `base`. AttnccError A510 if the driver refuses it."""
@@ -185,8 +172,9 @@ class Driver:
 
     def zero(self, context: int, address: int, stream: int) -> None:
         """Sets 4 bytes of device memory to 0, in the order of the stream."""
-        with self._entered(context):
-            self._call("cuMemsetD32Async", ctypes.c_uint64(address), 0, ctypes.c_size_t(1), _Pointer(stream))
+        result = self._zero(address, 0, 1, stream)
+        if result:
+            self.again(result, context, self._zero, address, 0, 1, stream)
 
     def _open(self, ordinal: int) -> Device:
         handle, context, name = self._handle(ordinal), _Pointer(), ctypes.create_string_buffer(256)
@@ -213,7 +201,7 @@ class Driver:
     def _entered(self, context: int) -> Iterator[None]:
         """Makes a context this thread's current one for a while, as another device's may be, or none."""
         current = _Pointer()
-        self._current(ctypes.byref(current))
+        self._call("cuCtxGetCurrent", ctypes.byref(current))
         if current.value == context:
             yield
             return

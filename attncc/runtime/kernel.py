@@ -8,7 +8,15 @@ from typing import Any, cast
 from ..ir import Variant
 from ..problem.gradients import Gradients
 from ..problem.refusal import refused
-from .arrays import Array, DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
+from .arrays import (
+    Array,
+    DeviceFramework,
+    HostFramework,
+    framework_of,
+    is_foreign,
+    known_framework,
+    stream_handle,
+)
 from .foreign import handed_back, opened
 from .launch import Launcher
 from .operands import Arguments
@@ -70,8 +78,15 @@ class Kernel:
         are split, the kernel that merges the splits writes them too. `out` shares no memory with q, k, v and inputs.
         `seed` (an int or a 0-d int64 array) is needed with dropout. Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
-        return self._through_dlpack(call, stream) if is_foreign(q) else self._run(call, stream)
+        given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
+        framework = known_framework(type(q))
+        if framework is None or stream is not None:
+            call = Arguments(*given)
+            return self._through_dlpack(call, stream) if is_foreign(q) else self._run(call, stream)
+        ordinal = framework.ordinal(q)
+        if ordinal < 0:
+            return self._run(Arguments(*given), None)
+        return self._launcher.run(framework, ordinal, given)
 
     def backward(  # noqa: PLR0917  (what flows back, the operands, what the call gave)
         self,

@@ -13,8 +13,7 @@ from ..problem import ArrayFacts, Call, Signature
 from ..problem.bind import check_seed
 from ..problem.inputs import check_dtype
 from ..problem.refusal import refused
-from .arrays import Array, DeviceFramework, framework_of
-from .steps import Value
+from .arrays import Array, DeviceFramework, Observer, framework_of
 
 # The operands of every call, in order; the variant's inputs follow in theirs.
 Q, K, V, OUT, LSE, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(10)
@@ -24,6 +23,7 @@ _PLAIN = _NUMBERS | {NoneType}
 _EXTRAS = ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale")
 _ALIGNMENT_MASK = 15  # bases are to be multiples of 16 bytes
 _ARRAY = object()  # stands for an array where only numbers matter
+_NO_EXTRAS = (None,) * len(_EXTRAS)
 
 
 class Arguments(NamedTuple):
@@ -42,6 +42,9 @@ class Arguments(NamedTuple):
     return_lse: bool
 
 
+Given = tuple[Array, Array, Array, Mapping[str, Any], Any, Any, Array | None, Array | None, Any, Array | None, bool]
+
+
 class HostNumber(NamedTuple):
     """A number that came in a 0-d array on the CPU, or as a NumPy scalar."""
 
@@ -53,68 +56,77 @@ class HostNumber(NamedTuple):
         return cls(type(value.item()), None if isinstance(value, np.generic) else facts.dtype)
 
 
-class Operands(NamedTuple):
-    """What changes from call to call, and the key of what seldom does."""
-
-    values: list[Any]  # pointers and numbers, by operand; None for what is absent
-    key: tuple[Any, ...]  # equal keys: equal facts of all arrays, and numbers in the same places
-    numbers: Sequence[Any]  # of cu_seqlens, seed, scale and the inputs: those that came as numbers
-
-    @property
-    def misaligned(self) -> tuple[str, ...]:
-        """Which of q, k, v, out don't start at a multiple of 16 bytes."""
-        operands = zip(("q", "k", "v", "out"), self.values, strict=False)
-        return tuple(name for name, base in operands if base is not None and base & _ALIGNMENT_MASK)
+def misaligned(values: Sequence[Any]) -> tuple[str, ...]:
+    """Which of q, k, v, out don't start at a multiple of 16 bytes."""
+    operands = zip(("q", "k", "v", "out"), values, strict=False)
+    return tuple(name for name, base in operands if base is not None and base & _ALIGNMENT_MASK)
 
 
-def gather(framework: DeviceFramework, names: tuple[str, ...], call: Arguments) -> Operands:
-    """The operands of a call whose q is of this framework and on a GPU; `names` are the variant's inputs.
+def gather(
+    framework: DeviceFramework, observe: Observer, names: tuple[str, ...], given: Given
+) -> tuple[list[Any], tuple[Any, ...], Sequence[Any]]:
+    """What changes from call to call, and the key of what seldom does, of a call whose q is on a GPU.
 
-    AttnccError A622 or A654 for what isn't an array of the framework. Every call passes here, so it does little.
+    Values are pointers and numbers by operand, None for what is absent. Equal keys: equal facts of all arrays, and
+    numbers in the same places. The third result are cu_seqlens, seed, scale and the inputs as far as they came as
+    numbers. `names` are the variant's inputs. AttnccError A622 or A654 for what isn't an array of the framework. Every
+    call passes here, so it does little.
     """
-    q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = call
-    if not type(q) is type(k) is type(v) or type(out) not in (type(q), NoneType):
-        _check_frameworks(framework, call)
-    pointer, key = framework.pointer, framework.key
-    values: list[Any] = [pointer(q), pointer(k), pointer(v), None, None]
-    forms = [layout, return_lse, key(q), key(k), key(v)]
-    misaligned = values[Q] | values[K] | values[V]
-    if out is not None:
-        values[OUT] = pointer(out)
-        forms.append(key(out))
-        misaligned |= values[OUT]
-    # A missing input is a None here and a further one changes the count, so both miss every key of a good call.
-    extras = (cu_seqlens_q, cu_seqlens_kv, seed, scale, *map(inputs.get, names))
-    kinds = tuple(map(type, extras))
-    numbers: Sequence[Any] = extras
-    if not _PLAIN.issuperset(kinds):
-        extras, kinds, numbers = _opened(framework, names, extras)
-    values += extras
-    aligned = not misaligned & _ALIGNMENT_MASK or Operands(values, (), ()).misaligned
-    return Operands(values, (*forms, len(inputs), aligned, kinds), numbers)
+    q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = given
+    kind = type(q)
+    if not kind is type(k) is type(v) or not (out is None or type(out) is kind):
+        _check_frameworks(framework, Arguments(*given))
+    arrays = [q, k, v] if out is None else [q, k, v, out]
+    numbers: Sequence[Any] = _NO_EXTRAS
+    kinds: tuple[Any, ...] = ()
+    places: Sequence[int] = ()
+    if inputs or names or not cu_seqlens_q is cu_seqlens_kv is seed is scale is None:
+        # A missing input is a None here and a further one changes the count, so both miss every key of a good call.
+        numbers = (cu_seqlens_q, cu_seqlens_kv, seed, scale, *map(inputs.get, names))
+        kinds = tuple(map(type, numbers))
+        if not _PLAIN.issuperset(kinds):
+            extras = numbers
+            numbers, kinds, places = _opened(framework, names, extras)
+            arrays += map(extras.__getitem__, places)
+    bases, forms = observe(arrays)
+    unaligned = bases[Q] | bases[K] | bases[V]
+    if out is None:
+        values = [*bases[:OUT], None, None, *numbers]
+    else:
+        unaligned |= bases[OUT]
+        values = [*bases[:LSE], None, *numbers]
+    if places:
+        for place, base in zip(places, bases[-len(places) :], strict=True):
+            values[CU_SEQLENS_Q + place] = base
+    aligned = misaligned(values) if unaligned & _ALIGNMENT_MASK else ()
+    return values, (forms, layout, return_lse, out is None, len(inputs), aligned, kinds), numbers
 
 
-def _opened(framework: DeviceFramework, names: tuple[str, ...], extras: Sequence[Any]) -> tuple[Any, Any, Any]:
-    """Pointers in place of arrays, their keys in place of types, and the numbers."""
-    values, kinds, numbers = list(extras), [], list(extras)
-    for position, (name, given) in enumerate(zip(_EXTRAS + names, extras, strict=True)):
-        kind: Any = type(given)
+def _opened(
+    framework: DeviceFramework, names: tuple[str, ...], extras: Sequence[Any]
+) -> tuple[Sequence[Any], tuple[Any, ...], Sequence[int]]:
+    """The extras' numbers, also those in 0-d arrays that the CPU can read, their types, and where arrays stand."""
+    numbers, kinds, places = list(extras), [], []
+    for position, value in enumerate(extras):
+        kind: Any = type(value)
         if kind not in _PLAIN:
-            values[position], kind = _array(framework, name, given)
-            numbers[position] = values[position] if type(kind) is HostNumber else _ARRAY
+            name = names[position - len(_EXTRAS)] if position >= len(_EXTRAS) else _EXTRAS[position]
+            numbers[position], kind = _host_number(framework, name, value)
+            if kind is _ARRAY:
+                places.append(position)
         kinds.append(kind)
-    return values, tuple(kinds), numbers
+    return numbers, tuple(kinds), places
 
 
-def _array(framework: DeviceFramework, name: str, value: Any) -> tuple[Value, Any]:
-    """The pointer and key of an array; a 0-d array that the CPU can read is a number, with its types."""
+def _host_number(framework: DeviceFramework, name: str, value: Any) -> tuple[Any, Any]:
+    """The number in a 0-d array that the CPU can read, and its types; `_ARRAY` twice for an array on a GPU."""
     own = framework_of(value, name)
     if own.ordinal(value) >= 0:
         if own is not framework:
             raise mixed(name, value)
-        return framework.pointer(value), own.key(value)
+        return _ARRAY, _ARRAY
     if value.shape:
-        return 0, own.key(value)  # `bind` refuses it: no good call has this key
+        return 0, object()  # `bind` refuses it: no good call has this key
     return value.item(), HostNumber.of(own.facts(value), value)
 
 
@@ -126,7 +138,7 @@ def _check_frameworks(framework: DeviceFramework, call: Arguments) -> None:
 
 
 def is_number(value: Any) -> bool:
-    """Whether an entry of `Operands.numbers` is a number: the others are absent or arrays."""
+    """Whether a value is a number, rather than absent or an array."""
     return type(value) in _NUMBERS
 
 

@@ -7,13 +7,14 @@ and numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
 from ..schedule.parameters import field_name, used_zone_maps
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from .arrays import Array, DeviceFramework
 from .driver import MAX_GRID, Device, Function
 from .family import Family
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, SEED, K, Q, V
@@ -27,6 +28,8 @@ from .tensor_maps import mappable, operand_maps
 from .workspace import Workspace
 from .zone_maps import ZoneMapStep, input_fields
 
+_WORD_BYTES = 4  # the workspace is allocated as fp32
+
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -34,10 +37,9 @@ class Prepared:
 
     family: Family
     steps: tuple[Step, ...]
-    out_shape: tuple[int, ...]
-    out_dtype: str
-    lse_shape: tuple[int, ...]
-    workspace_bytes: int
+    new_out: Callable[[], Array]
+    new_lse: Callable[[], Array] | None
+    new_workspace: Callable[[], Array] | None
     packs: tuple[int, ...]  # of the operands Q, K, V: those to copy first, for their alignment
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
     spans: Spans  # of what is read, with the caller's `out` last; none without
@@ -52,7 +54,7 @@ class CallForm:
     scale_given: bool
 
 
-def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
+def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem: Problem) -> Prepared:
     """The launches of a call that `bind` has checked. AttnccError A653 if its grid is larger than a GPU takes."""
     plan = family.plan(problem.rows)
     call, packs, stages_out = _repacked(form, problem, plan)
@@ -60,9 +62,13 @@ def prepare(family: Family, form: CallForm, problem: Problem) -> Prepared:
     steps: tuple[Step, ...] = ()
     if problem.batch * problem.total_q * problem.num_heads:
         steps = _Preparation(family, plan, call, form.scale_given, problem, workspace).steps()
-    shapes = (problem.out_shape, call.q.dtype, problem.lse_shape)
+    ordinal = family.device.ordinal
+    new_out = framework.allocator(problem.out_shape, call.q.dtype, ordinal)
+    new_lse = framework.allocator(problem.lse_shape, "float32", ordinal) if call.return_lse else None
+    words = (workspace.size // _WORD_BYTES,)
+    new_workspace = framework.allocator(words, "float32", ordinal) if workspace.size else None
     spans = spans_of(form.call, [item.name for item in plan.variant.inputs])
-    return Prepared(family, steps, *shapes, workspace.size, packs, stages_out, spans)
+    return Prepared(family, steps, new_out, new_lse, new_workspace, packs, stages_out, spans)
 
 
 def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[int, ...], bool]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ..schedule.parameters import Parameter, struct_format
+from ..schedule.parameters import Layout, Parameter, struct_format
 from .driver import Driver, Function
+from .repeated import RepeatedLaunch
 
 if TYPE_CHECKING:
     from .tensor_maps import OperandMap
@@ -26,6 +29,14 @@ class Step(Protocol):
         """`operands` are the pointers and numbers of the call, `workspace` the address of its temporary memory."""
 
 
+class Write(NamedTuple):
+    """Consecutive fields of `Params` that calls change: what packs them, where, and which values they take."""
+
+    pack_into: Callable[..., None]
+    offset: int  # of the first, in bytes
+    sources: tuple[int, ...]  # operands by number, or offsets in the workspace
+
+
 @dataclass(frozen=True, slots=True)
 class Zero:
     """Sets 4 bytes of the workspace to 0."""
@@ -37,32 +48,48 @@ class Zero:
         driver.zero(self.context, workspace + self.offset, stream)
 
 
-@dataclass(frozen=True, slots=True)
 class KernelStep:
-    """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows."""
+    """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows.
 
-    function: Function
-    grid: int
-    packer: struct.Struct
-    fields: tuple[Value, ...]  # what is the same in every call with these shapes
-    operands: tuple[tuple[int, int], ...]  # (field, operand)
-    workspace: tuple[tuple[int, int], ...]  # (field, offset in bytes)
-    maps: tuple[OperandMap, ...]  # the kernel's arguments before `Params`
+    A thread that launches takes one of the `RepeatedLaunch`es that are idle, or makes one, and puts it back.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        function: Function,
+        grid: int,
+        params: bytes,
+        writes: Iterable[Write],
+        workspace_writes: Iterable[Write],
+        maps: tuple[OperandMap, ...],
+    ) -> None:
+        self._function, self._grid, self._params, self._maps = function, grid, params, maps
+        self._writes = tuple((write.pack_into, write.offset, _taking(write.sources)) for write in writes)
+        self._workspace_writes = tuple((write.pack_into, write.offset, write.sources) for write in workspace_writes)
+        self._idle: list[RepeatedLaunch] = []
 
     def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
-        fields = list(self.fields)
-        for field, operand in self.operands:
-            fields[field] = operands[operand]
-        for field, offset in self.workspace:
-            fields[field] = workspace + offset
-        maps = [item.at(driver, self.function.context, operands[item.operand]) for item in self.maps]
-        driver.launch(self.function, self.grid, stream, self._pack(fields), maps)
-
-    def _pack(self, fields: list[Value]) -> bytes:
         try:
-            return self.packer.pack(*fields)
-        except (OverflowError, struct.error):  # a number that f32 can't hold becomes an infinity, as in a C cast
-            return self.packer.pack(*map(_saturated, fields))
+            repeated = self._idle.pop()
+        except IndexError:
+            repeated = RepeatedLaunch(driver, self._function, self._grid, self._params, len(self._maps))
+        params = repeated.params
+        for pack_into, offset, values in self._writes:
+            try:
+                pack_into(params, offset, *values(operands))
+            except (OverflowError, struct.error):  # a number that f32 can't hold becomes an infinity, as in a C cast
+                pack_into(params, offset, *map(_saturated, values(operands)))
+        for pack_into, offset, places in self._workspace_writes:
+            pack_into(params, offset, *[workspace + place for place in places])
+        if self._maps:
+            repeated.set_maps([item.at(driver, self._function.context, operands[item.operand]) for item in self._maps])
+        repeated.start(stream)
+        self._idle.append(repeated)
+
+
+def _taking(numbers: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:
+    """What takes the operands with these numbers."""
+    return itemgetter(*numbers) if len(numbers) > 1 else itemgetter(slice(numbers[0], numbers[0] + 1))
 
 
 def _saturated(value: Value) -> Value:
@@ -72,19 +99,27 @@ def _saturated(value: Value) -> Value:
 
 
 class ParamsLayout:
-    """`struct Params` of one kernel: what packs it, and the number of each field."""
+    """`struct Params` of one kernel: how it and each of its fields are packed, and the number of each field."""
 
     def __init__(self, parameters: Iterable[Parameter]) -> None:
         items = tuple(parameters)
         self.packer = struct.Struct(struct_format(items))
         self.index = {item.name: number for number, item in enumerate(items)}
+        self._items, self._offsets = items, Layout.of(items).offsets
+
+    def writes(self, sources: Iterable[tuple[int, int]]) -> Iterator[Write]:
+        """Pairs (field, source) as few writes: one for each run of fields that follow each other."""
+        for _, run in groupby(enumerate(sorted(sources)), key=lambda item: item[1][0] - item[0]):
+            fields, values = zip(*(pair for _, pair in run), strict=True)
+            form = "=" + "".join(self._items[field].format for field in fields).replace("P", "Q")
+            yield Write(struct.Struct(form).pack_into, self._offsets[fields[0]], values)
 
 
 class StepBuilder:
     """Collects the fields of a step by name; those never set stay 0, which is null for a pointer."""
 
     def __init__(self, layout: ParamsLayout) -> None:
-        self._packer, self._index = layout.packer, layout.index
+        self._layout, self._index = layout, layout.index
         self._fields: list[Value] = [0] * len(layout.index)
         self._operands: list[tuple[int, int]] = []
         self._workspace: list[tuple[int, int]] = []
@@ -107,5 +142,6 @@ class StepBuilder:
         self._maps = maps
 
     def build(self, function: Function, grid: int) -> KernelStep:
-        numbers = tuple(self._fields), tuple(self._operands), tuple(self._workspace)
-        return KernelStep(function, grid, self._packer, *numbers, self._maps)
+        params = self._layout.packer.pack(*self._fields)
+        writes, workspace = self._layout.writes(self._operands), self._layout.writes(self._workspace)
+        return KernelStep(function, grid, params, writes, workspace, self._maps)

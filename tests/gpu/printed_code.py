@@ -16,6 +16,7 @@ from attncc.problem.inputs import merges
 from attncc.problem.problem import Sequence
 from attncc.runtime.driver import driver
 from attncc.runtime.nvrtc import library
+from attncc.runtime.repeated import RepeatedLaunch
 from attncc.schedule.parameters import field_name, parameters, struct_format, used_zone_maps
 from attncc.schedule.plan import KernelPlan
 
@@ -122,5 +123,5 @@ def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], g
     function = driver().load(device, image, "printed_code", 32, 0)
     fields = parameters(plan)
     packed = struct.pack(struct_format(fields), *(values.get(field.name, 0) for field in fields))
-    driver().launch(function, grid, torch.cuda.current_stream().cuda_stream, packed)
+    RepeatedLaunch(driver(), function, grid, packed).start(torch.cuda.current_stream().cuda_stream)
     torch.cuda.synchronize()

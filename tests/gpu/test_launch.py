@@ -5,8 +5,10 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,53 @@ def alibi() -> tuple[Callable[..., Any], dict[str, Any]]:
         "seed": 5,
     }
     return kernel("alibi_documents"), inputs
+
+
+def test_a_thread_that_never_used_the_gpu() -> None:
+    """No context is current there; nothing is allocated, so that nobody else makes it so."""
+    causal, q = kernel("causal"), normal(2, 8, 512, 64)
+    expected, out = causal(q, q, q), torch.zeros_like(q)
+    torch.cuda.synchronize()
+    thread = threading.Thread(target=lambda: causal(q, q, q, out=out))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    assert torch.equal(out, expected)
+
+
+def test_arrays_of_another_gpu_than_the_current_one() -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    causal, q = kernel("causal"), normal(2, 8, 512, 64)
+    expected, out = causal(q, q, q), torch.zeros_like(q)
+    torch.cuda.synchronize()
+    with torch.cuda.device(1):
+        found = causal(q, q, q)
+        causal(q, q, q, out=out)
+        side = torch.cuda.Stream(device=0)
+        aside = causal(q, q, q, stream=side)
+        there = causal(*[q.to("cuda:1")] * 3)
+    torch.cuda.synchronize(0)
+    torch.cuda.synchronize(1)
+    assert all(torch.equal(result, expected) for result in (found, out, aside))
+    assert torch.equal(there.to("cuda:0"), expected)
+
+
+def test_threads_share_a_kernel() -> None:
+    causal = kernel("causal")
+    arrays = [normal(1, 4, 100 + 10 * number, 64) for number in range(4)]
+    expected = [causal(q, q, q) for q in arrays]
+    torch.cuda.synchronize()
+
+    def work(number: int) -> bool:
+        q = arrays[number]
+        with torch.cuda.stream(torch.cuda.Stream()):
+            found = [causal(q, q, q) for _ in range(300)]
+            torch.cuda.current_stream().synchronize()
+        return all(torch.equal(out, expected[number]) for out in found)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(work, range(4)))
 
 
 def test_runs_on_the_current_stream() -> None:
@@ -221,9 +270,9 @@ def host_microseconds(call: Callable[[], Any], calls: int = 8, rounds: int = 200
     return statistics.median(samples) * 1e6
 
 
-def test_host_time_of_a_call(alibi) -> None:
-    causal, q = kernel("causal"), normal(2, 8, 128, 64)
-    assert host_microseconds(lambda: causal(q, q, q)) < HOST_MICROSECONDS
+def test_host_time_of_a_call() -> None:
+    causal, (q, k, v) = kernel("causal"), (normal(2, 8, 128, 64) for _ in range(3))
+    assert host_microseconds(lambda: causal(q, k, v)) < HOST_MICROSECONDS
 
 
 @pytest.mark.parametrize("q_len", [128, 16384], ids=["a block for each", "persistent"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import struct
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 from attncc.ir import Variant
 from attncc.problem import ArrayFacts
 from attncc.runtime import family
+from attncc.runtime.arrays import Observer
 from attncc.runtime.store import Configuration, MachineCode, kernel_names
 from attncc.schedule.parameters import Parameter, struct_format
 from attncc.schedule.plan import KernelPlan
@@ -44,8 +45,8 @@ class _Function:
     argtypes: Any = None
     restype: Any = None
 
-    def __init__(self, body: Any) -> None:
-        self._body = body
+    def __init__(self, name: str, body: Any) -> None:
+        self.__name__, self._body = name, body
 
     def __call__(self, *args: Any) -> int:
         return int(self._body(*args) or 0)
@@ -62,12 +63,13 @@ class FakeCuda:
         self.zeroed: list[tuple[int, int, int]] = []  # address, stream, number of launches before
         self.maps: dict[int, dict[str, Any]] = {}  # what each tensor map was made of, by its address
         self.loaded: list[str] = []
+        self.homes: list[int] = []  # the contexts of what was loaded
         self.retained: list[int] = []  # devices whose primary context was asked for
         self.contexts: list[int] = [CONTEXT]  # the current one last
         self.results: dict[str, int] = {}  # errors to return
         for name in dir(type(self)):
             if name.startswith("cu"):
-                setattr(self, name, _Function(self._returning(name, getattr(self, name))))
+                setattr(self, name, _Function(name, self._returning(name, getattr(self, name))))
 
     def _returning(self, name: str, body: Any) -> Any:
         return lambda *args: self.results.get(name) or body(*args)
@@ -98,6 +100,7 @@ class FakeCuda:
 
     def cuModuleGetFunction(self, function: Any, module: Any, entry: bytes) -> None:  # noqa: N802
         self.loaded.append(entry.decode())
+        self.homes.append(self.contexts[-1])
         function._obj.value = len(self.loaded)
 
     def cuFuncSetAttribute(self, function: Any, attribute: int, value: int) -> None:  # noqa: N802
@@ -118,16 +121,20 @@ class FakeCuda:
     def cuGetErrorString(self, result: int, text: Any) -> None:  # noqa: N802
         text._obj.value = b"a made-up error"
 
-    def cuLaunchKernel(self, function: int, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, *rest: Any) -> None:  # noqa: N802, PLR0917
-        shared_bytes, stream, arguments, extra = rest
-        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, None)
-        kernel = self.loaded[function - 1]
+    def cuLaunchKernelEx(self, config: Any, function: Any, arguments: Any, extra: Any) -> int:  # noqa: N802
+        form = config._obj
+        assert (form.grid_y, form.grid_z, form.threads_y, form.threads_z, extra) == (1, 1, 1, 1, None)
+        assert (form.attributes, form.attribute_count) == (None, 0)
+        kernel = self.loaded[function.value - 1]
+        if not self.contexts or self.contexts[-1] != self.homes[function.value - 1]:
+            return 400 if self.contexts else 201
         layout = struct.Struct(struct_format(self.structs[kernel]))
-        *maps, address = ctypes.cast(arguments, ctypes.POINTER(ctypes.c_void_p * len(arguments)))[0]
-        assert address is not None
+        *maps, address = arguments
         values = layout.unpack(ctypes.string_at(address, layout.size))
         params = dict(zip((item.name for item in self.structs[kernel]), values, strict=True))
-        self.launches.append(Launch(kernel, gx, bx, shared_bytes, stream, params, self.contexts[-1], tuple(maps)))
+        shape = form.grid, form.threads, form.shared_bytes, form.stream
+        self.launches.append(Launch(kernel, *shape, params, self.contexts[-1], tuple(maps)))
+        return 0
 
     def cuTensorMapEncodeTiled(self, target: Any, dtype: int, rank: int, base: Any, *rest: Any) -> None:  # noqa: N802
         sizes, strides, box, steps, *modes = rest
@@ -136,8 +143,8 @@ class FakeCuda:
         self.maps[target.value] = made
 
     def cuMemsetD32Async(self, address: Any, value: int, count: Any, stream: Any) -> None:  # noqa: N802
-        assert (value, count.value) == (0, 1)
-        self.zeroed.append((address.value, stream.value, len(self.launches)))
+        assert (value, count) == (0, 1)
+        self.zeroed.append((address, stream, len(self.launches)))
 
 
 # -------------------------------------------------------------------- arrays
@@ -176,8 +183,8 @@ class FakeFramework:
         self.allocated: list[FakeArray] = []
         self.released: list[FakeArray] = []
 
-    def key(self, array: FakeArray) -> Hashable:
-        return array.shape, array.strides, array.dtype, array.ordinal
+    def observer(self) -> Observer:
+        return lambda arrays: ([array.pointer for array in arrays], tuple(map(self.facts, arrays)))
 
     def facts(self, array: FakeArray) -> ArrayFacts:
         return ArrayFacts(array.shape, array.strides, array.dtype, f"cuda:{array.ordinal}")
@@ -188,9 +195,12 @@ class FakeFramework:
     def pointer(self, array: FakeArray) -> int:
         return array.pointer
 
-    def empty(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> FakeArray:
-        self.allocated.append(FakeArray(shape, dtype, ordinal=ordinal))
-        return self.allocated[-1]
+    def allocator(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Callable[[], FakeArray]:
+        def empty() -> FakeArray:
+            self.allocated.append(FakeArray(shape, dtype, ordinal=ordinal))
+            return self.allocated[-1]
+
+        return empty
 
     def packed(self, array: FakeArray) -> FakeArray:
         return FakeArray(array.shape, array.dtype, ordinal=array.ordinal, contents=[f"copy of {array.pointer}"])

@@ -68,14 +68,16 @@ def test_facts_count_elements(cupy: StandIn) -> None:
     held = array((2, 3, 8), np.float16, ordinal=1)
     assert found.facts(held) == ArrayFacts((2, 3, 8), (24, 8, 1), "float16", "cuda:1")
     assert (found.ordinal(held), found.pointer(held)) == (1, held.data.ptr)
-    assert found.key(held) == found.key(array((2, 3, 8), np.float16, ordinal=1))
-    assert found.key(held) != found.key(array((2, 3, 8), np.float16, ordinal=0))
+    pointers, key = found.observer()([held, held])
+    assert pointers == [held.data.ptr] * 2
+    assert key == found.observer()([array((2, 3, 8), np.float16, ordinal=1)] * 2)[1]
+    assert key != found.observer()([held, array((2, 3, 8), np.float16, ordinal=0)])[1]
 
 
 def test_memory_is_allocated_on_the_arrays_device(cupy: StandIn) -> None:
     found = CupyArrays()
-    assert found.empty((4,), "bfloat16", 1).dtype.name == "bfloat16"
-    found.empty((4,), "float32", 0)
+    assert found.allocator((4,), "bfloat16", 1)().dtype.name == "bfloat16"
+    found.allocator((4,), "float32", 0)()
     assert cupy.log == ["empty bfloat16 on 1", "empty float32 on 0"]
     assert cupy.device == 0
 

@@ -316,6 +316,28 @@ def test_a_thread_without_a_context(bench: MakeBench) -> None:
     assert made.cuda.contexts == []
 
 
+def test_threads_share_no_arguments(bench: MakeBench) -> None:
+    """A launch that starts while another's arguments are being read, as the driver releases Python's lock then."""
+    made = bench(plan(plans.FULL))
+    first, second = qkv(), qkv()
+    made.kernel(*first)
+    body = made.cuda.cuLaunchKernelEx._body
+    results = []
+
+    def interrupted(*arguments: Any) -> Any:
+        made.cuda.cuLaunchKernelEx._body = body
+        results.append(made.kernel(*second))
+        return body(*arguments)
+
+    made.cuda.cuLaunchKernelEx._body = interrupted
+    results.append(made.kernel(*first))
+    seen = [(item.params["q"], item.params["out"]) for item in made.cuda.launches[1:]]
+    assert seen == [(second[0].pointer, results[0].pointer), (first[0].pointer, results[1].pointer)]
+    for arrays in (first, second):
+        made.kernel(*arrays)
+        assert made.params()["q"] == arrays[0].pointer
+
+
 def test_everything_is_loaded_at_the_first_call(bench: MakeBench) -> None:
     made = bench(plan(plans.DOCUMENTS, split_kv=None))
     made.kernel(*qkv(batch=100, q_len=Q_LEN), doc=FakeArray((100, KV_LEN), "int32"))
@@ -423,7 +445,7 @@ def test_a_missing_configuration_names_the_build_command(bench: MakeBench) -> No
 
 def test_a_failing_launch_is_reported(bench: MakeBench) -> None:
     made = bench(plan(plans.FULL))
-    made.cuda.results["cuLaunchKernel"] = 700
+    made.cuda.results["cuLaunchKernelEx"] = 700
     assert "a made-up error (CUDA error 700)" in str(refused(made, *qkv()))
 
 
@@ -443,7 +465,7 @@ def test_host_time(bench: MakeBench) -> None:
     made = bench(plan(plans.ALIBI))
     slope, arrays = FakeArray((HEADS,), "float32"), qkv()
     out = FakeArray(arrays[0].shape, "float16")
-    made.cuda.cuLaunchKernel._body = lambda *_: 0
+    made.cuda.cuLaunchKernelEx._body = lambda *_: 0
     samples = []
     for _ in range(200):
         start = time.perf_counter()

@@ -1,0 +1,53 @@
+"""Launches whose arguments lie ready in memory, so that each start of them writes and converts little."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+from .driver import Driver, Function, TensorMap
+
+_Pointer = ctypes.c_void_p
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("grid", "grid_y", "grid_z", "threads", "threads_y", "threads_z")),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", _Pointer),
+        ("attributes", _Pointer),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class RepeatedLaunch:
+    """A launch of `grid` blocks that can be started again and again, by one thread at a time.
+
+    The kernel's arguments are `maps` tensor maps, then `Params`, whose bytes are at first those given. The driver has
+    copied them all when `start` returns, so `params` may then be changed.
+    """
+
+    def __init__(self, driver: Driver, function: Function, grid: int, params: bytes, maps: int = 0) -> None:
+        self.params = ctypes.create_string_buffer(params, len(params))
+        self._driver, self._function = driver, function
+        self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
+        self._addresses = (_Pointer * (maps + 1))()
+        self._addresses[maps] = ctypes.addressof(self.params)
+        self._maps: Sequence[TensorMap] = ()
+        self._start = driver.start
+        self._arguments = (ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None)
+
+    def set_maps(self, maps: Sequence[TensorMap]) -> None:
+        """The tensor maps of the next starts."""
+        self._maps = maps  # kept: their memory is read by `start`
+        for position, item in enumerate(maps):
+            self._addresses[position] = item.address
+
+    def start(self, stream: int) -> None:
+        """Queues the launch on a stream and returns at once. AttnccError A510 if the driver refuses it."""
+        self._config.stream = stream
+        result = self._start(*self._arguments)
+        if result:
+            self._driver.again(result, self._function.context, self._start, *self._arguments)
