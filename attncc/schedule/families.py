@@ -5,14 +5,10 @@
 
 from __future__ import annotations
 
-# Whether a schedule that doesn't set `family` gets the family hopper wherever that has a kernel.
-HOPPER_BY_DEFAULT = False
-
 
 def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
-    """The family of a kernel whose schedule, written for `target`, sets none."""
-    able = hopper_lacks(target, dtype, loop, pass_name) is None
-    return "hopper" if HOPPER_BY_DEFAULT and able else "portable"
+    """The family of a kernel whose schedule, written for `target`, sets none: hopper wherever it has a kernel."""
+    return "hopper" if hopper_lacks(target, dtype, loop, pass_name) is None else "portable"
 
 
 def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:

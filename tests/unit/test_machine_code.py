@@ -83,8 +83,7 @@ def test_other_settings_keep_the_ladder() -> None:
     assert len(rungs(ladder(target="sm_80"))) == 2
 
 
-def test_the_portable_family_ends_every_ladder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attncc.schedule.families.HOPPER_BY_DEFAULT", True)
+def test_the_portable_family_ends_every_ladder() -> None:
     families = [plan.family for plan in ladder().plans()]
     assert families == ["hopper"] * 3 + ["portable"] * 2
     assert {plan.family for plan in ladder(family="hopper").plans()} == {"hopper"}

@@ -8,7 +8,7 @@ import pytest
 
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
-from attncc.schedule import families, legality
+from attncc.schedule import legality
 from attncc.schedule.families import default_family, hopper_lacks
 from attncc.schedule.hopper_tiles import hopper_ladder
 from attncc.schedule.knobs import Value
@@ -111,22 +111,18 @@ def test_plans_go_to_json_and_back() -> None:
     assert from_json(to_json(plan)) == plan
 
 
-def test_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`HOPPER_BY_DEFAULT` decides, and only where the family has a kernel."""
+def test_the_default() -> None:
+    """Hopper wherever it has a kernel."""
     asked = list(
         product(("sm_80", "sm_90", "sm_90a"), ("bf16", "fp32"), ("q_outer", "kv_outer"), ("forward", "decode"))
     )
-    monkeypatch.setattr(families, "HOPPER_BY_DEFAULT", True)
     chosen = [item for item in asked if default_family(*item) == "hopper"]
     assert chosen == [("sm_90a", "bf16", "q_outer", "forward")]
     assert all((hopper_lacks(*item) is None) == (item in chosen) for item in asked)
-    monkeypatch.setattr(families, "HOPPER_BY_DEFAULT", False)
-    assert {default_family(*item) for item in asked} == {"portable"}
 
 
-def test_a_schedule_for_sm_90_describes_portable_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_schedule_for_sm_90_describes_portable_kernels() -> None:
     """It also serves sm_90a where there is none for it, and its tiles stay legal."""
-    monkeypatch.setattr(families, "HOPPER_BY_DEFAULT", True)
     schedule = Schedule("s", "full", "forward", "sm_90", (("block_q", (128,)), ("warps", (4,))))
     build = {"dtype": "bf16", "target": "sm_90a"}
     plan = make_plan(PLAIN, head_dim=64, value_head_dim=64, schedule=schedule, **build)
