@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import reference
-from .analysis.grid import tile_grid, zone_maps
+from .analysis.grid import rule_tables, tile_grid
 from .analysis.tiles import analyse
 from .compiler import NO_DEFINES, CompiledStore, Defines, Specification, check_dtype, check_targets, load_specification
 from .diagnostics import AttnccError, Diagnostic, warn
@@ -137,7 +137,7 @@ class ParsedVariant:
         block_q, block_kv = size_of("block_q", block_q), size_of("block_kv", block_kv)
         bound = bind_mask(self.variant, q_len, kv_len, inputs, sizes)
         rules = analyse(self.variant, block_q, block_kv)
-        maps = zone_maps(rules, self.variant, bound.problem, bound.inputs)
+        maps = rule_tables(rules, self.variant, bound.problem, bound.inputs)
 
         def kinds(seen: Environment) -> NDArray[np.uint8]:
             seen = Environment(seen.symbols, {**seen.inputs, **maps}, seen.lets, seen.float_dtype)

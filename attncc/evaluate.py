@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .ir import Apply, Const, Expr, Let, Load, Local, Symbol, Type
+from .ir import MAX_LENGTH, Apply, Const, Expr, Let, Load, Local, Search, Symbol, Type
 
 Array = NDArray[Any]
 
@@ -63,6 +63,9 @@ def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) ->
         case Load():
             indices = [_evaluate(index, environment, values) for index in expr.indices]
             return _typed(read(environment.inputs[expr.input], indices), expr.type, environment)
+        case Search():
+            *indices, length, value = (_evaluate(child, environment, values) for child in expr.children)
+            return _first(environment.inputs[expr.input], indices, length, value, expr.above)
         case Apply():
             args = [_evaluate(arg, environment, values) for arg in expr.args]
             return _apply(expr, args, environment.float_dtype)
@@ -83,6 +86,18 @@ def read(array: Array, indices: list[Array]) -> Array:
         return np.zeros(inside.shape, array.dtype)
     safe = tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True))
     return np.where(inside, array[safe], np.zeros((), array.dtype))
+
+
+def _first(array: Array, indices: list[Array], length: Array, value: Array, above: bool) -> Array:
+    """Bisection: the place among 0..length of the first entry beyond `value`, if entries never decrease."""
+    shape = np.broadcast_shapes(*(item.shape for item in (*indices, length, value)))
+    first, end = np.zeros(shape, np.int64), np.broadcast_to(length, shape)
+    for _ in range(MAX_LENGTH.bit_length()):
+        middle = (first + end) // 2
+        entry = read(array, [*indices, middle])
+        before = (first < end) & ((entry <= value) if above else (entry < value))
+        first, end = np.where(before, middle + 1, first), np.where(before, end, middle)
+    return first
 
 
 def _apply(expr: Apply, args: list[Array], float_dtype: DTypeLike) -> Array:

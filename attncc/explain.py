@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from .analysis import cost
-from .analysis.grid import TileGrid, zone_maps
+from .analysis.grid import TileGrid, rule_tables
 from .analysis.roofline import Device, Roofline, roofline
 from .analysis.rules import TileKind, TileRules
 from .analysis.tiles import analyse
@@ -153,7 +153,7 @@ def grids(
     """
     sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "head_dim")}
     bound = bind_mask(variant, problem.q_len, problem.kv_len, inputs, sizes)
-    maps = zone_maps(rules, variant, bound.problem, inputs)
+    maps = rule_tables(rules, variant, bound.problem, inputs)
     found = []
     for environment in bound.environments():
         tables = {**environment.inputs, **maps}

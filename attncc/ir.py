@@ -1,7 +1,8 @@
 """The typed expression IR and `Variant`, the meaning of one attention variant.
 
-An expression is a tree of four node kinds. Every operator is total (docs/language.md), so nodes may be
-evaluated in any order, twice, or not at all. Ints are 64-bit and wrap; floats are f32.
+An expression is a tree of five node kinds, of which tile rules alone hold `Search`. Every operator is total
+(docs/language.md), so nodes may be evaluated in any order, twice, or not at all. Ints are 64-bit and wrap; floats are
+f32.
 """
 
 from __future__ import annotations
@@ -88,6 +89,30 @@ class Load(Expr):
     @property
     def children(self) -> tuple[Expr, ...]:
         return self.indices
+
+
+@dataclass(frozen=True)
+class Search(Expr):
+    """The first of `length` entries of an input's last axis that is at least `value` (`above`: greater than it).
+
+    `length` if none is. `indices` are those of the other axes. The entries never decrease; where they do, this is any
+    place from 0 to `length`.
+    """
+
+    input: str
+    indices: tuple[Expr, ...]
+    length: Expr
+    value: Expr
+    above: bool
+
+    def __post_init__(self) -> None:
+        _keep_hash(self, self.input, *self.children, self.above)
+
+    __hash__ = Expr.__hash__
+
+    @property
+    def children(self) -> tuple[Expr, ...]:
+        return (*self.indices, self.length, self.value)
 
 
 @dataclass(frozen=True)
@@ -338,8 +363,8 @@ def show(expr: Expr) -> str:
         return str(expr.value).lower() if expr.type is Type.BOOL else repr(expr.value)
     if isinstance(expr, Symbol | Local):
         return expr.name
-    if isinstance(expr, Load):
-        return f"{expr.input}[{', '.join(map(show, expr.indices))}]" if expr.indices else expr.input
+    if isinstance(expr, Load | Search):
+        return _show_read(expr)
     assert isinstance(expr, Apply)
     shown = [show(arg) for arg in expr.args]
     if expr.op in _INFIX:
@@ -347,6 +372,13 @@ def show(expr: Expr) -> str:
     if expr.op == "select":
         return f"({shown[1]} if {shown[0]} else {shown[2]})"
     return f"{expr.op}({', '.join(shown)})"
+
+
+def _show_read(expr: Load | Search) -> str:
+    if isinstance(expr, Load):
+        return f"{expr.input}[{', '.join(map(show, expr.indices))}]" if expr.indices else expr.input
+    line = f"{expr.input}[{', '.join([*map(show, expr.indices), f':{show(expr.length)}'])}]"
+    return f"first({line} {'>' if expr.above else '>='} {show(expr.value)})"
 
 
 def _as_written(variant: Variant) -> Iterator[str]:

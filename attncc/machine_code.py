@@ -10,7 +10,7 @@ from .codegen.render import KernelSource, render, render_combine, render_zone_ma
 from .runtime.cache import compile_cached
 from .runtime.nvrtc import Resources
 from .runtime.store import MachineCode
-from .schedule.parameters import used_zone_maps
+from .schedule.parameters import surveys
 from .schedule.plan import KernelPlan
 from .schedule.schedule import Ladder
 
@@ -76,7 +76,7 @@ def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:
 
 def _other_sources(plan: KernelPlan) -> list[KernelSource]:
     sources = [render_combine(plan.dtype, plan.value_head_dim, plan.target)] if plan.may_split else []
-    dtypes = {plan.variant.input(item.input).dtype for item in used_zone_maps(plan)}
+    dtypes = {plan.variant.input(item.input).dtype for item in surveys(plan)}
     return sources + [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
 
 

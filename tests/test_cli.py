@@ -95,11 +95,13 @@ def test_commands_load_only_what_they_need() -> None:
 
 
 def test_check_says_what_is_proven() -> None:
-    shown = run("check", SPECS / "causal.attn", SPECS / "full.attn", SPECS / "documents.attn").output
-    assert shown.count(": ok") == 3
+    specs = ("causal", "full", "documents", "shared_prefix")
+    shown = run("check", *(SPECS / f"{spec}.attn" for spec in specs)).output
+    assert shown.count(": ok") == 4
     assert "skipped by loop bounds alone" in shown
     assert "no mask code at all" in shown
-    assert "min/max tables of doc" in shown
+    assert "a pre-pass verifies that doc never decreases" in shown
+    assert "a pre-pass makes min/max tables of start, prefix_first, prefix_end" in shown
 
 
 def test_check_reports_every_file(spec) -> None:
@@ -277,7 +279,7 @@ def test_explain_compiles_for_its_device(device: str, target: str) -> None:
     command = ["explain", SPECS / "documents.attn", "--q-len", 64, "--heads", 1, "--no-compile", "--device", device]
     shown = run(*command).output
     assert f", on {target}\n" in shown
-    assert "pre-pass       min/max tables of doc" in shown
+    assert "pre-pass       doc: whether it is nondecreasing" in shown
     assert ", on sm_90\n" in run(*command, "--arch", "sm_90").output
 
 

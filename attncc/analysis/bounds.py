@@ -15,6 +15,8 @@ from ..ir import Apply, Const, Expr, Load
 from .affine import Affine
 from .algebra import TRUE, Relation
 from .box import Box
+from .claims import first_beyond
+from .truth import tested_entries
 from .values import WRAPS
 
 
@@ -199,19 +201,35 @@ class Solver:
                 self._box.reasons[expr] = WRAPS
             return self._unknown()
         found = (self._intersection([part for part in parts if part]) for parts in (live, full))
-        alone = relation is Relation.BELOW or not any(isinstance(atom, Load) for atom in form.terms)
+        alone = relation is Relation.BELOW or not any(tested_entries(self._box, atom) for atom in form.terms)
         # Of an equality with a lookup the tile rule may know each entry, the ranges know the least and the greatest.
-        return LoopBounds(*(replace(part, exact=part.exact and alone) for part in found))
+        live_range, full_range = (replace(part, exact=part.exact and alone) for part in found)
+        if relation is Relation.ZERO and isinstance(self._moving(form), Load):
+            full_range = self._where_values_agree(form, live_range)
+        return LoopBounds(live_range, full_range)
+
+    def _where_values_agree(self, form: Affine, live: IndexRange) -> IndexRange:
+        """Entries that equal all values of the block are those that equal some of them, if it has but one value."""
+        moving = self._moving(form)
+        assert moving is not None
+        low, high = self._box.ends(form.plus(Affine({moving: form.terms[moving]}), -1))
+        agree = self._algebra.compare("eq", self._algebra.sum(low), self._algebra.sum(high))
+        return self._guarded(agree, live)
+
+    def _moving(self, form: Affine) -> Expr | None:
+        """The one term that varies along the side that is solved for."""
+        moving = [atom for atom in form.terms if self._moves(atom)]
+        return moving[0] if len(moving) == 1 else None
 
     def _below(self, form: Affine, end: int, beyond: Affine | None = None) -> IndexRange | None:
         """Where form + beyond <= 0, `beyond` being a form over the block.
 
         For some row of it (end = 0: what the form is at least) or for all (end = 1: what it is at most).
         """
-        moving = [atom for atom in form.terms if self._moves(atom)]
-        if len(moving) != 1:
+        atom = self._moving(form)
+        if atom is None:
             return None
-        atom, factor = moving[0], form.terms[moving[0]]
+        factor = form.terms[atom]
         others = form.plus(Affine({atom: factor}), -1)
         rest = self._box.ends(others)[end].plus(beyond or Affine({}))
         limit = self._quotient(rest.times(-1), abs(factor))
@@ -237,7 +255,21 @@ class Solver:
                 return self._below(inner, end, limit.times(-size).shifted(1 - size))
             if size > 0:  # x // c >= t is c * t - x <= 0
                 return self._below(inner.times(-1), end, limit.times(size))
-        return None
+        return self._looked_up(atom, at_most, limit, end) if isinstance(atom, Load) else None
+
+    def _looked_up(self, load: Load, at_most: bool, limit: Affine, end: int) -> IndexRange | None:
+        """Of entries that never decrease, those at most t stand before the first above t, those at least t from the
+        first that is."""
+        algebra = self._algebra
+        if not algebra.fits(limit):
+            return None
+        first = first_beyond(self._box, load, self._index, algebra.sum(limit), at_most)
+        if first is None:
+            return None
+        place = algebra.form(load.indices[-1])
+        if at_most:
+            return self._below(place, end, algebra.form(first).times(-1).shifted(1))
+        return self._below(place.times(-1), end, algebra.form(first))
 
     def _quotient(self, form: Affine, divisor: int) -> Affine | None:
         """floor(form / divisor), if that fits 64 bits where it must."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ..ir import Apply, Const, Expr, Load, Symbol, Variant
 from .affine import Affine
 from .algebra import Algebra
+from .claims import Claims, Trust
 from .intervals import APPLIED
 from .lookups import ZoneTables, lookup_interval
 from .truth import truth_of
@@ -40,6 +41,7 @@ class Box:
     block_q: int
     block_kv: int
     zones: ZoneTables
+    claims: Claims = field(default_factory=lambda: Claims(Trust.IGNORED))
     reasons: dict[Expr, str] = field(default_factory=dict)  # what could not be bounded, and why
     _intervals: dict[Expr, Interval] = field(default_factory=dict)
     _truths: dict[Expr, Truth] = field(default_factory=dict)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluate import Array, Environment, evaluate
-from ..ir import Variant
+from ..ir import Input, Variant
 from ..problem import Problem
 from ..problem.arrays import repeat_axis
 from ..problem.inputs import merges
-from .rules import TileKind, TileRules
+from .rules import TileKind, TileRules, sorted_name
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,8 @@ def tile_grid(
 ) -> TileGrid:
     """Classifies all tiles of a sequence by the loop bounds and, unless `single_tiles` is false, tile by tile.
 
-    `environment` is what `BoundCall.environment` or `BoundMask.environments` gives, with the zone maps that the rules
-    read among its inputs (`zone_maps`).
+    `environment` is what `BoundCall.environment` or `BoundMask.environments` gives, with the tables that the rules
+    read among its inputs (`rule_tables`).
     """
     q_len, kv_len = int(environment.symbols["q_len"]), int(environment.symbols["kv_len"])
     q_first, kv_first = np.arange(0, q_len, block_q)[:, None], np.arange(0, kv_len, block_kv)
@@ -84,20 +84,41 @@ def tile_grid(
     return TileGrid(kinds, q_len, kv_len, block_q, block_kv)
 
 
-def zone_maps(rules: TileRules, variant: Variant, problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """The zone maps of the rules, by name, from a call's whole input arrays. A packed axis stays whole, and `batch`
-    comes back as a repeated axis, so that they are indexed like the input."""
-    maps: dict[str, Array] = {}
+def rule_tables(rules: TileRules, variant: Variant, problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    """What pre-passes find for the rules, by name, from a call's whole inputs: zone maps, and whether claims hold.
+
+    A packed axis stays whole, and `batch` comes back as a repeated axis, so that tables are indexed like the input.
+    """
+    found: dict[str, Array] = {}
     for zone in rules.zone_maps:
-        declared = variant.input(zone.input)
-        array = np.asarray(inputs[zone.input])
+        declared, array = variant.input(zone.input), np.asarray(inputs[zone.input])
         starts = np.arange(0, array.shape[-1], zone.block)
         for name, extreme in ((zone.min_name, np.minimum), (zone.max_name, np.maximum)):
             table = extreme.reduceat(array, starts, axis=-1) if array.size else array[..., : starts.size]
-            if problem.packed and merges(declared):
-                table = repeat_axis(table, [axis.tag for axis in declared.axes].index("batch"), problem.batch)
-            maps[name] = table
-    return maps
+            found[name] = _by_sequence(declared, problem, table)
+    for claimed in rules.claims:
+        declared = variant.input(claimed)
+        holds = never_falls(declared, problem, np.asarray(inputs[claimed]))
+        found[sorted_name(claimed)] = _by_sequence(declared, problem, holds)
+    return found
+
+
+def never_falls(declared: Input, problem: Problem, array: Array) -> Array:
+    """Whether each line of an input's last axis is nondecreasing: over the positions in use, within each sequence."""
+    if declared.axes[-1].tag == "pos" and not problem.packed:
+        array = array[..., : problem.kv_len]
+    falls = array[..., 1:] < array[..., :-1]
+    if problem.packed and merges(declared):
+        starts = problem.q_starts if declared.axes[-1].tag == "q" else problem.kv_starts
+        places = np.asarray(starts)
+        falls = falls & ~np.isin(np.arange(1, array.shape[-1]), places)
+    return np.asarray(~falls.any(axis=-1))
+
+
+def _by_sequence(declared: Input, problem: Problem, table: Array) -> Array:
+    if problem.packed and merges(declared):
+        return repeat_axis(table, [axis.tag for axis in declared.axes].index("batch"), problem.batch)
+    return table
 
 
 def _sizes(length: int, block: int) -> NDArray[np.int64]:

@@ -13,8 +13,10 @@ from itertools import product
 from math import gcd, prod
 from typing import TYPE_CHECKING
 
-from ..ir import Axis, Expr, Input, Load, Type, size_symbol
+from ..ir import Expr, Input, Load, Type, size_symbol
 from .algebra import FALSE, TRUE
+from .claims import Trust, sorted_ends
+from .lengths import length_of_axis
 from .rules import ZoneMap
 from .values import Interval, Truth
 
@@ -54,6 +56,9 @@ class ZoneTables:
 def lookup_interval(box: Box, load: Load) -> Interval:
     """Ends of an int lookup."""
     algebra = box.algebra
+    ends = sorted_ends(box, load)
+    if ends is not None:
+        return ends
     found = _entries(box, load)
     if found is None:
         return box.anything(load, _too_many(load))
@@ -102,7 +107,11 @@ def direct_entries(box: Box, load: Load) -> list[Expr]:
 def _entries(box: Box, load: Load) -> tuple[list[Expr], list[Expr], Expr] | None:
     """Loads whose minimum bounds the lookup from below, those whose maximum does from above, and if no index is out."""
     direct = direct_entries(box, load)
-    return (direct, direct, TRUE) if direct else _zones(box, load, [box.interval(index) for index in load.indices])
+    if direct:
+        return direct, direct, TRUE
+    if box.claims.trust is Trust.DENIED and box.variant.input(load.input).nondecreasing:
+        return None  # no zone map is worth making for a claim that is false
+    return _zones(box, load, [box.interval(index) for index in load.indices])
 
 
 def _places(algebra: Algebra, interval: Interval) -> list[Expr]:
@@ -133,7 +142,7 @@ def _zones(box: Box, load: Load, intervals: list[Interval]) -> tuple[list[Expr],
     places = [_places(algebra, interval) for interval in [*intervals[:-1], Interval(low, high, width)]]
     zone_map = box.zones.read(load.input)
     least, most = (_loads(algebra, load, name, places) for name in (zone_map.min_name, zone_map.max_name))
-    size = _size(algebra, declared)
+    size = length_of_axis(algebra, declared)
     inside = algebra.both(algebra.compare("ge", last.low, algebra.number(0)), algebra.compare("lt", last.high, size))
     return least, most, inside
 
@@ -144,14 +153,3 @@ def _start(declared: Input) -> str | None:
     if "batch" not in tags:
         return None
     return {"q": "q_start", "kv": "kv_start", "pos": "kv_start"}.get(tags[-1] or "")
-
-
-def _size(algebra: Algebra, declared: Input) -> Expr:
-    """A length that the last axis has at least."""
-    axis: Axis = declared.axes[-1]
-    if axis.length is not None:
-        return algebra.number(axis.length)
-    lengths = {"q": "q_len", "kv": "kv_len", "pos": "kv_len"}
-    if axis.tag in lengths:
-        return algebra.symbol(lengths[axis.tag])
-    return algebra.leaf(size_symbol(declared.name, len(declared.axes) - 1))

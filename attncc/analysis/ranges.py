@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from typing import NamedTuple
 
-from ..ir import MAX_LENGTH, Apply, Const, Expr, Load, Local, Symbol, Type, Variant, walk
+from ..ir import MAX_LENGTH, Apply, Const, Expr, Load, Local, Search, Symbol, Type, Variant, walk
 
 
 class Range(NamedTuple):
@@ -80,6 +80,8 @@ class StaticRanges:
                 return self.of(self._lets[node.name].value)
             case Load():
                 return self.load(node.input)
+            case Search():
+                return Range(0, self._known[node.length].high)
             case Apply():
                 return transfer(node.op, tuple(self._known[arg] for arg in node.args if arg.type is Type.INT))
         raise TypeError(f"not an expression: {node!r}")

@@ -36,6 +36,14 @@ class ZoneMap:
         return f"{self.input}__max"
 
 
+def sorted_name(input_name: str) -> str:
+    """The load that says whether an input's claim of `nondecreasing` is true: a bool, indexed without the last axis.
+
+    A pre-pass before the kernel finds it, for the positions in use: of a packed axis, within each sequence.
+    """
+    return f"{input_name}__sorted"
+
+
 @dataclass(frozen=True)
 class QBounds:
     """For kernels that go over rows for each block of keys: ints over `kv_first` and `kv_last` alone.
@@ -72,3 +80,15 @@ class TileRules:
     rows_never_empty: bool  # proven: every row with 0 <= q_idx < q_len keeps some key (given kv_len >= 1)
     undecided: tuple[tuple[int, str], ...]  # (index into variant.keeps, reason): why a tile may stay PARTIAL
     q_bounds: QBounds | None = None  # where rows are the inner loop
+    claims: tuple[str, ...] = ()  # inputs whose claim of `nondecreasing` the rules test, as `sorted_name` says
+
+    @property
+    def bounds(self) -> tuple[Expr, ...]:
+        """Those of keys, and of rows where there are."""
+        rows = self.q_bounds
+        of_rows = () if rows is None else (rows.q_begin, rows.full_begin, rows.full_end, rows.q_end)
+        return self.kv_begin, self.full_begin, self.full_end, self.kv_end, *of_rows
+
+    @property
+    def expressions(self) -> tuple[Expr, ...]:
+        return self.any_kept, self.all_kept, *self.bounds

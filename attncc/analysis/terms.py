@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..evaluate import Environment, evaluate
-from ..ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol
+from ..ir import Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
 from .affine import Affine, Facts
 from .ranges import INT64, Range, StaticRanges, transfer
 
@@ -108,6 +108,8 @@ class Terms:
             case Load():
                 found = self.ranges.load(expr.input)
                 return NEAR if self._near and found == INT64 and self.uniform(expr) else found
+            case Search():
+                return Range(0, self.range(expr.length).high)
         assert isinstance(expr, Apply)
         return transfer(expr.op, tuple(self.range(arg) for arg in expr.args if arg.type is Type.INT))
 

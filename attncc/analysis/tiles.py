@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir import Apply, Expr, Load, Type, Variant, apply, const, walk
+from ..ir import Apply, Expr, Load, Search, Type, Variant, apply, const, walk
 from .algebra import FALSE, TRUE, Algebra
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
 from .canonical import Canonical
+from .claims import Claims, Trust
 from .lookups import ZoneTables
 from .ranges import INT64
-from .rules import QBounds, TileRules
+from .rules import QBounds, TileRules, sorted_name
 from .terms import NEAR
 from .values import WRAPS
 
@@ -23,14 +24,48 @@ def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv") ->
     `inner` is what a kernel's inner loop goes over for a block of the other side: `kv`, or `q`, which has `q_bounds`.
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
     """
-    mask = _lower(variant, block_q, block_kv)
-    rules = _rules(mask, inner)
+    rules, presumed = _analysed(variant, (block_q, block_kv), inner, Trust.PRESUMED)
+    if presumed and _worth_a_test(rules):
+        holds = presumed[0] if len(presumed) == 1 else apply("and", *presumed)
+        rules = _where(holds, rules, _bounds_alone(variant, (block_q, block_kv), inner))
+    elif presumed:
+        rules, _ = _analysed(variant, (block_q, block_kv), inner, Trust.IGNORED)
     if rules.full_end != const(0) and _rows_never_empty(variant, block_kv):
         rules = replace(rules, rows_never_empty=True)
+    return _with_tables(variant, rules)
+
+
+def _analysed(variant: Variant, blocks: tuple[int, int], inner: str, trust: Trust) -> tuple[TileRules, list[Expr]]:
+    """Rules, and what they presume of claims."""
+    mask = _lower(variant, *blocks, trust)
+    rules, presumed = _rules(mask, inner), list(mask.box.claims.presumed)
     wide = mask.wide_inputs()
     if not wide or WRAPS not in mask.box.reasons.values():
-        return rules
-    return _where(_all_near(wide), _rules(_lower(variant, block_q, block_kv, near=True), inner), rules)
+        return rules, presumed
+    near = _lower(variant, *blocks, trust, near=True)
+    rules = _where(_all_near(wide), _rules(near, inner), rules)
+    return rules, list(dict.fromkeys([*presumed, *near.box.claims.presumed]))
+
+
+def _worth_a_test(trusting: TileRules) -> bool:
+    """Whether claims save the test of single tiles, or find keys. Else zone maps say as much."""
+    return trusting.bounds_suffice or any(isinstance(node, Search) for node in walk(*trusting.bounds))
+
+
+def _bounds_alone(variant: Variant, blocks: tuple[int, int], inner: str) -> TileRules:
+    """Where a claim is false: the loop bounds of the lines that don't need it. A path for mistakes is worth no code."""
+    rules, _ = _analysed(variant, blocks, inner, Trust.DENIED)
+    return replace(rules, any_kept=TRUE, all_kept=FALSE)
+
+
+def _with_tables(variant: Variant, rules: TileRules) -> TileRules:
+    """With the tables that the rules read, and no others."""
+    read = {node.input for node in walk(*rules.expressions) if isinstance(node, Load)}
+    return replace(
+        rules,
+        zone_maps=tuple(zone for zone in rules.zone_maps if read & {zone.min_name, zone.max_name}),
+        claims=tuple(item.name for item in variant.inputs if sorted_name(item.name) in read),
+    )
 
 
 def _rules(mask: _Mask, inner: str) -> TileRules:
@@ -106,11 +141,11 @@ class _Mask:
         return [load for load in loads if algebra.uniform(load) and algebra.range(load) == INT64]
 
 
-def _lower(variant: Variant, block_q: int, block_kv: int, *, near: bool = False) -> _Mask:
+def _lower(variant: Variant, block_q: int, block_kv: int, trust: Trust = Trust.IGNORED, *, near: bool = False) -> _Mask:
     algebra = Algebra(variant, block_q, block_kv, near=near)
     canonical = Canonical(algebra, variant.lets)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
-    box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv))
+    box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv), Claims(trust))
     return _Mask(box, keeps, algebra.both(*keeps))
 
 

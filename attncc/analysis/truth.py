@@ -105,12 +105,20 @@ def _zero(box: Box, expr: Expr, form: Affine) -> Truth:
 _MOST_ALONE = 4
 
 
+def tested_entries(box: Box, atom: Expr) -> list[Expr]:
+    """The entries that a lookup may read, where they are so few that an equality tests each."""
+    if not isinstance(atom, Load) or box.algebra.uniform(atom):
+        return []
+    entries = direct_entries(box, atom)
+    return entries if 1 < len(entries) <= _MOST_ALONE else []
+
+
 def _one_of_entries(box: Box, form: Affine) -> Truth | None:
     """f == 0 where a term of f is one of a few entries of an input: each for itself, since they may lie far apart."""
     algebra = box.algebra
     for atom in form.terms:
-        entries = direct_entries(box, atom) if isinstance(atom, Load) and not algebra.uniform(atom) else []
-        if 1 < len(entries) <= _MOST_ALONE:
+        entries = tested_entries(box, atom)
+        if entries:
             ends = [box.apart(form, {atom: Interval(entry, entry, 0)}) for entry in entries]
             sides = [(low, high.times(-1), high, low.times(-1)) for low, high in ends]
             tests = [[algebra.related(Relation.BELOW, side) for side in four] for four in sides]

@@ -114,6 +114,9 @@ def describe(variant: Variant, rules: TileRules) -> str:
     if rules.zone_maps:
         tables = ", ".join(zone_map.input for zone_map in rules.zone_maps)
         lines.append(f"    a pre-pass makes min/max tables of {tables}")
+    if rules.claims:
+        claims = " and ".join(rules.claims)
+        lines.append(f"    a pre-pass verifies that {claims} never decrease{'s' * (len(rules.claims) == 1)}")
     if variant.keeps:
         lines.append(_EVERY_ROW if rules.rows_never_empty else _SOME_ROW)
     for index, reason in rules.undecided:

@@ -177,7 +177,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
-    from ..schedule.parameters import used_zone_maps
+    from ..schedule.parameters import surveys
     from ..schedule.target import TARGETS
 
     plan, parts = explained.plan, explained.shared_memory
@@ -196,9 +196,9 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         spills = resources.spill_stores + resources.spill_loads
         spilled = f"{spills} bytes of spills" if spills else "no spills"
         yield f"registers      {resources.registers} a thread, {spilled} (ptxas)"
-    tables = ", ".join(dict.fromkeys(zone_map.input for zone_map in used_zone_maps(plan)))
-    if tables:
-        yield f"pre-pass       min/max tables of {tables}: before the kernel, a launch of zone_map for each"
+    for survey in surveys(plan):
+        found = ["min/max tables"] * (survey.zone_map is not None) + ["whether it is nondecreasing"] * survey.claim
+        yield f"pre-pass       {survey.input}: {' and '.join(found)}, a launch of zone_map before the kernel"
     if plan.may_split:
         yield "after it       the kernel combine merges the splits, if there are several"
     yield "copies         an array whose base or strides aren't multiples of 16 bytes is copied before the launch"

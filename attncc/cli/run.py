@@ -165,6 +165,7 @@ def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> 
     ]
     tables = ", ".join(zone_map.input for zone_map in plan.rules.zone_maps)
     made = f"; min/max tables of {tables}" if tables else ""
+    made += f"; {', '.join(plan.rules.claims)} verified to be nondecreasing" if plan.rules.claims else ""
     return f"{plan.pass_name}, tiles of {plan.block_q} x {plan.block_kv}: {', '.join(shares)}{made}"
 
 

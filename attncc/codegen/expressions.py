@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ..analysis.ranges import StaticRanges
-from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Symbol, Type
+from ..analysis.rules import sorted_name
+from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type
 from ..schedule.parameters import field_name, packed_axis, packed_side
 from ..schedule.plan import KernelPlan
 from . import floats, integers
-from .loads import Address, load
+from .loads import Address, claim, load, search
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, fits_int, int_literal, leaf
 
 _CONTEXT = frozenset({"b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start", "scale"})
@@ -60,6 +61,8 @@ class Lowering:
                 return self.define(expr.name)
             case Load():
                 return self._load(expr)
+            case Search():
+                return self._search(expr)
             case Apply():
                 return self._apply(expr, tuple(self.lower(arg) for arg in expr.args))
         raise TypeError(f"not an expression: {expr!r}")
@@ -111,11 +114,18 @@ class Lowering:
 
     def _load(self, expr: Load) -> Node:
         name = expr.input.removesuffix("__min").removesuffix("__max")
-        item = self.plan.variant.input(name)
+        item = self.plan.variant.input(name.removesuffix("__sorted"))
         indices = tuple(self.lower(index) for index in expr.indices)
-        bounds = self._ranges.load(expr.input) if item.type is Type.INT else (0, 0)
         exprs = tuple(self._resolved(index) for index in expr.indices)
-        return load(Address(expr.input, item, exprs, indices), self.size, bounds)
+        address = Address(expr.input, item, exprs, indices)
+        if name == sorted_name(item.name):
+            return claim(address, self.size)
+        return load(address, self.size, self._ranges.load(expr.input) if item.type is Type.INT else (0, 0))
+
+    def _search(self, expr: Search) -> Node:
+        *indices, length, value = (self.lower(child) for child in expr.children)
+        address = Address(expr.input, self.plan.variant.input(expr.input), expr.indices, tuple(indices))
+        return search(address, self.size, length, value, above=expr.above)
 
     def _resolved(self, expr: Expr) -> Expr:
         """What a let that is just another name stands for."""

@@ -19,6 +19,7 @@ PRINTED = frozenset(
     + ["load", "load_if", "scalar", "in_range", "to_float", "fp16", "bf16", "sigmoid", "tanh_branchless"]
     + ["floor_to_int", "floor_divide", "floor_remainder", "shift_left", "shift_right", "abs", "min", "max"]
     + [f"wrapping_{name}" for name in ("add", "sub", "mul", "neg", "abs")]
+    + ["claim_holds", "claim_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
     + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sinf", "cosf"]
     + ["keep", "score_mod", "kv_bounds", "tile_kind", "make_context", "make_row", "EMPTY", "PARTIAL", "FULL"]
     + ["Params", "Context", "Row", "KvBounds", "TileKind", "b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..ir import Expr, Input, Load, Symbol, show
 from ..schedule.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, packed_axis, packed_side
-from .floats import connect
+from .floats import SELECT, connect
 from .integers import ARITHMETIC
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, call, infix, leaf
 
@@ -18,6 +18,12 @@ _VALUES = {"bool": BOOL, "i32": INT, "i64": LONG, "f16": FLOAT, "bf16": FLOAT, "
 LOAD = call("load", 1, cost=10, include=_LEAF)
 LOAD_IF = call("load_if", 2, cost=12, include=_LEAF)
 SCALAR = call("scalar", 2, cost=10, include=_LEAF)
+CLAIM = call("claim_holds", 1, cost=12, include="claims.cuh")
+CLAIM_IF = call("claim_holds_if", 2, cost=12, include="claims.cuh")
+SEARCHES = {
+    False: call("first_at_least", 4, cost=40, hint="first", include="search.cuh"),
+    True: call("first_above", 4, cost=40, hint="first", include="search.cuh"),
+}
 IN_RANGE = call("in_range", 2, hint="inside", include=_LEAF)
 NOT_NEGATIVE = infix(">=", Precedence.RELATION, Precedence.SUM, hint="inside")
 BELOW = infix("<", Precedence.RELATION, Precedence.SUM, hint="inside")
@@ -36,7 +42,10 @@ _POSITIONS_BELOW = {"pos": {"q_pos"}}
 
 @dataclass(frozen=True)
 class Address:
-    """What a load reads: an input, or a zone map of it, at indices (as IR and as nodes)."""
+    """What a load reads: an input, or a table of it, at indices (as IR and as nodes).
+
+    A claim, and the line that a search goes through, have no last index.
+    """
 
     name: str
     item: Input
@@ -44,7 +53,7 @@ class Address:
     indices: tuple[Node, ...]
 
     @property
-    def is_zone_map(self) -> bool:
+    def is_table(self) -> bool:
         return self.name != self.item.name
 
 
@@ -64,6 +73,29 @@ def load(address: Address, size: Callable[[str, int], Node], bounds: tuple[int, 
     return LOAD_IF.node(_VALUES[dtype], _all(guards), pointer, bounds=bounds).called(hint, note=note, named=False)
 
 
+def claim(address: Address, size: Callable[[str, int], Node]) -> Node:
+    """Whether a claim of `nondecreasing` was found true; not where there is no such line."""
+    pointer = _pointer(leaf("const unsigned char*", f"params.{field_name(address.name)}"), address)
+    guards = list(_guards(address, size))
+    found = CLAIM_IF.node(BOOL, _all(guards), pointer) if guards else CLAIM.node(BOOL, pointer)
+    note = f"whether {address.item.name} is nondecreasing"
+    return found.called(f"{address.item.name}_sorted", note=note, named=False)
+
+
+def search(address: Address, size: Callable[[str, int], Node], length: Node, value: Node, *, above: bool) -> Node:
+    """The first place of a line whose entry is at least `value`, or above it; a line that isn't there is empty."""
+    guards = list(_guards(address, size))
+    if guards:
+        length = SELECT.node(INT, _all(guards), length, leaf(INT, "0"), bounds=length.bounds).called(
+            "searched", named=False
+        )
+    field, axis = field_name(address.name), len(address.item.axes) - 1
+    line = _pointer(leaf(f"const {ELEMENT_TYPES[address.item.dtype]}*", f"params.{field}"), address)
+    stride = leaf(LONG, f"params.{field}_stride{axis}")
+    form = SEARCHES[above]
+    return form.node(INT, line, stride, length, value, bounds=length.bounds).called(f"{field}_first", named=False)
+
+
 def _pointer(base: Node, address: Address) -> Node:
     """The address as a sum by level: what is uniform first, then what a row adds, then the element's part."""
     for level in Level:
@@ -77,12 +109,12 @@ def _pointer(base: Node, address: Address) -> Node:
 
 def _terms(address: Address, level: Level) -> Iterator[tuple[int, Node]]:
     """What is added to the address at a level, by axis; a packed axis starts where the sequence does."""
-    packed = None if address.is_zone_map else packed_axis(address.item)
-    for axis, index in enumerate(address.indices):
+    packed = None if address.is_table else packed_axis(address.item)
+    for axis in range(len(address.item.axes)):
         if axis == packed and level is Level.UNIFORM:
             yield axis, leaf(INT, f"ctx.{packed_side(address.item)}_start")
-        if index.level is level:
-            yield axis, index
+        if axis < len(address.indices) and address.indices[axis].level is level:
+            yield axis, address.indices[axis]
 
 
 def _advance(base: Node, index: Node, address: Address, axis: int) -> Node:
@@ -110,7 +142,7 @@ def _proven(address: Address, axis: int, expr: Expr, index: Node) -> tuple[bool,
     """Whether an index is known not to be negative, and to be below the length of its axis."""
     low, high = index.bounds
     declared = address.item.axes[axis]
-    last = address.is_zone_map and axis == len(address.indices) - 1  # counts blocks, not positions
+    last = address.is_table and axis == len(address.item.axes) - 1  # counts blocks, not positions
     inside, below = False, False
     if isinstance(expr, Symbol) and declared.tag is not None and not last:
         by_sequence = any(axis.tag == "batch" for axis in address.item.axes)

@@ -23,7 +23,7 @@ from .wgmma import products
 _INCLUDE = re.compile(r'^#include "attncc/(\w+\.cuh)"\n', re.M)
 
 COMBINE_THREADS = 128
-ZONE_MAP_THREADS = 128
+ZONE_MAP_THREADS = 256
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def render_combine(dtype: str, value_head_dim: int, target: str) -> KernelSource
 
 
 def render_zone_map(dtype: str, target: str) -> KernelSource:
-    """The pre-pass that finds the least and the greatest entry of an input of this dtype over blocks."""
+    """The pre-pass over an input of this dtype: its extremes over blocks, and whether it is nondecreasing."""
     name = f"zone_map_{dtype}_{target}"
     text = _fill(
         "zone_map",
@@ -79,7 +79,7 @@ def render_zone_map(dtype: str, target: str) -> KernelSource:
         dtype=dtype,
         threads=ZONE_MAP_THREADS,
         params_struct=params_struct(zone_map_parameters(dtype)),
-        header=header.of_prepass(f"zone_map: least and greatest entry of each block of an {dtype} input"),
+        header=header.of_prepass(f"zone_map: extremes of blocks, and claims, of an {dtype} input"),
     )
     return KernelSource(name, text, "zone_map", ZONE_MAP_THREADS, 0)
 

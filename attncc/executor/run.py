@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..analysis.cost import Traffic, Workload
-from ..analysis.grid import TileGrid, tile_grid, uniform_grid, zone_maps
+from ..analysis.grid import TileGrid, rule_tables, tile_grid, uniform_grid
 from ..analysis.rules import TileKind
 from ..evaluate import Environment
 from ..philox import threshold
@@ -99,7 +99,7 @@ def sequence_work(
 ) -> SequenceWork:
     """One sequence of a call, its operands in the precision of the computation."""
     environment = bound.environment(sequence, compute)
-    maps = zone_maps(plan.rules, plan.variant, bound.problem, bound.inputs)
+    maps = rule_tables(plan.rules, plan.variant, bound.problem, bound.inputs)
     with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, compute)
     q_rows, kv_rows = (sequence.q_start, sequence.q_len), (sequence.kv_start, sequence.kv_len)
     q, k, v = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
-from ..schedule.parameters import Parameter, combine_parameters, parameters, used_zone_maps, zone_map_parameters
+from ..schedule.parameters import Parameter, combine_parameters, parameters, surveys, zone_map_parameters
 from ..schedule.plan import KernelPlan, plan_for
 from ..schedule.target import TARGETS
 from .device import best_target
@@ -51,8 +51,8 @@ def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
     structs = {kernel_name(plan): parameters(plan)}
     if plan.may_split:
         structs[combine_name(plan)] = combine_parameters(plan.dtype)
-    for zone_map in used_zone_maps(plan):
-        dtype = plan.variant.input(zone_map.input).dtype
+    for survey in surveys(plan):
+        dtype = plan.variant.input(survey.input).dtype
         structs[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)
     return structs
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
-from ..schedule.parameters import field_name, used_zone_maps
+from ..schedule.parameters import field_name, surveys
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from .arrays import Array, DeviceFramework
 from .driver import MAX_GRID, Device, Function
@@ -26,7 +26,7 @@ from .store import combine_name, kernel_name, zone_map_name
 from .strides import Strides, contiguous
 from .tensor_maps import mappable, operand_maps
 from .workspace import Workspace
-from .zone_maps import ZoneMapStep, input_fields
+from .zone_maps import SurveyStep, input_fields
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
 
@@ -95,7 +95,7 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
 
 
 class _Preparation:
-    """Builds the launches of one call, in order: zone maps, the plan's kernel, the combine."""
+    """Builds the launches of one call, in order: surveys of inputs, the plan's kernel, the combine."""
 
     def __init__(  # noqa: PLR0917
         self, family: Family, plan: KernelPlan, call: Call, scale_given: bool, problem: Problem, workspace: Workspace
@@ -113,10 +113,10 @@ class _Preparation:
         self._set_operands()
         self._set_sizes()
         self._set_results()
-        zone_maps = tuple(self._zone_maps())
+        surveyed = tuple(self._surveys())
         main = self._hopper() if self._plan.family == "hopper" else (self._main.build(self._function, self._grid()),)
         combine = (self._combine(),) if self._splits > 1 else ()
-        return (*zone_maps, *main, *combine)
+        return (*surveyed, *main, *combine)
 
     def _choose_splits(self) -> int:
         plan, problem = self._plan, self._problem
@@ -202,18 +202,17 @@ class _Preparation:
         self._partials[name] = self._workspace.take(4 * count)
         self._main.workspace(name, self._partials[name])
 
-    def _zone_maps(self) -> Iterator[Step]:
+    def _surveys(self) -> Iterator[Step]:
         given, names = dict(self._call.inputs), [item.name for item in self._plan.variant.inputs]
-        for zone_map in used_zone_maps(self._plan):
-            declared, facts = self._plan.variant.input(zone_map.input), given[zone_map.input]
+        for survey in surveys(self._plan):
+            declared, facts = self._plan.variant.input(survey.input), given[survey.input]
             assert isinstance(facts, ArrayFacts)
             name = zone_map_name(declared.dtype, self._plan.target)
-            function = self._family.function(name)
-            operand = INPUTS + names.index(zone_map.input)
-            step = ZoneMapStep(zone_map, declared, facts, self._problem, self._family.layout(name))
+            step = SurveyStep(survey, declared, facts, self._problem, self._family.layout(name))
             step.place(self._workspace, self._main)
-            if step.entries:
-                yield step.build(operand, function, warps_grid(step.entries, function, self._family.device))
+            if step.zones or step.pieces:
+                operand = INPUTS + names.index(survey.input)
+                yield step.build(operand, self._family.function(name), self._family.device)
 
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ..ir import Variant
-from ..schedule.parameters import used_zone_maps
+from ..schedule.parameters import surveys
 from ..schedule.plan import KernelPlan
 
 
@@ -85,5 +85,5 @@ def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
     names = [kernel_name(plan)]
     if plan.may_split:
         names.append(combine_name(plan))
-    names += [zone_map_name(plan.variant.input(item.input).dtype, plan.target) for item in used_zone_maps(plan)]
+    names += [zone_map_name(plan.variant.input(item.input).dtype, plan.target) for item in surveys(plan)]
     return tuple(dict.fromkeys(names))

@@ -6,10 +6,11 @@ Fields of 8 bytes come first, then those of 4, so the struct has no holes but at
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from ..analysis.rules import ZoneMap
-from ..ir import Input
+from ..analysis.rules import ZoneMap, sorted_name
+from ..ir import Axis, Input, Load, walk
 from ..problem.inputs import POSITION_TAGS
 from .identifiers import identifier
 from .plan import KernelPlan
@@ -25,6 +26,9 @@ ELEMENT_TYPES = {
 
 # The C type of the field `X_value` of a scalar input: what the caller passed by value.
 VALUE_TYPES = {"bool": "int", "i32": "int", "i64": "long long", "f16": "float", "bf16": "float", "f32": "float"}
+
+
+CLAIM_PIECES = 64  # of a line, each verified for itself; leaf code knows the number too
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,23 +92,39 @@ def combine_parameters(dtype: str) -> tuple[Parameter, ...]:
 def zone_map_parameters(dtype: str) -> tuple[Parameter, ...]:
     """The fields of `Params` of the zone map kernel for an input of this dtype, seen as 4 axes (leading ones 1 long).
 
-    `minimum` and `maximum` are contiguous, [size0, size1, size2, ceil(size3 / block)].
+    `minimum` and `maximum` are contiguous, [size0, size1, size2, ceil(size3 / block)], or null; so is `holds`, [size0,
+    size1, size2, CLAIM_PIECES] of bools. `starts` are the `sequences` + 1 cumulative lengths of a packed axis, or null.
     """
     element = ELEMENT_TYPES[dtype]
     pointers = [Parameter("input", f"const {element}*"), *_pointers(element, "minimum", "maximum")]
+    pointers += [*_pointers("unsigned char", "holds"), *_pointers("const int", "starts")]
     strides = [Parameter(f"stride{axis}", "long long") for axis in range(4)]
-    return _ordered([*pointers, *strides, *_ints("size0", "size1", "size2", "size3", "block")])
+    return _ordered([*pointers, *strides, *_ints("size0", "size1", "size2", "size3", "block", "claimed", "sequences")])
 
 
-def used_zone_maps(plan: KernelPlan) -> tuple[ZoneMap, ...]:
-    """The zone maps that the kernel reads: none if it doesn't skip tiles."""
-    return plan.rules.zone_maps if plan.variant.keeps and plan.skip != "never" else ()
+class Survey(NamedTuple):
+    """What the kernel asks of an input, which a pre-pass finds in one launch."""
+
+    input: str
+    zone_map: ZoneMap | None
+    claim: bool  # whether it is nondecreasing, as declared
+
+
+def surveys(plan: KernelPlan) -> tuple[Survey, ...]:
+    """One for each input of whose zone maps or claim the kernel reads: none if it doesn't skip tiles."""
+    if not plan.variant.keeps or plan.skip == "never":
+        return ()
+    rules = plan.rules.expressions if plan.uses_tile_kind else plan.rules.bounds
+    read = {node.input for node in walk(*rules) if isinstance(node, Load)}
+    zone_maps = {zone.input: zone for zone in plan.rules.zone_maps if read & {zone.min_name, zone.max_name}}
+    claims = [name for name in plan.rules.claims if sorted_name(name) in read]
+    return tuple(Survey(name, zone_maps.get(name), name in claims) for name in dict.fromkeys([*zone_maps, *claims]))
 
 
 def field_name(name: str) -> str:
-    """The field of `Params` that holds the pointer of an input or zone map; its other fields start with it."""
+    """The field of `Params` that holds the pointer of an input or a table of it; its other fields start with it."""
     base, mark, end = name.rpartition("__")
-    if mark and end in ("min", "max"):
+    if mark and end in ("min", "max", "sorted"):
         return f"{identifier(base, FIELD_NAMES)}__{end}"
     return identifier(name, FIELD_NAMES)
 
@@ -162,9 +182,12 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     yield Parameter("scale", "float")
     for item in plan.variant.inputs:
         yield from _input(item.name, item)
-    for zone_map in used_zone_maps(plan):
-        for name in (zone_map.min_name, zone_map.max_name):
-            yield from _input(name, plan.variant.input(zone_map.input))
+    for survey in surveys(plan):
+        declared = plan.variant.input(survey.input)
+        for name in (survey.zone_map.min_name, survey.zone_map.max_name) if survey.zone_map else ():
+            yield from _input(name, declared)
+        if survey.claim:
+            yield from _input(sorted_name(survey.input), claim_table(declared))
 
 
 def _input(name: str, item: Input) -> Iterator[Parameter]:
@@ -176,6 +199,11 @@ def _input(name: str, item: Input) -> Iterator[Parameter]:
         yield Parameter(f"{field}_stride{axis}", "long long", name)
     for axis in range(len(item.axes)):
         yield Parameter(f"{field}_size{axis}", "int", name)
+
+
+def claim_table(declared: Input) -> Input:
+    """The table that tells whether the claim of an input holds: its last axis, of bools, are the pieces of a line."""
+    return replace(declared, dtype="bool", axes=(*declared.axes[:-1], Axis(length=CLAIM_PIECES)))
 
 
 # Every name that a field of ours may have, in any kernel.

@@ -110,8 +110,7 @@ class KernelPlan:
         """hopper: of each thread of the warpgroup that loads."""
         if self.uses_tile_kind:
             return CLASSIFYING_REGISTERS[self.warpgroups]
-        bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
-        reads = any(isinstance(node, ir.Load) for node in ir.walk(*bounds))
+        reads = any(isinstance(node, ir.Load | ir.Search) for node in ir.walk(*self.rules.bounds))
         return (READING_REGISTERS if reads else PRODUCER_REGISTERS)[self.warpgroups]
 
     @property
@@ -165,7 +164,7 @@ _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
         KernelPlan, Variant, TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let, ir.Keep, ir.Score,
-        ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Apply,
+        ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Search, ir.Apply,
     )
 }  # fmt: skip
 
@@ -200,7 +199,7 @@ def _class_json(value: Any, written: dict[ir.Expr, int]) -> dict[str, Any]:
 
 
 def _is_numbered(value: Any) -> bool:
-    return isinstance(value, ir.Apply | ir.Load)
+    return isinstance(value, ir.Apply | ir.Load | ir.Search)
 
 
 def from_json(value: Any) -> Any:

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import render, render_combine, render_zone_map
-from attncc.schedule.parameters import combine_parameters, parameters, used_zone_maps, zone_map_parameters
+from attncc.problem.inputs import merges
+from attncc.schedule.parameters import CLAIM_PIECES, combine_parameters, parameters, surveys, zone_map_parameters
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 
@@ -50,9 +52,9 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     row_max, row_sum = (np.full((call.splits, *lse.shape), np.nan, np.float32) for _ in range(2))
     values = _sizes(plan, call) | _tensors(call, out)
     values |= {"lse": lse.ctypes.data} | _partials(plan, call, partial_out, row_max, row_sum)
-    maps = _zone_maps(plan, call.inputs)  # held until the launch is over
+    maps = surveyed(plan, call)  # held until the launch is over
     for name, array in {**call.inputs, **maps}.items():
-        values |= _input(name, array)
+        values |= _input(name, array, _batch_axis(plan, call, name))
     kernel.run(render(plan), parameters(plan), values, _blocks(plan, values))
     if call.splits > 1:
         source = render_combine(plan.dtype, plan.value_head_dim, plan.target)
@@ -94,24 +96,45 @@ def _partials(plan: KernelPlan, call: Call, partial_out: Array, row_max: Array, 
     }
 
 
-def _input(name: str, array: Array) -> Values:
-    strides = {f"{name}_stride{axis}": stride // array.itemsize for axis, stride in enumerate(array.strides)}
-    return {name: array.ctypes.data, **strides, **{f"{name}_size{axis}": n for axis, n in enumerate(array.shape)}}
+def _input(name: str, array: Array, batch_axis: int | None) -> Values:
+    """The fields of an input or a table of one, which has no batch axis of its own where that is said."""
+    axes = [(stride // array.itemsize, size) for stride, size in zip(array.strides, array.shape, strict=True)]
+    if batch_axis is not None:
+        axes.insert(batch_axis, (0, 2**31 - 1))
+    strides = {f"{name}_stride{axis}": stride for axis, (stride, _) in enumerate(axes)}
+    return {name: array.ctypes.data, **strides, **{f"{name}_size{axis}": size for axis, (_, size) in enumerate(axes)}}
 
 
-def _zone_maps(plan: KernelPlan, inputs: dict[str, Array]) -> dict[str, Array]:
+def _batch_axis(plan: KernelPlan, call: Call, name: str) -> int | None:
+    """Where a packed batch leaves an axis out of an input."""
+    declared = plan.variant.input(name.partition("__")[0])
+    if call.cu is None or not merges(declared):
+        return None
+    return [axis.tag for axis in declared.axes].index("batch")
+
+
+def surveyed(plan: KernelPlan, call: Call) -> dict[str, Array]:
     """What the pre-pass finds in i32 inputs, by its own kernel."""
     found: dict[str, Array] = {}
-    for zone_map in used_zone_maps(plan):
-        array = inputs[zone_map.input]
-        shape = (*array.shape[:-1], -(-array.shape[-1] // zone_map.block))
-        least, greatest = np.empty(shape, array.dtype), np.empty(shape, array.dtype)
+    for survey in surveys(plan):
+        array, zone_map = call.inputs[survey.input], survey.zone_map
+        block = 1 if zone_map is None else zone_map.block
+        least, greatest = (np.empty((*array.shape[:-1], -(-array.shape[-1] // block)), array.dtype) for _ in range(2))
+        holds = np.full((*array.shape[:-1], CLAIM_PIECES), 99, np.uint8)
         padded = array.reshape((1,) * (4 - array.ndim) + array.shape)
-        values = {"input": array.ctypes.data, "minimum": least.ctypes.data, "maximum": greatest.ctypes.data}
+        values = {"input": array.ctypes.data, "minimum": 0, "maximum": 0, "holds": 0, "starts": 0, "block": block}
         values |= {f"stride{axis}": stride // array.itemsize for axis, stride in enumerate(padded.strides)}
-        values |= {f"size{axis}": length for axis, length in enumerate(padded.shape)} | {"block": zone_map.block}
+        values |= {f"size{axis}": length for axis, length in enumerate(padded.shape)}
+        values |= {"claimed": array.shape[-1], "sequences": call.batch}
+        if call.cu is not None:
+            values["starts"] = call.cu[1].ctypes.data
+        if zone_map is not None:
+            values |= {"minimum": least.ctypes.data, "maximum": greatest.ctypes.data}
+            found |= {zone_map.min_name: least, zone_map.max_name: greatest}
+        if survey.claim:
+            values["holds"] = holds.ctypes.data
+            found[sorted_name(survey.input)] = holds
         kernel.run(render_zone_map("i32", plan.target), zone_map_parameters("i32"), values, 2)
-        found |= {zone_map.min_name: least, zone_map.max_name: greatest}
     return found
 
 

@@ -46,6 +46,7 @@ static unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
 static long long __float2ll_rd(float x) { return (long long)floorf(x); }
 static float __frcp_rn(float x) { return 1 / x; }
 static int __ffs(unsigned x) { return __builtin_ffs(x); }
+static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>
 static T __ldg(const T* address) { return *address; }
 
@@ -87,6 +88,15 @@ static void meet(int& arrived, int& generation, int expected) {
 }
 static void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
 static void __syncthreads() { meet(block_arrived, block_generation, fibers.size()); }
+
+static bool votes[2];  // those of two barriers may be apart at once
+static bool __syncthreads_and(bool x) {
+    const int barrier = block_generation % 2;
+    if (block_arrived == 0) votes[barrier] = true;
+    votes[barrier] &= x;
+    __syncthreads();
+    return votes[barrier];
+}
 
 template <class T>
 static void tell(int slot, T value) { memcpy(&warps[current / 32].slots[current % 32][slot], &value, sizeof(T)); }

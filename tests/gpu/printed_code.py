@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import assemble
 from attncc.codegen.user_code import user_code
 from attncc.ir import Input
@@ -17,7 +18,7 @@ from attncc.problem.problem import Sequence
 from attncc.runtime.driver import driver
 from attncc.runtime.nvrtc import library
 from attncc.runtime.repeated import RepeatedLaunch
-from attncc.schedule.parameters import field_name, parameters, struct_format, used_zone_maps
+from attncc.schedule.parameters import CLAIM_PIECES, claim_table, field_name, parameters, struct_format
 from attncc.schedule.plan import KernelPlan
 
 # One block for each row of results, its threads over the columns. The sequence's number stands in `q_blocks`, the
@@ -36,7 +37,8 @@ extern "C" __global__ void printed_code(const __grid_constant__ Params params) {
                                          q_start, kv_start);
     const Row row = make_row(params, context, min(index, q_len - 1));
     const float* scores = (const float*)params.q;
-    for (int column = threadIdx.x; column < params.batch; column += blockDim.x) {
+    for (int first = 0; first < params.batch; first += 32) {  // searches ask all lanes of a warp to come along
+        const int column = min(first + (int)threadIdx.x, params.batch - 1);
         const long long place = (long long)blockIdx.x * params.batch + column;
         params.partial_out[place] = RESULT;
     }
@@ -104,10 +106,15 @@ def run(
     if scores is not None:
         memory.put("q", scores)
     by_name = {item.name: item for item in plan.variant.inputs}
-    for zone in used_zone_maps(plan):
+    arrays = dict(inputs)
+    for zone in plan.rules.zone_maps:
         by_name |= {zone.min_name: by_name[zone.input], zone.max_name: by_name[zone.input]}
+    for claimed in plan.rules.claims:
+        name = sorted_name(claimed)
+        by_name[name] = claim_table(by_name[claimed])
+        arrays[name] = np.repeat(inputs[name][..., None], CLAIM_PIECES, axis=-1)
     for name, declared in by_name.items():
-        memory.bind(name, declared, inputs[name], problem)
+        memory.bind(name, declared, arrays[name], problem)
     _launch(torch, plan, result, memory.values, problem.num_heads * shape[0])
     found: np.ndarray = out.cpu().numpy()
     return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
 
-from attncc.analysis.grid import zone_maps
+from attncc.analysis.grid import rule_tables
 from attncc.analysis.tiles import analyse
 from attncc.evaluate import Environment, evaluate
 from attncc.ir import Input, Load, Score, Type, Variant, apply, const, symbol
@@ -53,6 +54,8 @@ def random_arrays(variant: Variant, problem: Problem, seed: int) -> dict[str, np
             return generator.random(shape) < 0.5
         wide = generator.integers(-(2**63), 2**63 - 1, shape) if item.dtype == "i64" else 0
         small = generator.integers(-5, 40, shape)
+        if item.nondecreasing:
+            return np.sort(small, axis=-1).astype(INPUT_DTYPES[item.dtype])
         return np.asarray(np.where(generator.random(shape) < 0.8, small, wide)).astype(INPUT_DTYPES[item.dtype])
 
     return {item.name: array(item) for item in variant.inputs}
@@ -90,6 +93,8 @@ def test_masks_agree_bit_for_bit(seed: int, layout: str) -> None:
 
 
 TILED = {variant.name: variant for variant in plans.VARIANTS if variant.keeps}
+CLAIMED = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
+TILED["claimed documents"] = replace(plans.DOCUMENTS, inputs=CLAIMED)
 TILED |= {f"random {seed}": random_variant(seed, depth=2) for seed in range(40)}
 
 
@@ -102,7 +107,7 @@ def test_tile_rules_agree_bit_for_bit(name: str, layout: str) -> None:
     rules = analyse(variant, block_q, block_kv)
     plan = plans.plan(variant, rules=rules, block_q=block_q, block_kv=block_kv, warps=1)
     inputs = random_arrays(variant, problem, 3)
-    tables = zone_maps(rules, variant, problem, inputs)
+    tables = rule_tables(rules, variant, problem, inputs)
     passed = inputs | {name: table[0] if problem.packed else table for name, table in tables.items()}
     for sequence in problem.sequences():
         q_first, kv_first = np.arange(0, sequence.q_len, block_q)[:, None], np.arange(0, sequence.kv_len, block_kv)

@@ -11,7 +11,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attncc.analysis.grid import tile_grid, zone_maps
+from attncc.analysis.grid import rule_tables, tile_grid
 from attncc.analysis.rules import TileKind, TileRules
 from attncc.analysis.tiles import analyse
 from attncc.evaluate import Array, Environment
@@ -69,7 +69,7 @@ def known(case: Case, q_len: int, kv_len: int, inputs: dict[str, Array], *, bloc
     """What `tile_map` gives, with the rules made once for all lengths."""
     variant = case.variant(case.consts[-1]).variant
     bound, rules = bind_mask(variant, q_len, kv_len, inputs, SIZES), rules_of(case, block_q, block_kv)
-    maps = zone_maps(rules, variant, bound.problem, bound.inputs)
+    maps = rule_tables(rules, variant, bound.problem, bound.inputs)
     grids = []
     for seen in bound.environments():
         with_maps = Environment(seen.symbols, {**seen.inputs, **maps}, seen.lets, seen.float_dtype)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from attncc.analysis.rules import TileRules
+from attncc.analysis.grid import never_falls
+from attncc.analysis.rules import TileRules, sorted_name
 from attncc.evaluate import Array, Environment, evaluate
-from attncc.ir import START_SYMBOLS, Axis, Expr, Input, Keep, Load, Symbol, Variant, apply, const, symbol, walk
+from attncc.ir import START_SYMBOLS, Axis, Expr, Input, Keep, Load, Symbol, Type, Variant, apply, const, symbol, walk
+from attncc.problem import Problem
 
 Random = np.random.Generator
 
@@ -199,15 +201,37 @@ def _choose(random: Random, kinds: list[tuple[float, Callable[[], Expr]]]) -> Ex
     return kinds[int(np.searchsorted(weights, random.random() * weights[-1], side="right"))][1]()
 
 
-def random_variant(random: Random) -> Variant:
-    lines = tuple(Keep(boolean(random, int(random.integers(0, 3)))) for _ in range(int(random.integers(1, 3))))
-    return Variant("random", inputs=INPUTS, statements=lines)
+def random_variant(random: Random, *, claims: bool = False) -> Variant:
+    """With `claims`, int tensors are declared nondecreasing, and each mask reads one."""
+    lines = [Keep(boolean(random, int(random.integers(0, 3)))) for _ in range(int(random.integers(1, 3)))]
+    if not claims:
+        return Variant("random", inputs=INPUTS, statements=tuple(lines))
+    claimed = tuple(replace(item, nondecreasing=item.type is Type.INT and item.axes != ()) for item in INPUTS)
+    return Variant("random", inputs=claimed, statements=(Keep(claimed_comparison(random)), *lines[:1]))
 
 
-def random_environment(random: Random, q_len: int, kv_len: int, *, extreme: bool = False) -> Environment:
+def claimed_comparison(random: Random) -> Expr:
+    """An entry at a key, or at a block of keys, compared with one at a row or with a number."""
+    name = pick(random, ("doc", "doc", "ids", "wide", "table"))
+    place = symbol("kv_idx")
+    if name == "table":
+        place = apply("floordiv", place, small(random))
+    entry = load(name, symbol("b"), place) if name == "doc" else load(name, place)
+    row = load("doc", symbol("b"), symbol("q_pos")) if random.random() < 0.7 else uniform(random)
+    if random.random() < 0.3:
+        entry = apply("mul", entry, const(int(random.integers(-3, 4))))
+    if random.random() < 0.3:
+        row = apply(_op(random, "add", "sub"), row, small(random))
+    return apply(_op(random, "lt", "le", "gt", "ge", "eq", "eq", "ne"), entry, row)
+
+
+def random_environment(
+    random: Random, q_len: int, kv_len: int, *, extreme: bool = False, claims: bool = False
+) -> Environment:
     """Symbols and inputs of head 1 of sequence 1 of a dense batch; arrays may be longer than kv_len where they may.
 
-    With `extreme`, inputs hold the ends of their dtypes too, so that sums with them wrap.
+    With `extreme`, inputs hold the ends of their dtypes too, so that sums with them wrap. With `claims`, most int
+    arrays are nondecreasing, though not beyond the keys.
     """
     extra = 7 * int(random.random() < 0.1)
     documents = np.cumsum(random.random((2, kv_len + extra)) < 0.008, axis=1)
@@ -227,6 +251,8 @@ def random_environment(random: Random, q_len: int, kv_len: int, *, extreme: bool
     }
     if extreme:
         inputs = {name: _with_extremes(random, array) for name, array in inputs.items()}
+    if claims:
+        inputs = {name: _sorted(random, array, kv_len) for name, array in inputs.items()}
     symbols = {
         "b": 1, "h": 1, "kv_h": 0, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64, "scale": 0.125,
         "q_len": q_len, "kv_len": kv_len,
@@ -234,6 +260,13 @@ def random_environment(random: Random, q_len: int, kv_len: int, *, extreme: bool
     for name, array in inputs.items():
         symbols |= {f"{name}__size{axis}": size for axis, size in enumerate(array.shape)}
     return Environment(symbols, inputs)
+
+
+def _sorted(random: Random, array: Array, kv_len: int) -> Array:
+    if array.dtype.kind != "i" or not array.ndim or random.random() < 0.2:
+        return array
+    used = kv_len if array.shape[-1] >= kv_len else array.shape[-1]
+    return np.concatenate([np.sort(array[..., :used], axis=-1), array[..., used:]], axis=-1)
 
 
 def _with_extremes(random: Random, array: Array) -> Array:
@@ -279,8 +312,9 @@ def random_boxes(random: Random, lengths: tuple[int, int], blocks: tuple[int, in
     return Boxes(*sides)
 
 
-def zone_tables(rules: TileRules, environment: Environment, start: int, random: Random) -> dict[str, Array]:
-    """The zone maps of the rules. With a start, inputs of `batch` lie on a packed axis, neighbours before and after."""
+def rule_tables(rules: TileRules, environment: Environment, start: int, random: Random) -> dict[str, Array]:
+    """The zone maps of the rules, and whether claims hold. With a start, zone maps of inputs of `batch` lie on a packed
+    axis, neighbours before and after."""
     tables = {}
     for zone in rules.zone_maps:
         array = environment.inputs[zone.input]
@@ -290,6 +324,9 @@ def zone_tables(rules: TileRules, environment: Environment, start: int, random: 
         blocks = np.arange(0, array.shape[-1], zone.block)
         tables[zone.min_name] = np.minimum.reduceat(array, blocks, axis=-1)
         tables[zone.max_name] = np.maximum.reduceat(array, blocks, axis=-1)
+    for name in rules.claims:
+        problem = Problem(2, 3, 1, *(int(environment.symbols[length]) for length in ("q_len", "kv_len")), 16, 16)
+        tables[sorted_name(name)] = never_falls(_declared(name), problem, environment.inputs[name])
     return tables
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 
 from attncc.analysis.rules import TileRules
 from attncc.analysis.tiles import analyse
 from attncc.evaluate import Array, Environment, evaluate
-from attncc.ir import Expr, Keep, Variant
+from attncc.ir import Expr, Keep, Search, Variant, walk
 
 from .masks import (
     Boxes,
@@ -20,8 +21,8 @@ from .masks import (
     random_boxes,
     random_environment,
     random_variant,
+    rule_tables,
     without_starts,
-    zone_tables,
 )
 
 BLOCKS = (5, 16, 32, 48, 64, 96, 128)
@@ -46,17 +47,17 @@ class Trial:
         random: np.random.Generator,
         *,
         packed: bool = False,
-        extreme: bool = False,
         inner: str = "kv",
+        **contents: bool,
     ) -> Trial:
         block_q, block_kv = int(pick(random, BLOCKS)), int(pick(random, BLOCKS))
         q_len, kv_len = (int(length) for length in random.integers(1, 400, 2))
         q_len = kv_len if random.random() < 0.4 else q_len
         rules = analyse(variant, block_q, block_kv, inner)
-        environment = random_environment(random, q_len, kv_len, extreme=extreme)
+        environment = random_environment(random, q_len, kv_len, **contents)
         boxes = random_boxes(random, (q_len, kv_len), (block_q, block_kv), TILES)
         start = int(random.integers(0, 300)) if packed else 0
-        tables = zone_tables(rules, environment, start, random)
+        tables = rule_tables(rules, environment, start, random)
         values = Environment(
             {**environment.symbols, **boxes.symbols(), "q_start": start, "kv_start": start},
             {**environment.inputs, **tables},
@@ -166,6 +167,22 @@ def test_packed_batches_are_sound() -> None:
     for index in range(150):
         random = np.random.default_rng((7, index))
         Trial.make(f"packed mask {index}", random_variant(random), random, packed=True).check_sound()
+
+
+@pytest.mark.parametrize(("packed", "inner"), [(False, "kv"), (True, "kv"), (False, "q")])
+def test_claims_are_sound_true_or_false(packed: bool, inner: str) -> None:
+    """Inputs declared nondecreasing, most of which are."""
+    decided = searched = 0
+    for index in range(100):
+        random = np.random.default_rng((10, index))
+        variant = random_variant(random, claims=True)
+        extreme = random.random() < 0.1
+        trial = Trial.make(f"claims {index}", variant, random, packed=packed, inner=inner, extreme=extreme, claims=True)
+        trial.check_sound() if inner == "kv" else trial.check_rows_sound()
+        searched += any(isinstance(node, Search) for node in walk(*trial.rules.bounds))
+        if inner == "kv" and trial.rules.claims:
+            decided += np.count_nonzero(np.logical_or(*trial.decided()))
+    assert searched > 30 and (inner == "q" or decided > 400)
 
 
 def test_inputs_at_the_ends_of_their_dtypes_are_sound() -> None:

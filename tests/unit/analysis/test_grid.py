@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attncc import reference
-from attncc.analysis.grid import TileGrid, tile_grid, uniform_grid, zone_maps
+from attncc.analysis.grid import TileGrid, rule_tables, tile_grid, uniform_grid
 from attncc.analysis.rules import TileKind, ZoneMap
 from attncc.ir import const, symbol
 from attncc.problem import Problem, Signature, bind_arrays
@@ -31,7 +31,7 @@ def grid_of(variant, own_rules, lengths, blocks, **call: Any) -> TileGrid:
     q, k, v = qkv(lengths=lengths)
     bound = bind_arrays(Signature(variant), q, k, v, **call)
     environment = bound.environment(next(bound.problem.sequences()), np.float64)
-    maps = zone_maps(own_rules, variant, bound.problem, bound.inputs)
+    maps = rule_tables(own_rules, variant, bound.problem, bound.inputs)
     inputs = {**environment.inputs, **maps}
     seen = type(environment)(environment.symbols, inputs, environment.lets, np.float64)
     return tile_grid(own_rules, seen, *blocks)
@@ -95,10 +95,10 @@ ZONES = rules(zone_maps=(ZoneMap("doc", 4),), kv_end=symbol("kv_len"))
 
 def test_zone_maps() -> None:
     doc = np.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]], np.int32)
-    maps = zone_maps(ZONES, DOCUMENTS, Problem(2, 1, 1, 6, 6, 16, 16), {"doc": doc})
+    maps = rule_tables(ZONES, DOCUMENTS, Problem(2, 1, 1, 6, 6, 16, 16), {"doc": doc})
     np.testing.assert_array_equal(maps["doc__min"], [[1, 5], [2, 5]])
     np.testing.assert_array_equal(maps["doc__max"], [[4, 9], [6, 8]])
-    packed = zone_maps(ZONES, DOCUMENTS, Problem(3, 1, 1, 6, 6, 16, 16, packed=True), {"doc": doc[0]})
+    packed = rule_tables(ZONES, DOCUMENTS, Problem(3, 1, 1, 6, 6, 16, 16, packed=True), {"doc": doc[0]})
     np.testing.assert_array_equal(packed["doc__min"], [[1, 5]] * 3)
-    nothing = zone_maps(ZONES, DOCUMENTS, Problem(2, 1, 1, 0, 0, 16, 16), {"doc": doc[:, :0]})
+    nothing = rule_tables(ZONES, DOCUMENTS, Problem(2, 1, 1, 0, 0, 16, 16), {"doc": doc[:, :0]})
     assert nothing["doc__max"].shape == (2, 0)

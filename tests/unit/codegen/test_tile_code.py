@@ -2,9 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from attncc import api
 from attncc.codegen.user_code import user_code
 from attncc.ir import apply, const, symbol
 from attncc.runtime.nvrtc import library
+from attncc.schedule.schedule import make_plan
 from tests import plans
 from tests.printed import body, compilable
 
@@ -34,6 +36,17 @@ def test_kinds_read_zone_maps_in_range_only() -> None:
     assert loads and all("load_if(" in line for line in loads)
     assert printed.tile_kind.rstrip("}\n").endswith("return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;")
     library().compile(compilable(printed, USE + "tile_kind(params, c, 0, 1, 0, 1);"), "sm_80")
+
+
+def test_lines_that_may_not_be_there_are_not_searched() -> None:
+    """A search is no element that a guard makes 0: it must not begin outside the array."""
+    text = "attn 1\nvariant v {\n input t: i32[8, pos] nondecreasing\n keep if t[3 * h, kv_idx] <= q_idx\n}\n"
+    found = make_plan(api.parse(text).variant, dtype="bf16", head_dim=64, value_head_dim=64, target="sm_80")
+    printed = user_code(found)
+    searched = [line for line in printed.kv_bounds.splitlines() if "first_above(" in line]
+    assert searched and all("params.t_stride1, ctx.searched, " in line for line in searched)
+    assert "ctx.searched = " in printed.context and "claim_holds(" not in printed.context
+    library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
 
 
 def test_bounds_that_may_pass_32_bits_are_clamped() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from attncc.analysis.tiles import analyse
 from attncc.diagnostics import AttnccError
 from attncc.ir import Const, Type, Variant
 from attncc.runtime import arrays as framework_module
+from attncc.schedule.parameters import CLAIM_PIECES
 from tests import plans
 from tests.unit.runtime.conftest import MakeBench
 from tests.unit.runtime.fakes import CONTEXT, FakeArray, FakeFramework
@@ -216,6 +219,31 @@ def test_zone_maps_come_before_the_kernel(bench: MakeBench) -> None:
         assert (main.params[f"doc__{end}_stride0"], main.params[f"doc__{end}_stride1"]) == (blocks, 1)
         assert (main.params[f"doc__{end}_size0"], main.params[f"doc__{end}_size1"]) == (BATCH, blocks)
     assert main.params["doc"] == doc.pointer
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_claims_are_verified_before_the_kernel(bench: MakeBench, packed: bool) -> None:
+    """In one launch, of the positions in use; nothing is cleared, and no zone maps are made where none is read."""
+    claimed = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
+    documents = replace(plans.DOCUMENTS, inputs=claimed)
+    made = bench(plan(documents, rules=analyse(documents, 32, 16)))
+    if packed:
+        q, k = (FakeArray(shape, "float16") for shape in ((HEADS, 60, D), (KV_HEADS, 90, D)))
+        doc = FakeArray((90,), "int32")
+        starts = {"cu_seqlens_q": FakeArray((4,), "int32"), "cu_seqlens_kv": FakeArray((4,), "int32")}
+        made.kernel(q, k, k, doc=doc, **starts)
+    else:
+        doc, starts = FakeArray((BATCH, KV_LEN + 9), "int32"), {}
+        made.kernel(*qkv(), doc=doc)
+    survey, main = made.cuda.launches
+    lines = 1 if packed else BATCH
+    assert (survey.kernel, survey.grid) == ("zone_map_i32_sm_90", lines * CLAIM_PIECES)
+    assert survey.params["input"] == doc.pointer and survey.params["minimum"] == survey.params["maximum"] == 0
+    assert survey.params["claimed"] == (90 if packed else KV_LEN)
+    assert survey.params["starts"] == (starts["cu_seqlens_kv"].pointer if packed else 0)
+    assert survey.params["sequences"] == (3 if packed else 0)
+    assert main.params["doc__sorted"] == survey.params["holds"] != 0
+    assert main.params["doc__sorted_stride0"] == (0 if packed else CLAIM_PIECES)
 
 
 @pytest.mark.parametrize("what", ["base", "stride"])

@@ -18,7 +18,7 @@ from attncc.schedule.parameters import (
     packed_side,
     parameters,
     struct_format,
-    used_zone_maps,
+    surveys,
     zone_map_parameters,
 )
 from tests import plans
@@ -76,7 +76,7 @@ def test_only_some_kernels_have_seeds_and_zone_maps() -> None:
     assert not {"seed", "seed_pointer"} & {field.name for field in STRUCTS["plain"]}
     documents = plans.plan(plans.DOCUMENTS)
     assert "doc__min_stride1" in {field.name for field in parameters(documents)}
-    assert used_zone_maps(plans.plan(plans.DOCUMENTS, skip="never")) == ()
+    assert surveys(plans.plan(plans.DOCUMENTS, skip="never")) == ()
 
 
 @pytest.mark.parametrize(

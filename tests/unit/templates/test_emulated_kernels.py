@@ -14,7 +14,7 @@ from attncc.problem.facts import KERNEL_DTYPES
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import make_plan
 from tests.emulator import kernel
-from tests.emulator.attention import Call, forward
+from tests.emulator.attention import Call, forward, surveyed
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
@@ -37,6 +37,13 @@ SIGMOID = "attn 1\nvariant sigmoid_causal {\n    keep if q_pos >= kv_idx\n    no
 SAME_DOCUMENT = """attn 1
 variant same_document {
     input doc: i32[batch, pos]
+    keep if doc[b, q_pos] == doc[b, kv_idx]
+}
+"""
+DOCUMENTS = """attn 1
+variant documents {
+    input doc: i32[batch, pos] nondecreasing
+    keep if q_pos >= kv_idx
     keep if doc[b, q_pos] == doc[b, kv_idx]
 }
 """
@@ -105,6 +112,32 @@ def test_a_full_tile_that_reaches_beyond_the_last_key() -> None:
     plan = plan_of(SAME_DOCUMENT, "bf16", (16, 16), block_q=32, block_kv=32, warps=1)
     doc = np.zeros((1, 70), np.int32)
     check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 70)), inputs={"doc": doc}))
+
+
+@pytest.mark.parametrize("loop", ["q_outer", "kv_outer"])
+def test_documents_found_by_search(loop: str) -> None:
+    """Of two sequences one claims truly to be nondecreasing, the other not: its keys must be found all the same."""
+    plan = plan_of(DOCUMENTS, "bf16", (16, 16), loop=loop, block_q=32, block_kv=16, warps=1, stages=1)
+    assert plan.rules.claims == ("doc",) and plan.rules.bounds_suffice
+    doc = np.random.default_rng(4).integers(0, 9, (2, 300)).astype(np.int32)
+    doc[0].sort()
+    doc[1, :250].sort()
+    call = Call(*qkv(plan, (2, 1, 70), (2, 1, 300)), inputs={"doc": doc})
+    assert surveyed(plan, call)["doc__sorted"].all(axis=-1).tolist() == [True, False]
+    check(plan, call)
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_packed_documents_found_by_search(claimed: bool) -> None:
+    """Documents are counted anew in each sequence, which is no breach of the claim."""
+    plan = plan_of(DOCUMENTS, "fp16", (16, 16), block_q=16, block_kv=16, warps=1, stages=2)
+    cu = np.int32([0, 30, 30, 95, 140]), np.int32([0, 64, 64, 164, 200])
+    doc = np.concatenate([np.arange(n) // 23 for n in np.diff(cu[1])]).astype(np.int32)
+    if not claimed:
+        doc[100] = 0
+    call = Call(*qkv(plan, (1, 140), (1, 200)), cu=cu, inputs={"doc": doc})
+    assert surveyed(plan, call)["doc__sorted"].all() == claimed
+    check(plan, call)
 
 
 def test_memory_beyond_the_rows_does_not_matter() -> None:
