@@ -500,3 +500,13 @@ def test_host_time(bench: MakeBench) -> None:
         made.kernel(*arrays, slope=slope, cap=30.0, out=out)
         samples.append(time.perf_counter() - start)
     assert min(samples) < 60e-6
+
+
+def test_nothing_is_loaded_while_sizes_are_swept(bench: MakeBench) -> None:
+    """Lengths, batches, heads and scalars, by value and by pointer: one load of each kernel serves them all."""
+    made = bench(plan(plans.ALIBI))
+    for batch, q_len, kv_len, cap in ((1, 1, 1, 1.0), (2, 1, 999, 2.0), (3, 500, 700, 3.0), (1, 4096, 4096, 4.0)):
+        slope = FakeArray((HEADS,), "float32")
+        made.kernel(*qkv(batch=batch, q_len=q_len, kv_len=kv_len), slope=slope, cap=cap)
+        made.kernel(*qkv(batch=batch, q_len=q_len, kv_len=kv_len), slope=slope, cap=FakeArray((), "float32"))
+    assert len(made.cuda.launches) == 8 and len(made.cuda.loaded) == 1
