@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..analysis.score_form import score_form
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..schedule.parameters import parameters
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
-from . import structs, tile_code
+from . import form_code, structs, tile_code
 from .expressions import Lowering
 from .floats import connect
 from .functions import Body, Fields, Interner
@@ -26,6 +27,7 @@ class UserCode:
     row: str  # struct Row, make_row
     keep: str
     score: str  # score_mod
+    score_form: str  # score_factor, score_bias
     kv_bounds: str  # struct KvBounds, kv_bounds
     tile_kind: str
     dropout: str  # dropout_threshold
@@ -34,7 +36,8 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        parts = (self.context, self.row, self.keep, self.score, self.kv_bounds, self.tile_kind, self.dropout, self.sink)
+        scores = (self.score, self.score_form)
+        parts = (self.context, self.row, self.keep, *scores, self.kv_bounds, self.tile_kind, self.dropout, self.sink)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -57,17 +60,19 @@ class _Printer:
         plan, lowering, fields = self.plan, self.lowering, self.fields
         keep = self.keep() if self.variant.keeps else ""
         score = self.score() if self.variant.scores else ""
+        form = self.score_form()
         bounds = tile_code.kv_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
         kind = tile_code.tile_kind(plan, lowering, fields) if tile_code.kind_needed(plan) else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
         row = structs.row(fields)
         context = structs.context(fields, self.scale())
-        includes = sorted(self.interner.includes | ({"tile_kind.cuh"} if kind else set()))
+        leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
+        includes = sorted(self.interner.includes | leaves)
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, score, bounds, kind, dropout, sink,
+            context, row, keep, score, form, bounds, kind, dropout, sink,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -93,6 +98,12 @@ class _Printer:
                 self.lowering.rescore(self._scored(statement, statement is last))
         head = "float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score)"
         return self._function(head, self.lowering.score, self.variant.scores)
+
+    def score_form(self) -> str:
+        """The cheap form of the score lines, if they have one. fp32 keeps the exact one."""
+        exact = self.plan.dtype == "fp32" or self.variant.normalize != "softmax" or not self.variant.scores
+        form = None if exact else score_form(self.variant)
+        return "" if form is None else form_code.functions(form, self.lowering, self.fields)
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
         node = self.lowering.lower(statement.value)

@@ -7,6 +7,11 @@ struct Normalizer {
 
     static __device__ __forceinline__ float masked() { return 0; }
 
+    __device__ __forceinline__ float exponent(int, int, float score) const { return score; }
+
+    template <class Scores>
+    __device__ __forceinline__ void to_exponents(Scores&) const {}
+
     template <class... ScoresAndOut>
     __device__ __forceinline__ void observe(ScoresAndOut&...) {}
 

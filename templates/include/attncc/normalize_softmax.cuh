@@ -27,9 +27,21 @@ struct Normalizer {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// Turns a tile's scores into exponents relative to the references, which it moves if need be.
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+
+    /// Takes a tile's exponents relative to the references, which it moves if need be.
     template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -38,16 +50,14 @@ struct Normalizer {
             for (int n = 0; n < N_TILES; n += 2)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    float &x = scores[m][n][i], &y = scores[m][n + 1][i];
-                    x = fmaf(x, factor, offset[m][i / 2]);
-                    y = fmaf(y, factor, offset[m][i / 2]);
+                    const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
                     top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
                 }
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
         const bool stays = (peak <= GROWTH) & (least_sum > 0);  // false for NaN
-        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, scores, out); });
+        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 

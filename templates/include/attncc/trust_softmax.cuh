@@ -9,7 +9,6 @@ struct Normalizer {
     float factor;                        // exponent of 2 in one unit of the scores; positive
     float offset[M_TILES][2];            // minus the reference of each row, as an exponent; inf: no key so far
     float row_sum[M_TILES][2] = {};      // of this lane's columns, relative to the reference
-    float shift[M_TILES][2];             // what is added to the exponents of the tile in hand
     float tile_sum[M_TILES][2];          // the sums of that tile
     float rescale[M_TILES][2];           // what it makes of earlier sums and outputs
 
@@ -27,17 +26,18 @@ struct Normalizer {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// Begins a tile that trusts the references. A row without one gets an infinite sum.
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
+    /// infinite sum.
     __device__ __forceinline__ void trust() {
-        each_row([&](int m, int r) {
-            shift[m][r] = offset[m][r];
-            tile_sum[m][r] = 0;
-        });
+        each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
-    /// Begins a tile by the book: each row's largest score so far becomes its reference.
+    /// Begins a tile by the book: each row's largest score so far becomes its reference, and scores exponents.
     template <int N_TILES>
-    __device__ __forceinline__ void observe(const float (&scores)[M_TILES][N_TILES][4]) {
+    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4]) {
         each_row([&](int m, int r) {
             float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
 #pragma unroll
@@ -50,16 +50,21 @@ struct Normalizer {
             rescale[m][r] = unset ? 1.0f : exp2_flushed(lowest - offset[m][r]);
             row_sum[m][r] *= rescale[m][r];
             offset[m][r] = lowest;
-            shift[m][r] = unset ? 0.0f : lowest;
+            const float shift = unset ? 0.0f : lowest;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) {
+                float& x = scores[m][i / 2][2 * r + i % 2];
+                x = fmaf(x, factor, shift);
+            }
             tile_sum[m][r] = 0;
         });
     }
 
-    /// Four scores of one fragment of row tile m to probabilities.
+    /// Four exponents of one fragment of row tile m to probabilities.
     __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
-            x[i] = exp2_flushed(fmaf(x[i], factor, shift[m][i / 2]));
+            x[i] = exp2_flushed(x[i]);
             tile_sum[m][i / 2] += x[i];
         }
     }

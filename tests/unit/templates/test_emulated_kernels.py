@@ -168,3 +168,28 @@ def test_references_that_move_at_every_tile() -> None:
     k[:] = np.linspace(-1, 1, 400)[:, None]
     q[:] = np.where(np.arange(32) % 2, 1, -1)[:, None]
     check(plan, Call(q, k, v, scale=125.0))
+
+
+@pytest.mark.parametrize(
+    ("lines", "scale"),
+    [
+        ("score = 5 * tanh(score / 5)", 0.05),  # all small: the polynomial
+        ("score = 5 * tanh(score / 5)", 0.4),  # some small, some not, by blocks
+        ("score = 5 * tanh(score / 5)", -3.0),  # the exact form
+        ("score = 5 * tanh(score / 5)", 0.0),
+        ("score = score - slope[h] * (q_pos - kv_idx)", -0.3),
+        ("score = 2 * tanh(score / 2) / slope[h]\nscore = score + slope[h] * (kv_idx - q_pos)", 0.03),
+        ("score = score + rows[b, q_idx]\nscore = -score * slope[h]", 0.3),
+    ],
+)
+def test_whole_tiles_take_the_cheap_form_of_score_lines(lines, scale) -> None:
+    inputs = "input slope: f32[head]\ninput rows: f32[batch, q]"
+    text = f"attn 1\nvariant scored {{\n{inputs}\nkeep if kv_idx >= 9\n{lines}\n}}\n"
+    plan = plan_of(text, "bf16", (32, 32), block_q=32, block_kv=32, warps=2, stages=2)
+    assert plan.rules.bounds_suffice
+    given = {"slope": np.float32([0.5, -0.3]), "rows": np.linspace(-9, 9, 40, dtype=np.float32)[None]}
+    call = Call(*qkv(plan, (1, 2, 40), (1, 2, 150)), scale=scale, inputs=given)
+    out, lse = forward(plan, call)
+    expected, expected_lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
+    np.testing.assert_allclose(out.astype(np.float64), expected, atol=TOLERANCE["bf16"], rtol=0)
+    np.testing.assert_allclose(lse, expected_lse, atol=4e-5, rtol=1e-6)

@@ -1,0 +1,45 @@
+"""The cheap form of the score lines as CUDA: what multiplies a product, and what is added."""
+
+from __future__ import annotations
+
+from ..analysis.factors import ZERO
+from ..analysis.score_form import ScoreForm
+from ..ir import Expr
+from .expressions import Lowering
+from .floats import float_literal
+from .functions import Body, Fields
+from .line_marks import Line
+from .nodes import FLOAT, Level, Node, call
+from .structs import make_function
+
+_REACH = call("product_reach", 2, cost=8, hint="reach")
+_NAMES = ("linear", "cubic", "quintic", "septic")
+
+
+def functions(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
+    """`score_factor(params, ctx)` and `score_bias(params, ctx, row, kv_idx)`."""
+    return _factor(form, lowering, fields) + "\n\n" + _bias(form, lowering, fields)
+
+
+def _factor(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
+    nodes = [lowering.lower(term) for term in form.terms]
+    if len(nodes) > 1:
+        nodes = [node.called(name) for node, name in zip(nodes, _NAMES, strict=False)]
+    reach = _REACH.node(FLOAT, lowering.lower(form.argument), float_literal(form.reach))
+    roots = [fields.interner.intern(node) for node in (*nodes, reach)]
+    body = Body(fields, Level.ELEMENT, [(root, None) for root in roots[: -1 if len(nodes) == 1 else None]])
+    terms = ", ".join(body.value(root) for root in roots[:-1])
+    holds = f", {body.value(roots[-1])}" if len(nodes) > 1 else ""
+    comment = "What the score lines make of a product is product * score_factor + score_bias, in natural units."
+    head = f"ScoreFactor<{len(nodes)}> score_factor(const Params& params, const Context& ctx)"
+    return make_function(head, [*body.lines, Line(f"return {{{{{terms}}}{holds}}};")], [comment])
+
+
+def _bias(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
+    parts: list[Expr] = [form.bias, *([] if form.step == ZERO else [form.step])]
+    roots: list[Node] = [fields.interner.intern(lowering.lower(part)) for part in parts]
+    body = Body(fields, Level.ELEMENT, [(root, None) for root in roots])
+    values = ", ".join(body.value(root) for root in roots)
+    kind = "RowBias" if form.step == ZERO else "SlopedBias"
+    head = f"{kind} score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
+    return make_function(head, [*body.lines, Line(f"return {{{values}}};")])

@@ -1,0 +1,95 @@
+"""The cheap form of score lines: what it is, and that it equals them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attncc.analysis.gradient import final_score
+from attncc.analysis.score_form import SERIES, ScoreForm, score_form
+from attncc.evaluate import Environment, evaluate
+from attncc.ir import show
+from tests.printed import variant
+
+INPUTS = """
+input slope: f32[head]
+input rows: f32[batch, q]
+input keys: f32[batch, kv]
+input cap: f32
+input far: i64
+"""
+VALUES = {
+    "slope": np.array([-0.3, 0.7]),
+    "rows": np.array([[0.3, -0.2, 0.8, 0.1]]),
+    "keys": np.arange(5.0)[None],
+    "cap": np.asarray(20.0),
+    "far": np.asarray(3),
+}
+
+
+def form(lines: str) -> ScoreForm | None:
+    return score_form(variant(INPUTS + lines))
+
+
+@pytest.mark.parametrize(
+    ("lines", "terms", "step"),
+    [
+        ("score = score + slope[h]", 1, "0.0"),
+        ("score = score + rows[b, q_idx] - log(kv_len)", 1, "0.0"),
+        ("score = score - slope[h] * (q_pos - kv_idx)", 1, "slope[h]"),
+        (
+            "let d = 2 * (q_pos - kv_idx) + 1\nscore = (slope[h] * d + score) / 4",
+            1,
+            "(slope[h] * -0.5)",
+        ),
+        ("score = -score * slope[h]\nscore = score + kv_idx / cap", 1, "(1.0 / cap)"),
+        ("score = score + rows[b, q_idx] * (kv_idx * h)", 1, "(to_float(h) * rows[b, q_idx])"),
+        ("score = cap * tanh(score / cap)", 3, "0.0"),
+        ("score = 30 * tanh(score / 30) - 7\nscore = score + (kv_idx - q_pos) * slope[h]", 3, "slope[h]"),
+    ],
+)
+def test_the_form_equals_the_lines(lines: str, terms: int, step: str) -> None:
+    found = form(lines)
+    assert found is not None and (len(found.terms), show(found.step)) == (terms, step)
+    kv_idx, product = np.meshgrid(np.arange(5), np.linspace(-12, 12, 25))
+    symbols = {"b": 0, "h": 1, "q_idx": 2, "q_pos": 6, "kv_idx": kv_idx, "kv_len": 9, "scale": -0.7}
+    places = Environment({**symbols, "score": 0.7 * product}, VALUES)
+    factor = sum(evaluate(term, places) * product ** (2 * i) for i, term in enumerate(found.terms))
+    bias = evaluate(found.bias, places.with_symbols(kv_idx=0)) + evaluate(found.step, places) * kv_idx
+    expected = evaluate(final_score(variant(INPUTS + lines)), places)
+    np.testing.assert_allclose(product * factor + bias, expected, atol=3e-4 if terms > 1 else 1e-12)
+    if terms > 1:
+        assert abs(evaluate(found.argument, places) * 12) <= found.reach
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "score = slope[h]",  # the product doesn't count
+        "score = score * score",
+        "score = score * rows[b, q_idx]",  # a factor for each row
+        "score = 2 / score",
+        "score = score + tanh(score)",
+        "score = tanh(score + kv_idx)",
+        "score = tanh(tanh(score))",
+        "score = score + keys[b, kv_idx]",
+        "score = score + abs(q_pos - kv_idx)",
+        "score = score + kv_idx * kv_idx",
+        "score = score + 1 / (1 + kv_idx)",
+        "score = score + (kv_idx + far)",  # may wrap
+        "score = exp(score)",
+    ],
+)
+def test_lines_without_such_a_form(lines: str) -> None:
+    assert form(lines) is None
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_series_are_accurate(name: str) -> None:
+    """To 1e-5 absolutely, and relatively to less than the rounding of a 16-bit score, which is at least 2^-12."""
+    series = SERIES[name]
+    x = np.linspace(1e-6, series.reach, 100_001)
+    expected = getattr(np, name)(x)
+    found = x * sum(term * x ** (2 * i) for i, term in enumerate(series.terms))
+    assert np.abs(found - expected).max() < 1e-5
+    assert np.abs(found / expected - 1).max() < 1e-4
