@@ -6,12 +6,19 @@ from ..problem import Problem
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
 
+def alike(plan: KernelPlan, problem: Problem) -> bool:
+    """Whether all blocks of queries take alike long: no mask, and no sequences of different lengths."""
+    return not plan.variant.keeps and not problem.packed
+
+
 def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:
     """How many query heads are worked on together: whole groups, as many as the L2 cache holds keys and values of.
 
     `heads` is how many there are, those of all sequences of a dense batch. A power of two of groups, so that sections
-    are mostly alike; at least one group.
+    are mostly alike; at least one group, and one where blocks are alike, for then heavy ones needn't come first.
     """
+    if alike(plan, problem):
+        return min(problem.group, heads)
     row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype]
     held = max(l2_bytes // max(problem.kv_len * row_bytes, 1), 1)
     return min((1 << held.bit_length() - 1) * problem.group, heads)

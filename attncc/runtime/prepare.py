@@ -19,7 +19,7 @@ from .driver import MAX_GRID, Device, Function
 from .family import Family
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, SEED, K, Q, V
 from .overlap import Spans, spans_of
-from .persistent import section
+from .persistent import alike, section
 from .splits import choose_splits
 from .steps import Step, StepBuilder, Zero
 from .store import combine_name, kernel_name, zone_map_name
@@ -138,14 +138,14 @@ class _Preparation:
         return checked_grid(grid)
 
     def _hopper(self) -> Iterator[Step]:
-        """A launch with maps of q, k and v. More blocks of queries than the GPU holds thread blocks are claimed one by
-        one, from a counter that this call owns."""
+        """A launch with maps of q, k and v. More blocks of queries than the GPU holds thread blocks are shared out if
+        they are alike, else claimed one by one, from a counter that this call owns."""
         plan, call, problem, main = self._plan, self._call, self._problem, self._main
         blocks, device = self._grid(), self._family.device
         resident = device.multiprocessors * self._function.resident_blocks
         main.maps(operand_maps(plan, call.q, call.k, call.v, problem))
         main.set({"blocks": blocks, "section": section(plan, problem, self._heads, device.l2_bytes) * self._splits})
-        if blocks > resident:
+        if blocks > resident and not alike(plan, problem):
             counter = self._workspace.take(4)
             main.workspace("next_block", counter)
             yield Zero(device.context, counter)

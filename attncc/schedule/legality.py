@@ -300,8 +300,10 @@ def _shared_parts(plan: KernelPlan) -> Parts:
 
 
 def _pipeline_bytes(plan: KernelPlan) -> int:
-    """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup; and a note of 8 for each stage."""
-    return 8 * (5 * plan.stages + 2 * plan.warpgroups)
+    """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup. Two works of 48 bytes for each
+    warpgroup, a note of 4 for each stage."""
+    barriers = 8 * (4 * plan.stages + 2 * plan.warpgroups)
+    return barriers + 2 * 48 * plan.warpgroups + 4 * plan.stages
 
 
 def _shown_product(name: str, factors: dict[str, int]) -> str:

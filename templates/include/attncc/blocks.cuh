@@ -20,10 +20,13 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
     return work;
 }
 
-/// The block to work on next, -1 if none is left or each has a thread block of its own. Its first lane's answer counts.
+/// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
+/// them. Its first lane's answer counts.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params) {
-    if (params.next_block == nullptr || threadIdx.x % 32 != 0) return -1;
-    const int index = atomicAdd(params.next_block, 1) + gridDim.x;
+__device__ __forceinline__ int claim_block(const Params& params, int index) {
+    if (params.next_block == nullptr)
+        index += gridDim.x;
+    else if (threadIdx.x % 32 == 0)
+        index = atomicAdd(params.next_block, 1) + gridDim.x;
     return index < params.blocks ? index : -1;
 }

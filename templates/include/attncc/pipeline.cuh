@@ -1,20 +1,25 @@
 #include "attncc/barrier.cuh"
+#include "attncc/grid.cuh"
 #include "attncc/math.cuh"
 #include "attncc/tiles.cuh"
 
 /// What the producer tells the consumers about a stage of keys.
 struct Note {
-    int block;  // the block of queries to work on, -1: none is left
     Tile tile;  // EMPTY: no key matters to the block; nothing is loaded for it
-    bool last;  // of the block
+    bool last;  // of a block of queries
+    bool end;   // no tile at all: nothing is left to do
 };
 
-/// The barriers and notes that producer and consumers share, behind the tiles in shared memory. Each stage of keys bears a
-/// note, so that only the producer walks tiles.
+/// What the producer and the consumers share, behind the tiles in shared memory: barriers, and what only the producer works
+/// out. Each stage of keys bears a note, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that
+/// they decode no index. Of the works two are kept, since one is needed again when the next Q has come.
+///
+/// A warp's first lane reads both and arrives at the barriers that guard them, for all lanes.
 template <int STAGES, int WARPGROUPS>
 struct Pipeline {
-    static constexpr int QUERY_BARRIERS = 4 * STAGES, NOTES = QUERY_BARRIERS + 2 * WARPGROUPS;
-    static constexpr int NOTES_AT = 8 * NOTES, BYTES = NOTES_AT + 8 * STAGES;
+    static constexpr int QUERY_BARRIERS = 4 * STAGES, WORK_WORDS = (sizeof(Work) + 15) / 16 * 4, WORK_BYTES = 4 * WORK_WORDS;
+    static constexpr int WORKS_AT = (8 * (QUERY_BARRIERS + 2 * WARPGROUPS) + 15) / 16 * 16;
+    static constexpr int NOTES_AT = WORKS_AT + 2 * WARPGROUPS * WORK_BYTES, BYTES = NOTES_AT + 4 * STAGES;
 
     unsigned base;
 
@@ -43,31 +48,57 @@ struct Pipeline {
         barrier_init_done();
     }
 
-    /// By one lane of the producer, before it arrives at the stage's full barrier.
+    /// By one lane, before it arrives at the stage's full barrier.
     __device__ __forceinline__ void write(int stage, const Note& note) const {
-        asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(base + NOTES_AT + 8 * stage), "r"(note.block),
-                     "r"(note.tile.kv_first | (int)note.tile.kind | note.last * LAST)
-                     : "memory");
+        const int word = note.tile.kv_first | (int)note.tile.kind | note.last * LAST | note.end * END;
+        asm volatile("st.shared.s32 [%0], %1;" ::"r"(base + NOTES_AT + 4 * stage), "r"(word) : "memory");
     }
 
-    /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
+    /// By a whole warp, as `read_work`.
     __device__ __forceinline__ Note read(int stage) const {
-        int block = 0, tile = 0;
+        int word = 0;
         if (threadIdx.x % 32 == 0)
-            asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(block), "=r"(tile) : "r"(base + NOTES_AT + 8 * stage)
+            asm volatile("ld.shared.s32 %0, [%1];" : "=r"(word) : "r"(base + NOTES_AT + 4 * stage) : "memory");
+        word = uniform(word);
+        return {{word & -FRAGMENT_KEYS, (TileKind)(word & (LAST - 1))}, (word & LAST) != 0, (word & END) != 0};
+    }
+
+    /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
+    __device__ __forceinline__ void write_work(int warpgroup, unsigned turn, const Work& work) const {
+        int words[WORK_WORDS] = {};
+        memcpy(words, &work, sizeof(Work));
+#pragma unroll
+        for (int i = 0; i < WORK_WORDS; i += 4)
+            asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(work_at(warpgroup, turn) + 4 * i), "r"(words[i]),
+                         "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3])
                          : "memory");
-        block = uniform(block);
-        tile = uniform(tile);
-        return {block, {tile & -FRAGMENT_KEYS, (TileKind)(tile & (LAST - 1))}, (tile & LAST) != 0};
+    }
+
+    __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const {
+        int words[WORK_WORDS] = {};
+        if (threadIdx.x % 32 == 0)
+#pragma unroll
+            for (int i = 0; i < WORK_WORDS; i += 4)
+                asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
+                             : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
+                             : "r"(work_at(warpgroup, turn) + 4 * i)
+                             : "memory");
+        Work work;
+        memcpy(&work, words, sizeof(Work));
+        return uniform_struct(work);
     }
 
 private:
     // A tile begins at a multiple of 16 keys: the bits below say the rest.
-    static constexpr int FRAGMENT_KEYS = 16, LAST = 4;
+    static constexpr int FRAGMENT_KEYS = 16, LAST = 4, END = 8;
+
+    __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
+        return base + WORKS_AT + (2 * warpgroup + turn) * WORK_BYTES;
+    }
 };
 
 /// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
-/// before a barrier of theirs is done, and of the notes this lane is the only reader.
+/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }

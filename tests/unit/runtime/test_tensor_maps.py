@@ -16,9 +16,9 @@ D, BLOCK_KV = 64, 32
 ROW = 2 * D  # bytes
 
 
-def plan(**settings: Any) -> Any:
+def plan(variant: Any = plans.CAUSAL, **settings: Any) -> Any:
     fields = {"target": "sm_90a", "family": "hopper", "block_q": 128, "block_kv": BLOCK_KV, "warps": 8}
-    return plans.plan(plans.CAUSAL, "bf16", D, D, **fields, **settings)
+    return plans.plan(variant, "bf16", D, D, **fields, **settings)
 
 
 def array(*shape: int, strides: tuple[int, ...] = ()) -> FakeArray:
@@ -106,6 +106,15 @@ def test_a_block_for_each_if_the_gpu_holds_all(bench: MakeBench) -> None:
     assert not made.framework.released and not made.cuda.zeroed
 
 
+def test_more_blocks_are_shared_out_where_all_are_alike(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    made.kernel(array(2, 6, 45 * 128, D), array(2, 3, 70, D), array(2, 3, 70, D))
+    (launch,) = made.cuda.launches
+    assert (launch.grid, launch.params["blocks"]) == (2 * 132, 12 * 45)  # the fake holds two on a multiprocessor
+    assert (launch.params["next_block"], launch.params["section"]) == (0, 2)
+    assert not made.cuda.zeroed
+
+
 def test_more_blocks_are_claimed_from_a_counter_of_the_call(bench: MakeBench) -> None:
     made = bench(plan())
     q, k, v = array(2, 6, 45 * 128, D), array(2, 3, 70, D), array(2, 3, 70, D)
@@ -140,3 +149,4 @@ def test_splits(bench: MakeBench) -> None:
 def test_sections(kv_len: int, l2_bytes: int, expected: int) -> None:
     problem = Problem(3, 32, 8, 128, kv_len, D, D)
     assert section(plan(), problem, 3 * 32, l2_bytes) == expected
+    assert section(plan(plans.FULL), problem, 3 * 32, l2_bytes) == 4  # a group, where blocks are alike
