@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 
-from ..ir import MAX_LENGTH, Expr
+from ..ir import Expr
+from .canvas import TileAxis
 from .ranges import Range
 
 
@@ -45,25 +46,25 @@ class Affine:
         return frozenset(self.terms.items())
 
 
-def _vertices(block: int) -> Iterator[tuple[int, int, int, int]]:
+def _vertices(block: int, limit: int) -> Iterator[tuple[int, int, int, int]]:
     """The corners of what (index, first, last, length) can be.
 
-    They are all that 0 <= first <= index <= last < length <= MAX_LENGTH and last - first < block leave, so a linear
-    form over the four has its extremes there.
+    They are all that 0 <= first <= index <= last < length <= limit and last - first < block leave, so a linear form
+    over the four has its extremes there.
     """
     for width, offset in ((0, 0), (block - 1, 0), (block - 1, block - 1)):
-        rest = MAX_LENGTH - width - 1
-        for first, length in ((0, width + 1), (0, MAX_LENGTH), (rest, MAX_LENGTH)):
+        rest = limit - width - 1
+        for first, length in ((0, width + 1), (0, limit), (rest, limit)):
             yield first + offset, first, first + width, length
 
 
 class Facts:
-    """Bounds of linear forms over one axis' index, first, last and length, exact over all tiles of `block` rows."""
+    """Bounds of linear forms over one axis' index, first, last and length, exact over all tiles of `axis.block`."""
 
-    def __init__(self, axis: str, block: int) -> None:
-        self._vertices = tuple(_vertices(min(block, MAX_LENGTH)))
-        self._length = f"{axis}_len"
-        names = (f"{axis}_idx", f"{axis}_first", f"{axis}_last", self._length)
+    def __init__(self, axis: TileAxis) -> None:
+        self._vertices = tuple(_vertices(min(axis.block, axis.limit), axis.limit))
+        self._length, self._limit = f"{axis.name}_len", axis.limit
+        names = (*axis.symbols, self._length)
         self._places = {name: place for place, name in enumerate(names)}
         self._known: dict[tuple[tuple[str, int], ...], Range] = {}
 
@@ -77,7 +78,7 @@ class Facts:
 
     def _range(self, terms: dict[str, int]) -> Range:
         if terms.keys() <= {self._length}:
-            end = terms.get(self._length, 0) * MAX_LENGTH
+            end = terms.get(self._length, 0) * self._limit
             return Range(min(end, 0), max(end, 0))
         factors = [(self._places[name], c) for name, c in terms.items()]
         values = [sum(c * vertex[place] for place, c in factors) for vertex in self._vertices]

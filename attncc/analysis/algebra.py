@@ -13,6 +13,7 @@ from itertools import combinations
 
 from ..ir import Apply, Const, Expr, Type, Variant, apply, const
 from .affine import Affine
+from .canvas import Canvas
 from .integers import Integers
 
 TRUE = const(True)
@@ -37,8 +38,10 @@ _OPPOSITE = {"le": "gt", "lt": "ge", "gt": "le", "ge": "lt", "eq": "ne", "ne": "
 class Algebra(Integers):
     """Adds comparisons and logic. The form of a comparison may exceed 64 bits; what it is printed as never does."""
 
-    def __init__(self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False) -> None:
-        super().__init__(variant, block_q, block_kv, near=near)
+    def __init__(
+        self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False, canvas: Canvas | None = None
+    ) -> None:
+        super().__init__(variant, block_q, block_kv, near=near, canvas=canvas)
         self.relations: dict[Expr, tuple[Relation, Affine]] = {}
         self._negations: dict[Expr, Expr] = {}
         self.leaf(TRUE)

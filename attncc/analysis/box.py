@@ -64,9 +64,9 @@ class Box:
                 return Interval(algebra.sum(low), algebra.sum(high), self.width(form))
             return self.anything(expr, WRAPS)
         if isinstance(expr, Symbol):
-            axis, _, _ = expr.name.partition("_")
-            width = (self.block_q if axis == "q" else self.block_kv) - 1
-            return Interval(algebra.symbol(f"{axis}_first"), algebra.symbol(f"{axis}_last"), width)
+            axis = next(axis for axis in algebra.axes if expr.name in axis.symbols)
+            _, first, last = axis.symbols
+            return Interval(algebra.symbol(first), algebra.symbol(last), axis.block - 1)
         if isinstance(expr, Load):
             return lookup_interval(self, expr)
         assert isinstance(expr, Apply)

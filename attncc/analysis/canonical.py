@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..ir import COMPARISONS, Apply, Expr, Let, Load, Local, Symbol, Type, walk
+from ..ir import COMPARISONS, Apply, Expr, Let, Load, Local, Symbol, Type, symbol, walk
 from .affine import Affine
 from .algebra import FALSE, TRUE, Algebra, Relation
+from .canvas import Canvas, position
 
 # A comparison is taken apart at most so many times along one path: min(a, min(b, ...)) < c and the like.
 _MOST_SPLITS = 5
@@ -20,8 +21,9 @@ _SPLIT = frozenset({"min", "max", "abs", "select"})
 class Canonical:
     """Normal forms of expressions of a variant, lets included, kept as they are asked for."""
 
-    def __init__(self, algebra: Algebra, lets: Mapping[str, Let]) -> None:
+    def __init__(self, algebra: Algebra, lets: Mapping[str, Let], canvas: Canvas | None = None) -> None:
         self._algebra = algebra
+        self._canvas = canvas
         self._lets = lets
         self._known: dict[Expr, Expr] = {}
 
@@ -38,8 +40,10 @@ class Canonical:
             case Local():
                 return self.of(self._lets[node.name].value)
             case Symbol(name="q_pos"):
-                q_pos = algebra.add(algebra.symbol("q_idx"), algebra.symbol("kv_len"))
+                q_pos = algebra.add(self.of(symbol("q_idx")), algebra.symbol("kv_len"))
                 return algebra.sub(q_pos, algebra.symbol("q_len"))
+            case Symbol(name="q_idx" | "kv_idx") if self._canvas is not None:
+                return self.of(position(node.name.removesuffix("_idx"), self._canvas))
             case Load():
                 return algebra.leaf(Load(node.type, node.input, tuple(self._known[index] for index in node.indices)))
             case Apply():

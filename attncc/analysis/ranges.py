@@ -55,6 +55,14 @@ SYMBOL_RANGES: dict[str, Range] = {
 }
 
 
+SYMBOL_RANGES |= {
+    f"{side}_{part}_{end}": _POSITION
+    for side in ("q", "kv")
+    for part in ("row", "column")
+    for end in ("idx", "first", "last")
+}
+
+
 class StaticRanges:
     """Ranges of the int expressions of one variant, kept as they are asked for."""
 

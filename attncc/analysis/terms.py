@@ -5,14 +5,8 @@ from __future__ import annotations
 from ..evaluate import Environment, evaluate
 from ..ir import Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
 from .affine import Affine, Facts
+from .canvas import Canvas, tile_axes
 from .ranges import INT64, Range, StaticRanges, transfer
-
-# What varies over a tile, or from tile to tile.
-_Q_SYMBOLS = frozenset({"q_idx", "q_pos", "q_first", "q_last"})
-_KV_SYMBOLS = frozenset({"kv_idx", "kv_first", "kv_last"})
-
-# Terms are written in this order; others follow in order of appearance.
-_FIRST_SYMBOLS = ("q_idx", "q_first", "q_last", "kv_idx", "kv_first", "kv_last", "kv_len", "q_len")
 
 # So near that sums and small multiples of such values, positions and 32-bit inputs fit 64 bits.
 NEAR = Range(-(2**48), 2**48)
@@ -27,19 +21,29 @@ class Terms:
     calls where they are.
     """
 
-    def __init__(self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False) -> None:
+    def __init__(
+        self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False, canvas: Canvas | None = None
+    ) -> None:
         self.ranges = StaticRanges(variant)
+        self.axes = tile_axes(block_q, block_kv, canvas)
         self._near = near
-        self._facts = (Facts("q", block_q), Facts("kv", block_kv))
+        self._facts = tuple(Facts(axis) for axis in self.axes)
         self._nodes: dict[Expr, Expr] = {}
         self._order: dict[Expr, int] = {}
         self._forms: dict[Expr, Affine] = {}
         self._sums: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
         self._known: dict[Expr, Range] = {}
         self._varies: dict[Expr, tuple[bool, bool]] = {}
-        self._axes: dict[Expr, tuple[str, int]] = {}  # symbols that facts bound together, with the facts' place
-        for name in _FIRST_SYMBOLS:
-            self._axes[self.leaf(symbol(name))] = name, int(name.startswith("kv"))
+        self._places: dict[Expr, tuple[str, int]] = {}  # symbols that facts bound together, with the facts' place
+        # Terms are written in the order in which they are first met: these first.
+        for place, axis in enumerate(self.axes):
+            for name in axis.symbols:
+                self._places[self.leaf(symbol(name))] = name, place
+                self._varies[self.leaf(symbol(name))] = axis.side == "q", axis.side == "kv"
+        for name in ("kv_len", "q_len"):
+            length, names = self.leaf(symbol(name)), [axis.name for axis in self.axes]
+            if name.removesuffix("_len") in names:
+                self._places[length] = name, names.index(name.removesuffix("_len"))
 
     # ------------------------------------------------------------ nodes
 
@@ -69,11 +73,8 @@ class Terms:
         """Whether the value depends on the q position or the tile's q side, and whether on its kv side."""
         found = self._varies.get(expr)
         if found is None:
-            if isinstance(expr, Symbol):
-                found = expr.name in _Q_SYMBOLS, expr.name in _KV_SYMBOLS
-            else:
-                below = [self.varies(child) for child in expr.children]
-                found = any(q for q, _ in below), any(kv for _, kv in below)
+            below = [self.varies(child) for child in expr.children]
+            found = any(q for q, _ in below), any(kv for _, kv in below)
             self._varies[expr] = found
         return found
 
@@ -116,11 +117,11 @@ class Terms:
     def form_range(self, form: Affine) -> Range:
         """All values of a form lie in this range, which may exceed 64 bits. Exact for sums of symbols of tiles."""
         low = high = form.const
-        groups: tuple[dict[str, int], ...] = ({}, {})
+        groups: tuple[dict[str, int], ...] = tuple({} for _ in self.axes)
         for atom, coefficient in form.terms.items():
-            axis = self._axes.get(atom)
-            if axis is not None:
-                name, place = axis
+            found = self._places.get(atom)
+            if found is not None:
+                name, place = found
                 groups[place][name] = coefficient
             else:
                 ends = self.range(atom)
@@ -128,8 +129,8 @@ class Terms:
                 low, high = low + coefficient * first, high + coefficient * last
         for facts, group in zip(self._facts, groups, strict=True):
             if group:
-                found = facts.range(group)
-                low, high = low + found.low, high + found.high
+                ends = facts.range(group)
+                low, high = low + ends.low, high + ends.high
         return Range(low, high)
 
     def fits(self, form: Affine) -> bool:

@@ -10,6 +10,7 @@ from .algebra import FALSE, TRUE, Algebra
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
 from .canonical import Canonical
+from .canvas import Canvas, of_corners
 from .claims import Claims, Trust
 from .lookups import ZoneTables
 from .ranges import INT64
@@ -65,6 +66,26 @@ def _with_tables(variant: Variant, rules: TileRules) -> TileRules:
         rules,
         zone_maps=tuple(zone for zone in rules.zone_maps if read & {zone.min_name, zone.max_name}),
         claims=tuple(item.name for item in variant.inputs if sorted_name(item.name) in read),
+    )
+
+
+def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canvas) -> TileRules:
+    """Rules for tiles that are patches of a canvas, over their corners; loop bounds for the rows of the canvas.
+
+    The bounds are those of the stretch from the first corner to the last, which holds the patch.
+    """
+    stretch = analyse(variant, block_q // canvas.q_columns * canvas.width, block_kv)
+    mask = _lower(variant, block_q, block_kv, canvas=canvas)
+    truth = mask.box.truth(mask.kept)
+    return replace(
+        stretch,
+        any_kept=of_corners(truth.any, canvas),
+        all_kept=of_corners(truth.all, canvas),
+        full_begin=const(0),
+        full_end=const(0),
+        bounds_suffice=False,
+        decides=True,
+        undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),
     )
 
 
@@ -141,9 +162,17 @@ class _Mask:
         return [load for load in loads if algebra.uniform(load) and algebra.range(load) == INT64]
 
 
-def _lower(variant: Variant, block_q: int, block_kv: int, trust: Trust = Trust.IGNORED, *, near: bool = False) -> _Mask:
-    algebra = Algebra(variant, block_q, block_kv, near=near)
-    canonical = Canonical(algebra, variant.lets)
+def _lower(
+    variant: Variant,
+    block_q: int,
+    block_kv: int,
+    trust: Trust = Trust.IGNORED,
+    *,
+    near: bool = False,
+    canvas: Canvas | None = None,
+) -> _Mask:
+    algebra = Algebra(variant, block_q, block_kv, near=near, canvas=canvas)
+    canonical = Canonical(algebra, variant.lets, canvas)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
     box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv), Claims(trust))
     return _Mask(box, keeps, algebra.both(*keeps))

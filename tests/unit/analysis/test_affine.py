@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attncc.analysis.affine import Affine, Facts
+from attncc.analysis.canvas import TileAxis
 from attncc.ir import MAX_LENGTH, symbol
 
 X, Y = symbol("q_idx"), symbol("kv_idx")
@@ -35,7 +36,7 @@ def test_the_key_leaves_the_constant_out() -> None:
     ],
 )
 def test_facts_are_exact(terms: dict[str, int], low: int, high: int) -> None:
-    assert Facts("q", 16).range(terms) == (low, high)
+    assert Facts(TileAxis("q", 16)).range(terms) == (low, high)
 
 
 def test_no_tile_leaves_the_range_of_a_form() -> None:
@@ -44,7 +45,7 @@ def test_no_tile_leaves_the_range_of_a_form() -> None:
     for _ in range(300):
         block = int(random.integers(1, 40))
         terms = {name: int(c) for name, c in zip(names, random.integers(-3, 4, 4), strict=True) if c}
-        found = Facts("kv", block).range(terms)
+        found = Facts(TileAxis("kv", block)).range(terms)
         length = random.integers(1, 200, 500)
         first = (random.random(500) * length).astype(int)
         last = np.minimum(first + random.integers(0, block, 500), length - 1)

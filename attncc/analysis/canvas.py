@@ -1,0 +1,96 @@
+"""Canvases: sequences seen as rows of `width` positions, so that a tile can be a patch of them rather than a stretch.
+
+Neighbourhoods on an image and dilated windows leave few pairs of a stretch of q times a stretch of kv, and many of
+two patches: a patch has few rows and few columns, and one of a single column holds positions that are `width` apart.
+Whatever the order of the pairs, attention is the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir import MAX_LENGTH, Apply, Const, Expr, Load, Symbol, apply, const, symbol, walk
+
+
+@dataclass(frozen=True)
+class Canvas:
+    """Position x is in row x // width and column x % width. A tile of q (of kv) has `q_columns` (`kv_columns`) columns,
+    a divisor of `width`, and as many rows as its block then has.
+
+    Lengths are multiples of `width` in calls that see a canvas. The pair (first, last) of a tile are two corners.
+    """
+
+    width: int
+    q_columns: int
+    kv_columns: int
+
+
+@dataclass(frozen=True)
+class TileAxis:
+    """An axis of a tile: {name}_first <= {name}_idx <= {name}_last < {name}_first + block, all below `limit`."""
+
+    name: str
+    block: int
+    limit: int = MAX_LENGTH
+
+    @property
+    def side(self) -> str:
+        """`q` or `kv`."""
+        return self.name.partition("_")[0]
+
+    @property
+    def symbols(self) -> tuple[str, str, str]:
+        return f"{self.name}_idx", f"{self.name}_first", f"{self.name}_last"
+
+
+def tile_axes(block_q: int, block_kv: int, canvas: Canvas | None) -> tuple[TileAxis, ...]:
+    """The axes of tiles: positions of q and kv, or rows and columns of both."""
+    if canvas is None:
+        return TileAxis("q", block_q), TileAxis("kv", block_kv)
+    sides = (("q", block_q // canvas.q_columns, canvas.q_columns), ("kv", block_kv // canvas.kv_columns, canvas.kv_columns))
+    return tuple(
+        axis
+        for side, rows, columns in sides
+        for axis in (TileAxis(f"{side}_row", rows), TileAxis(f"{side}_column", columns, canvas.width))
+    )
+
+
+def position(side: str, canvas: Canvas) -> Expr:
+    """q_idx or kv_idx, by row and column."""
+    return apply("add", apply("mul", symbol(f"{side}_row_idx"), const(canvas.width)), symbol(f"{side}_column_idx"))
+
+
+def of_corners(expr: Expr, canvas: Canvas) -> Expr:
+    """A rule over the rows and columns of a tile, over its corners q_first, q_last, kv_first, kv_last."""
+    known: dict[Expr, Expr] = {}
+
+    def rewritten(node: Expr) -> Expr:
+        if node not in known:
+            known[node] = rebuilt(node)
+        return known[node]
+
+    def rebuilt(node: Expr) -> Expr:
+        match node:
+            case Symbol():
+                side, _, rest = node.name.partition("_")
+                part, _, end = rest.partition("_")
+                if part not in ("row", "column"):
+                    return node
+                return apply("floordiv" if part == "row" else "mod", symbol(f"{side}_{end}"), const(canvas.width))
+            case Apply():
+                return Apply(node.type, node.op, tuple(map(rewritten, node.args)))
+            case Load():
+                return Load(node.type, node.input, tuple(map(rewritten, node.indices)))
+        return node
+
+    return rewritten(expr)
+
+
+def widths(keeps: tuple[Expr, ...]) -> tuple[int, ...]:
+    """The divisors by which canonical keep lines take positions apart, the greatest first: what may be the width."""
+    found = {
+        int(node.args[1].value)
+        for node in walk(*keeps)
+        if isinstance(node, Apply) and node.op in ("floordiv", "mod") and isinstance(node.args[1], Const)
+    }
+    return tuple(sorted((width for width in found if width > 1), reverse=True))
