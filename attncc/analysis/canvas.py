@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..ir import MAX_LENGTH, Apply, Const, Expr, Load, Symbol, apply, const, symbol, walk
+from ..ir import MAX_LENGTH, Apply, Expr, Load, Symbol, apply, const, symbol
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,3 @@ def of_corners(expr: Expr, canvas: Canvas) -> Expr:
         return node
 
     return rewritten(expr)
-
-
-def widths(keeps: tuple[Expr, ...]) -> tuple[int, ...]:
-    """The divisors by which canonical keep lines take positions apart, the greatest first: what may be the width."""
-    found = {
-        int(node.args[1].value)
-        for node in walk(*keeps)
-        if isinstance(node, Apply) and node.op in ("floordiv", "mod") and isinstance(node.args[1], Const)
-    }
-    return tuple(sorted((width for width in found if width > 1), reverse=True))

@@ -69,6 +69,11 @@ def _with_tables(variant: Variant, rules: TileRules) -> TileRules:
     )
 
 
+def canonical_keeps(variant: Variant, block_q: int, block_kv: int) -> tuple[Expr, ...]:
+    """The keep lines in normal form: without lets and q_pos."""
+    return _lower(variant, block_q, block_kv).keeps
+
+
 def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canvas) -> TileRules:
     """Rules for tiles that are patches of a canvas, over their corners; loop bounds for the rows of the canvas.
 

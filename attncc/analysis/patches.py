@@ -1,0 +1,69 @@
+"""Whether tiles should be patches of a canvas rather than stretches of positions, and of which canvas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..evaluate import Array, Environment, evaluate
+from ..ir import Apply, Const, Load, Variant, walk
+from .canvas import Canvas
+from .rules import TileRules
+from .tiles import analyse_patches, canonical_keeps
+
+# What patches must leave of the pairs that stretches compute: they cost an axis more in each load and a test a tile.
+_WORTH = 0.75
+_ROWS, _POSITIONS = 64, 4096  # of the canvas on which both are counted, at least
+_COLUMNS = 8  # of a patch: those of a fragment of scores, which are then neighbours
+
+
+def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRules) -> tuple[Canvas, TileRules] | None:
+    """The canvas whose patches leave the fewest pairs to compute, with their rules; None if stretches are as good.
+
+    Widths are the divisors that the keep lines take positions apart by. Both ways are counted on a sample canvas, so a
+    mask that reads inputs stays with stretches.
+    """
+    keeps = canonical_keeps(variant, block_q, block_kv)
+    if any(isinstance(node, Load) for node in walk(*keeps)):
+        return None
+    ops: dict[int, set[str]] = {}
+    for node in walk(*keeps):
+        if isinstance(node, Apply) and node.op in ("floordiv", "mod") and isinstance(node.args[1], Const):
+            ops.setdefault(int(node.args[1].value), set()).add(node.op)
+    best: tuple[float, Canvas, TileRules] | None = None
+    for width, found in ops.items():
+        columns = min(_COLUMNS, width & -width, block_q, block_kv) if "floordiv" in found else 1
+        if width < 2 or "mod" not in found:
+            continue
+        canvas = Canvas(width, columns, columns)
+        rules = analyse_patches(variant, block_q, block_kv, canvas)
+        share = _live_share(rules, canvas, block_q, block_kv) / _live_share(stretches, None, block_q, block_kv, width)
+        if share < (best[0] if best else _WORTH):
+            best = share, canvas, rules
+    return None if best is None else best[1:]
+
+
+def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, Array]:
+    """First and last position of each patch of a sequence, in the order of the kernels: along the rows of the canvas."""
+    rows = block // columns
+    row, column = np.arange(0, length // width, rows)[:, None], np.arange(0, width, columns)
+    last_row = np.minimum(row + rows, length // width) - 1
+    return (row * width + column).ravel(), (last_row * width + column + columns - 1).ravel()
+
+
+def _live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
+    """The share of tiles that the rules leave, on a sample of whole tiles."""
+    of = canvas or Canvas(width, 0, 0)
+    rows = max(_ROWS, _POSITIONS // of.width, block_q, block_kv)
+    length = of.width * -(-rows // _ROWS) * _ROWS
+    if canvas is None:
+        q_first, kv_first = np.arange(0, length, block_q), np.arange(0, length, block_kv)
+        q_last, kv_last = np.minimum(q_first + block_q, length) - 1, np.minimum(kv_first + block_kv, length) - 1
+    else:
+        q_first, q_last = corners(length, block_q, canvas.q_columns, canvas.width)
+        kv_first, kv_last = corners(length, block_kv, canvas.kv_columns, canvas.width)
+    symbols = {"q_len": length, "kv_len": length, "q_first": q_first[:, None], "q_last": q_last[:, None]}
+    uniform = dict.fromkeys(("b", "h", "kv_h"), 0) | dict.fromkeys(("num_heads", "num_kv_heads"), 1) | {"head_dim": 64}
+    tiles = Environment({**uniform, **symbols, "kv_first": kv_first, "kv_last": kv_last})
+    live = evaluate(rules.any_kept, tiles) & (kv_last >= evaluate(rules.kv_begin, tiles))
+    live = live & (kv_first < evaluate(rules.kv_end, tiles))
+    return float(np.broadcast_to(live, (q_first.size, kv_first.size)).mean())
