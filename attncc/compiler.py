@@ -18,7 +18,7 @@ from .runtime.driver import driver
 from .runtime.store import Configuration, MachineCode, kernel_name, kernel_names
 from .schedule.choices import Build
 from .schedule.plan import PASSES, KernelPlan
-from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder
+from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
 from .schedule.target import TARGETS
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
 from .semantics.load import Program, load
@@ -41,12 +41,15 @@ class Specification:
     schedules: tuple[Schedule, ...]
 
     def ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
-        """The plans that the forward kernel may have, and after them those of decode if some schedule is for decode."""
+        """The plans that the forward kernel may have; after them those of decode if some schedule is for decode, and
+        those in patches where the mask asks for them."""
         decodes = any(schedule.pass_name == "decode" for schedule in self.schedules)
-        return tuple(
+        forward, *decode = (
             make_ladder(self.variant, Build(pass_name, target, *configuration), self._schedule(pass_name, target))
             for pass_name in ("forward", "decode")[: 1 + decodes]
         )
+        patches = make_patches(forward, self._schedule("patches", target))
+        return (forward, *decode, *([patches] if patches else []))
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The first of each ladder: the plans where nothing is compiled. AttnccError A4xx where there can be none."""

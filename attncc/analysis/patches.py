@@ -16,8 +16,8 @@ _ROWS, _POSITIONS = 64, 4096  # of the canvas on which both are counted, at leas
 _COLUMNS = 8  # of a patch: those of a fragment of scores, which are then neighbours
 
 
-def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRules) -> tuple[Canvas, TileRules] | None:
-    """The canvas whose patches leave the fewest pairs to compute, with their rules; None if stretches are as good.
+def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRules) -> Canvas | None:
+    """The canvas whose patches leave the fewest pairs to compute; None if stretches are about as good.
 
     Widths are the divisors that the keep lines take positions apart by. Both ways are counted on a sample canvas, so a
     mask that reads inputs stays with stretches.
@@ -29,7 +29,7 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
     for node in walk(*keeps):
         if isinstance(node, Apply) and node.op in ("floordiv", "mod") and isinstance(node.args[1], Const):
             ops.setdefault(int(node.args[1].value), set()).add(node.op)
-    best: tuple[float, Canvas, TileRules] | None = None
+    best: tuple[float, Canvas] | None = None
     for width, found in ops.items():
         columns = min(_COLUMNS, width & -width, block_q, block_kv) if "floordiv" in found else 1
         if width < 2 or "mod" not in found:
@@ -38,8 +38,8 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
         rules = analyse_patches(variant, block_q, block_kv, canvas)
         share = _live_share(rules, canvas, block_q, block_kv) / _live_share(stretches, None, block_q, block_kv, width)
         if share < (best[0] if best else _WORTH):
-            best = share, canvas, rules
-    return None if best is None else best[1:]
+            best = share, canvas
+    return None if best is None else best[1]
 
 
 def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, Array]:

@@ -52,7 +52,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     attncc run mine.attn --device cpu -i prefix=100
     """
     from ..executor.run import bind_for
-    from ..schedule.plan import plan_for
+    from ..schedule.plan import executed_plan
 
     steps = Steps(shown=not as_json())
     with steps.step("parse") as say:
@@ -61,7 +61,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     device, target, name = _device(device)
     with steps.step("analyse") as say:
         package = _package(file, specification, target, given)
-        plan = plan_for(package.plans, given["problem"].rows)
+        plan = executed_plan(package.plans, given["problem"])
         inputs = _inputs(plan, given)
         arrays, call = _arguments(specification, given, inputs)
         bind_for(package.plans, *arrays, **call)  # what is wrong with -i is said before anything is compiled

@@ -58,7 +58,7 @@ def bind_for(plans: Collection[KernelPlan], q: Array, k: Array, v: Array, /, **c
 
 
 def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
-    """`run`, of a call that was checked: `plan_for` chooses among the plans by its problem."""
+    """`run`, of a call that was checked: `executed_plan` chooses among the plans by its problem."""
     problem, meter = bound.problem, Meter()
     compute = compute_dtype(plan)
     # Rows of a packed batch that no sequence owns are nobody's to write: in a caller's `out` they stay as they are.

@@ -9,7 +9,7 @@ from .. import executor
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem.arrays import array_facts
 from ..problem.gradients import Gradients
-from ..schedule.plan import plan_for
+from ..schedule.plan import executed_plan
 from .arrays import Array, DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
 from .configurations import configuration_of
 from .foreign import handed_back, opened
@@ -69,7 +69,7 @@ def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardAr
         scale=call.scale,
         layout=call.layout,
     )
-    found = executor.run_bound_backward(plan_for(plans, bound.call.problem.rows), bound).gradients
+    found = executor.run_bound_backward(executed_plan(plans, bound.call.problem), bound).gradients
     return _each(found, framework.from_numpy)
 
 

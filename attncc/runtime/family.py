@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..problem import Problem
 from ..schedule.parameters import Parameter, combine_parameters, parameters, surveys, zone_map_parameters
 from ..schedule.plan import KernelPlan, plan_for
 from ..schedule.target import TARGETS
@@ -34,9 +35,9 @@ class Family:
 
         self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
 
-    def plan(self, rows: int) -> KernelPlan:
-        """The plan for this many rows of q for each head and sequence."""
-        return plan_for(self.plans, rows)
+    def plan(self, problem: Problem) -> KernelPlan:
+        """The plan that runs a call of these sizes."""
+        return plan_for(self.plans, problem)
 
     def function(self, name: str) -> Function:
         return self._functions[name]

@@ -9,7 +9,7 @@ import numpy as np
 from .. import executor
 from ..problem.arrays import array_facts
 from ..problem.refusal import refused
-from ..schedule.plan import plan_for
+from ..schedule.plan import executed_plan
 from .arrays import HostFramework, framework_of
 from .configurations import configuration_of
 from .operands import Arguments, mixed
@@ -39,7 +39,7 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
         return_lse=call.return_lse,
         **{name: seen(name, value) for name, value in call.inputs.items()},
     )
-    result = executor.run_bound(plan_for(plans, bound.problem.rows), bound)
+    result = executor.run_bound(executed_plan(plans, bound.problem), bound)
     out = framework.from_numpy(result.out) if call.out is None else call.out
     return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
 

@@ -56,7 +56,7 @@ class CallForm:
 
 def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem: Problem) -> Prepared:
     """The launches of a call that `bind` has checked. AttnccError A653 if its grid is larger than a GPU takes."""
-    plan = family.plan(problem.rows)
+    plan = family.plan(problem)
     call, packs, stages_out = _repacked(form, problem, plan)
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
@@ -104,7 +104,7 @@ class _Preparation:
         self._scale_given, self._workspace = scale_given, workspace
         self._function = family.function(kernel_name(plan))
         self._heads = problem.num_heads * (1 if problem.packed else problem.batch)
-        self._q_blocks = problem.q_blocks(plan.block_q)
+        self._q_blocks = plan.q_blocks(problem)
         self._splits = self._choose_splits()
         self._main = StepBuilder(family.layout(kernel_name(plan)))
         self._partials: dict[str, int] = {}  # offsets in the workspace

@@ -36,9 +36,11 @@ def operand_maps(
 ) -> tuple[OperandMap, ...]:
     """Those of q, k and v, which are such as `mappable` asks for. Nothing is read of an operand without rows: as it may
     have no address, its map is made at that of q."""
-    rows = {Q: WARPGROUP_ROWS, K: plan.block_kv, V: plan.block_kv}
+    _, q_columns, kv_columns = plan.tile_columns
+    keys = plan.block_kv, kv_columns
+    boxes = {Q: (WARPGROUP_ROWS, q_columns), K: keys, V: keys}
     return tuple(
-        OperandMap(operand if _extents(facts, problem)[2] else Q, _box(plan, facts, problem, rows[operand]))
+        OperandMap(operand if _extents(facts, problem)[2] else Q, _box(plan, facts, problem, *boxes[operand]))
         for operand, facts in ((Q, q), (K, k), (V, v))
     )
 
@@ -60,13 +62,18 @@ def _extents(facts: ArrayFacts, problem: Problem) -> tuple[int, int, int]:
     return batch[0] if batch else 1, heads, rows
 
 
-def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int) -> TensorBox:
-    """Axes (column, row, head, batch). A load brings 64 columns of `rows` rows: a panel of a tile."""
+def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int, columns: int) -> TensorBox:
+    """Axes (column, row, head, batch), or where tiles are patches (column, canvas column, canvas row, head, batch).
+
+    A load brings 64 columns of `rows` rows: a panel of a tile, whose patch is `columns` wide.
+    """
     strides, (batch, heads, length) = Strides.of(facts, problem), _extents(facts, problem)
-    axes = ((length, strides.row), (heads, strides.head), (batch, strides.batch))
+    width = 1 if plan.canvas is None else plan.canvas.width
+    canvas = () if plan.canvas is None else ((width, strides.row, columns),)
+    axes = (*canvas, (length // width, strides.row * width, rows // columns), (heads, strides.head, 1), (batch, strides.batch, 1))
     return TensorBox(
         _DATA_TYPES[plan.dtype],
-        (facts.shape[-1], *(size if stride else 1 for size, stride in axes)),
-        tuple(stride * ELEMENT_BYTES or _UNUSED_STRIDE for _, stride in axes),
-        (PANEL_COLUMNS, rows, 1, 1),
+        (facts.shape[-1], *(size if stride else 1 for size, stride, _ in axes)),
+        tuple(stride * ELEMENT_BYTES or _UNUSED_STRIDE for _, stride, _ in axes),
+        (PANEL_COLUMNS, *(box for _, _, box in axes)),
     )

@@ -132,7 +132,7 @@ def default_tiles(  # noqa: PLR0917
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer" and pass_name != "backward":
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
-    table = _TABLES[pass_name, element_bytes]
+    table = _TABLES["forward" if pass_name == "patches" else pass_name, element_bytes]
     for row in _BUSY_16_BIT if busy and table is _FORWARD_16_BIT else table:
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:

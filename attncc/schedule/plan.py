@@ -9,15 +9,17 @@ from typing import Any
 
 from .. import ir
 from ..analysis import rules
+from ..analysis.canvas import Canvas
 from ..analysis.rules import TileRules
 from ..ir import Variant
+from ..problem import Problem
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
 
 # A forward call runs one plan of the first two. Of the others `backward` has dK and dV, and dQ where it adds that up
 # over its thread blocks; `backward_dq` has dQ alone, in an order of its own.
-FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode"), ("backward", "backward_dq")
+FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode", "patches"), ("backward", "backward_dq")
 PASSES = FORWARD_PASSES + BACKWARD_PASSES
 LOOPS = ("q_outer", "kv_outer")
 FAMILIES = ("portable", "hopper")
@@ -62,6 +64,33 @@ class KernelPlan:
     skip: str  # auto | always | never
     family: str = "portable"  # of FAMILIES; hopper: TMA, wgmma, and warps that do nothing but load
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
+    canvas: Canvas | None = None  # the pass `patches`: what its tiles are patches of
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether the kernel may run a call of these sizes."""
+        if self.pass_name == "decode":
+            return problem.rows <= self.block_q
+        if self.canvas is None:
+            return True
+        return not problem.packed and problem.q_len % self.canvas.width == problem.kv_len % self.canvas.width == 0
+
+    def q_blocks(self, problem: Problem) -> int:
+        """The grid's q blocks for one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
+        if self.canvas is None:
+            return problem.q_blocks(self.block_q)
+        rows = self.block_q // self.canvas.q_columns
+        return -(-problem.q_len // (self.canvas.width * rows)) * (self.canvas.width // self.canvas.q_columns)
+
+    @property
+    def tile_order(self) -> str:
+        """The leaf file that says where the rows and keys of a tile stand."""
+        return "stretches" if self.canvas is None else "patches"
+
+    @property
+    def tile_columns(self) -> tuple[int, int, int]:
+        """Of the canvas, of a tile of q and of one of kv: what the leaf file asks for."""
+        canvas = self.canvas
+        return (1, 1, 1) if canvas is None else (canvas.width, canvas.q_columns, canvas.kv_columns)
 
     @property
     def template(self) -> str:
@@ -149,13 +178,15 @@ class KernelPlan:
         return self.skip != "never" and not self.rules.bounds_suffice
 
 
-def plan_for(plans: Sequence[KernelPlan], rows: int) -> KernelPlan:
-    """The plan that runs a call, of those made for its configuration and target (forward first).
+def plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
+    """The plan that runs a call, of those made for its configuration and target (forward first): decode where the rows of
+    each head and sequence fit one of its tiles, else patches where their canvas fits the lengths."""
+    return next((plan for plan in plans[1:] if plan.serves(problem)), plans[0])
 
-    `rows` is how many rows of q each head and sequence has (`Problem.rows`): decode where they fit one of its tiles.
-    """
-    fitting = (plan for plan in plans if plan.pass_name == "decode" and rows <= plan.block_q)
-    return next(fitting, plans[0])
+
+def executed_plan(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
+    """The plan that the CPU executor walks for a call: as `plan_for`, but never in patches."""
+    return plan_for([plan for plan in plans if plan.canvas is None], problem)
 
 
 # -------------------------------------------------------------------- JSON
@@ -163,8 +194,8 @@ def plan_for(plans: Sequence[KernelPlan], rows: int) -> KernelPlan:
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        KernelPlan, Variant, TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let, ir.Keep, ir.Score,
-        ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Search, ir.Apply,
+        KernelPlan, Canvas, Variant, TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let, ir.Keep,
+        ir.Score, ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Search, ir.Apply,
     )
 }  # fmt: skip
 

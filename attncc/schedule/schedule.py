@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from ..analysis.tiles import analyse
-from ..diagnostics import AttnccError, Diagnostics
+from ..analysis.canvas import Canvas
+from ..analysis.patches import find_canvas
+from ..analysis.tiles import analyse, analyse_patches
+from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
@@ -99,6 +101,7 @@ class Ladder:
     variant: Variant
     build: Build
     schedule: Schedule
+    canvas: Canvas | None = None  # of the pass `patches`
     _made: dict[Choice, KernelPlan] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -159,10 +162,14 @@ class Ladder:
         return self._made[choice]
 
     def _new_plan(self, choice: Choice) -> KernelPlan:
-        build = self.build
+        build, blocks = self.build, (choice.block_q, choice.block_kv)
+        if self.canvas is None:
+            rules = analyse(self.variant, *blocks, "q" if build.pass_name == "backward" else "kv")
+        else:
+            rules = analyse_patches(self.variant, *blocks, self.canvas)
         return KernelPlan(
             self.variant,
-            analyse(self.variant, choice.block_q, choice.block_kv, "q" if build.pass_name == "backward" else "kv"),
+            rules,
             build.pass_name,
             build.target,
             build.dtype,
@@ -177,7 +184,38 @@ class Ladder:
             choice.skip,
             choice.family,
             choice.overlap,
+            self.canvas,
         )
+
+
+def make_patches(forward: Ladder, schedule: Schedule | None = None) -> Ladder | None:
+    """The forward pass in tiles that are patches of a canvas, where those leave much less to compute; else None.
+
+    Dropout asks for keys that stand beside each other, and a canvas for `loop = q_outer` and all keys in one block.
+    AttnccError A409 if there is a schedule for what can't be.
+    """
+    plan, canvas = forward.first, None
+    if plan.loop == "q_outer" and plan.skip != "never" and plan.split_kv == 1 and plan.variant.dropout is None:
+        canvas = find_canvas(plan.variant, plan.block_q, plan.block_kv, plan.rules)
+    if canvas is not None:
+        build = replace(forward.build, pass_name="patches")
+        default = replace(forward.schedule, pass_name="patches", settings=_family(forward.schedule))
+        return Ladder(forward.variant, build, schedule or default, canvas)
+    if schedule is not None:
+        raise AttnccError(
+            Diagnostic(
+                "A409",
+                f"patches of a canvas don't serve {forward.variant.name}",
+                schedule.span,
+                notes=("they must leave far fewer pairs than stretches of positions do, and need `loop = q_outer`",),
+                help="remove the schedule",
+            )
+        )
+    return None
+
+
+def _family(schedule: Schedule) -> tuple[tuple[str, tuple[Value, ...]], ...]:
+    return tuple((name, values) for name, values in schedule.settings if name == "family")
 
 
 def make_ladder(variant: Variant, build: Build, schedule: Schedule | None = None) -> Ladder:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import render, render_combine, render_zone_map
+from attncc.problem import Problem
 from attncc.problem.inputs import merges
 from attncc.schedule.parameters import CLAIM_PIECES, combine_parameters, parameters, surveys, zone_map_parameters
 from attncc.schedule.plan import KernelPlan
@@ -63,11 +64,14 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
 
 
 def _sizes(plan: KernelPlan, call: Call) -> Values:
-    rows, packed = call.q.shape[-2], call.cu is not None
-    return {
+    packed = call.cu is not None
+    sizes = {
         "batch": call.batch, "num_heads": call.q.shape[-3], "num_kv_heads": call.k.shape[-3],
-        "q_len": rows, "kv_len": call.k.shape[-2], "splits": call.splits,
-        "q_blocks": rows // plan.block_q + call.batch if packed else -(-rows // plan.block_q),
+        "q_len": call.q.shape[-2], "kv_len": call.k.shape[-2],
+    }  # fmt: skip
+    problem = Problem(**sizes, head_dim=plan.head_dim, value_head_dim=plan.value_head_dim, packed=packed)
+    return {
+        **sizes, "splits": call.splits, "q_blocks": plan.q_blocks(problem),
         "outer": 1 if packed else call.batch,  # length of the batch axis
         "scale": plan.head_dim**-0.5 if call.scale is None else call.scale,
         "seed": call.seed, "seed_pointer": 0,

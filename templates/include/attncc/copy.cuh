@@ -22,15 +22,15 @@ __device__ __forceinline__ void copy_wait() {
 }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
-template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
 __device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
     const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const char* address = source + opaque(thread_row) * row_bytes + (FIRST + chunk) * 16;
+    const char* address = source + opaque(Order::offset(thread_row)) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
 #pragma unroll
-    for (int start = 0; start < Tile::ROWS; start += STEP, address += STEP * row_bytes) {
+    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
         // The swizzle repeats after 8 rows.
@@ -44,28 +44,29 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
             if (whole && !CHECKED) {
                 copy_async(chunk_target, address + panel * WIDTH);
             } else {
-                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || row < rows);
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || Order::offset(row) < rows);
                 copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
             }
         }
     }
 }
 
-template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED>
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
 __device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
 }
 
-/// Starts to load a tile; all THREADS threads take part. `source` is the tile's first row, `rows` how many there are
-/// from it on: those beyond, and the bytes of a row from VALID_BYTES on, become zeros.
-template <class Tile, int THREADS, int VALID_BYTES>
+/// Starts to load a tile whose rows stand as `Order` says; all THREADS threads take part. `source` is the tile's first row,
+/// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
+/// zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
     const char* bytes = static_cast<const char*>(source);
-    if (rows >= Tile::ROWS)
-        load_columns<Tile, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
+    if (Order::whole(0, rows))
+        load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
     else
-        load_columns<Tile, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+        load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
 }

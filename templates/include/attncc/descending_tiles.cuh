@@ -2,12 +2,14 @@
 
 /// The live tiles of a range, in descending order; what follows the last is EMPTY. The lanes of a warp classify 32 tiles
 /// at once.
-template <int BLOCK_KV, class KindOf>
+template <class Order, class KindOf>
 struct DescendingTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
     const TileRange& range;
     KindOf& kind_of;
     int kv_len;
-    int next;                     // first kv_idx of the last tile that isn't classified
+    int next;                     // first slot of the last tile that isn't classified
     unsigned live = 0, full = 0;  // bit i: the tile i tiles below the first of a batch; those handed out are no longer live
 
     __device__ __forceinline__ DescendingTiles(const TileRange& range, int kv_len, KindOf& kind_of)
@@ -22,15 +24,14 @@ struct DescendingTiles {
         }
         const int bit = __ffs(live) - 1;
         live &= live - 1;
-        return {next + (32 - bit) * BLOCK_KV, full >> bit & 1 ? FULL : PARTIAL};
+        return {Order::first(next + (32 - bit) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
     }
 
 private:
     __device__ __forceinline__ void classify_batch() {
-        const int kv_first = next - (int)(threadIdx.x % 32) * BLOCK_KV;
+        const int slot = next - (int)(threadIdx.x % 32) * BLOCK_KV;
         TileKind kind = EMPTY;
-        if (kv_first >= 0 && kv_first + BLOCK_KV > range.begin)
-            kind = classify<BLOCK_KV>(range, kv_first, kv_len, kind_of);
+        if (slot >= 0 && slot + BLOCK_KV > range.begin) kind = classify<Order>(range, slot, kv_len, kind_of);
         live = __ballot_sync(~0u, kind != EMPTY);
         full = __ballot_sync(~0u, kind == FULL);
         next -= 32 * BLOCK_KV;

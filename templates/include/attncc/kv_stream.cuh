@@ -13,7 +13,7 @@ struct KvRows {
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
-template <int STAGES, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
 struct KvStream {
     static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
 
@@ -83,14 +83,14 @@ private:
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;
-        load_tile<KTile, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
+        load_tile<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
                                              rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
                                              rows.kv_len - tile.kv_first);
     }
 
     __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;
-        load_tile<VTile, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
+        load_tile<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
                                                rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
                                                rows.kv_len - tile.kv_first);
     }

@@ -1,13 +1,14 @@
 #include "attncc/math.cuh"
 #include "attncc/tile_kind.cuh"
 
-/// A tile of keys: its first kv_idx (a multiple of block_kv) and what the mask keeps of it. EMPTY: there is none.
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at: [begin, end), of which [full_begin, full_end) are kept by all rows.
+/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
@@ -23,23 +24,25 @@ __device__ __forceinline__ TileRange share(TileRange range, int split, int split
 }
 
 /// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
-template <int BLOCK_KV, class KindOf>
-__device__ __forceinline__ TileKind classify(const TileRange& range, int kv_first, int kv_len, KindOf& kind_of) {
-    const int kv_end = kv_first + BLOCK_KV;
-    if (kv_first >= range.full_begin && kv_end <= range.full_end) return FULL;
-    const TileKind kind = kind_of(kv_first, min(kv_end, kv_len) - 1);
-    return kind == FULL && kv_end > kv_len ? PARTIAL : kind;
+template <class Order, class KindOf>
+__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
+    const int kv_first = Order::first(slot);
+    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
 /// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
-template <int BLOCK_KV, bool CLASSIFIES, class KindOf>
+template <class Order, bool CLASSIFIES, class KindOf>
 struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
     const TileRange& range;
     KindOf& kind_of;
     int kv_len;
-    int next;                     // the first kv_idx that isn't classified
+    int next;                     // the first slot that isn't classified
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
     __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
@@ -56,7 +59,7 @@ struct LiveTiles {
         }
         const int bit = __ffs(live) - 1;
         live &= live - 1;
-        return {next + (bit - 32) * BLOCK_KV, full >> bit & 1 ? FULL : PARTIAL};
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
     }
 
 private:
@@ -68,10 +71,10 @@ private:
     }
 
     __device__ __forceinline__ void classify_open() {
-        const int lane = threadIdx.x % 32, kv_first = next + lane * BLOCK_KV, kv_end = kv_first + BLOCK_KV;
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
         TileKind kind = full >> lane & 1 ? FULL : EMPTY;
-        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, min(kv_end, kv_len) - 1);
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
         live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL && kv_end <= kv_len);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
     }
 };

@@ -10,6 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc import api, reference
+from attncc.analysis.canvas import Canvas
+from attncc.analysis.tiles import analyse_patches
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import make_plan
@@ -45,6 +47,20 @@ variant documents {
     input doc: i32[batch, pos] nondecreasing
     keep if q_pos >= kv_idx
     keep if doc[b, q_pos] == doc[b, kv_idx]
+}
+"""
+NEIGHBOURHOOD = """attn 1
+import masks
+variant neighbourhood {
+    keep if neighborhood(q_pos % 24, kv_idx % 24, 24, 2, 2)
+    keep if neighborhood(q_pos // 24, kv_idx // 24, 20, 3, 3)
+}
+"""
+DILATED = """attn 1
+import masks
+variant dilated_window {
+    keep if window(96)
+    keep if dilated(6)
 }
 """
 ONE_KEY = "attn 1\nvariant one_key {\n    keep if kv_idx == 77\n}\n"
@@ -138,6 +154,27 @@ def test_packed_documents_found_by_search(claimed: bool) -> None:
     call = Call(*qkv(plan, (1, 140), (1, 200)), cu=cu, inputs={"doc": doc})
     assert surveyed(plan, call)["doc__sorted"].all() == claimed
     check(plan, call)
+
+
+@pytest.mark.parametrize(
+    ("text", "canvas", "dtype", "q_len", "kv_len"),
+    [
+        (NEIGHBOURHOOD, Canvas(24, 8, 8), "bf16", 24 * 20, 24 * 20),
+        (NEIGHBOURHOOD, Canvas(24, 8, 4), "fp32", 24 * 5, 24 * 21),
+        (DILATED, Canvas(6, 1, 1), "fp16", 6 * 37, 6 * 50),
+    ],
+)
+def test_tiles_that_are_patches(text, canvas, dtype, q_len, kv_len) -> None:
+    """Bands that the sequences end within, queries before the first key, and what lies behind the last is NaN."""
+    plan = plan_of(text, dtype, (40, 24), block_q=64, block_kv=32, warps=2, stages=2, canvas=canvas)
+    plan = replace(plan, pass_name="patches", rules=analyse_patches(plan.variant, 64, 32, canvas))
+    assert plan.uses_tile_kind
+    views = []
+    for part in qkv(plan, (2, 2, q_len), (2, 1, kv_len)):
+        buffer = np.full((*part.shape[:2], part.shape[2] + 400, part.shape[3]), np.nan, np.float32).astype(part.dtype)
+        views.append(buffer[:, :, : part.shape[2]])
+        views[-1][:] = part
+    check(plan, Call(*views))
 
 
 def test_memory_beyond_the_rows_does_not_matter() -> None:
