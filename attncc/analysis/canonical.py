@@ -39,11 +39,8 @@ class Canonical:
         match node:
             case Local():
                 return self.of(self._lets[node.name].value)
-            case Symbol(name="q_pos"):
-                q_pos = algebra.add(self.of(symbol("q_idx")), algebra.symbol("kv_len"))
-                return algebra.sub(q_pos, algebra.symbol("q_len"))
-            case Symbol(name="q_idx" | "kv_idx") if self._canvas is not None:
-                return self.of(position(node.name.removesuffix("_idx"), self._canvas))
+            case Symbol():
+                return self._symbol(node)
             case Load():
                 return algebra.leaf(Load(node.type, node.input, tuple(self._known[index] for index in node.indices)))
             case Apply():
@@ -51,6 +48,15 @@ class Canonical:
                 if node.op in COMPARISONS and args[0].type is Type.INT:
                     return self._comparison(node.op, args[0], args[1])
                 return algebra.make(node.op, *args)
+        return algebra.leaf(node)
+
+    def _symbol(self, node: Symbol) -> Expr:
+        algebra = self._algebra
+        if node.name == "q_pos":
+            q_pos = algebra.add(self.of(symbol("q_idx")), algebra.symbol("kv_len"))
+            return algebra.sub(q_pos, algebra.symbol("q_len"))
+        if self._canvas is not None and node.name in ("q_idx", "kv_idx"):
+            return self.of(position(node.name.removesuffix("_idx"), self._canvas))
         return algebra.leaf(node)
 
     # ------------------------------------------------------------ comparisons, taken apart

@@ -47,7 +47,10 @@ def tile_axes(block_q: int, block_kv: int, canvas: Canvas | None) -> tuple[TileA
     """The axes of tiles: positions of q and kv, or rows and columns of both."""
     if canvas is None:
         return TileAxis("q", block_q), TileAxis("kv", block_kv)
-    sides = (("q", block_q // canvas.q_columns, canvas.q_columns), ("kv", block_kv // canvas.kv_columns, canvas.kv_columns))
+    sides = (
+        ("q", block_q // canvas.q_columns, canvas.q_columns),
+        ("kv", block_kv // canvas.kv_columns, canvas.kv_columns),
+    )
     return tuple(
         axis
         for side, rows, columns in sides

@@ -32,7 +32,7 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
     best: tuple[float, Canvas] | None = None
     for width, found in ops.items():
         columns = min(_COLUMNS, width & -width, block_q, block_kv) if "floordiv" in found else 1
-        if width < 2 or "mod" not in found:
+        if width < 2:
             continue
         canvas = Canvas(width, columns, columns)
         rules = analyse_patches(variant, block_q, block_kv, canvas)
@@ -43,7 +43,7 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
 
 
 def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, Array]:
-    """First and last position of each patch of a sequence, in the order of the kernels: along the rows of the canvas."""
+    """First and last position of each patch of a sequence, in the order of the kernels: along the canvas rows."""
     rows = block // columns
     row, column = np.arange(0, length // width, rows)[:, None], np.arange(0, width, columns)
     last_row = np.minimum(row + rows, length // width) - 1

@@ -70,7 +70,12 @@ def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int, colum
     strides, (batch, heads, length) = Strides.of(facts, problem), _extents(facts, problem)
     width = 1 if plan.canvas is None else plan.canvas.width
     canvas = () if plan.canvas is None else ((width, strides.row, columns),)
-    axes = (*canvas, (length // width, strides.row * width, rows // columns), (heads, strides.head, 1), (batch, strides.batch, 1))
+    axes = (
+        *canvas,
+        (length // width, strides.row * width, rows // columns),
+        (heads, strides.head, 1),
+        (batch, strides.batch, 1),
+    )
     return TensorBox(
         _DATA_TYPES[plan.dtype],
         (facts.shape[-1], *(size if stride else 1 for size, stride, _ in axes)),

@@ -179,8 +179,10 @@ class KernelPlan:
 
 
 def plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
-    """The plan that runs a call, of those made for its configuration and target (forward first): decode where the rows of
-    each head and sequence fit one of its tiles, else patches where their canvas fits the lengths."""
+    """The plan that runs a call, of those made for its configuration and target, forward first.
+
+    Decode where the rows of each head and sequence fit one of its tiles, else patches where the lengths fit the canvas.
+    """
     return next((plan for plan in plans[1:] if plan.serves(problem)), plans[0])
 
 

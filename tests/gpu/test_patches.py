@@ -1,0 +1,84 @@
+"""Tiles that are patches of a canvas, on the GPU: lengths that end within a band, and those that no canvas fits."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attncc
+from attncc.problem import Problem
+from tests.devices import Device, cuda
+from tests.gpu.test_forward import judge
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+SPECS = Path(__file__).parents[2] / "specs"
+NATTEN = {"canvas_width": 72, "canvas_height": 40, "kernel_width": 7, "kernel_height": 9}
+DILATED = {"width": 40, "step": 6}
+
+
+@pytest.fixture(scope="module")
+def device() -> Device:
+    return cuda()
+
+
+@pytest.mark.parametrize("family", ["portable", "hopper"])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+@pytest.mark.parametrize(
+    ("spec", "defines", "q_len", "kv_len", "in_patches"),
+    [
+        ("natten", NATTEN, 72 * 40, 72 * 40, True),
+        ("natten", NATTEN, 72 * 11, 72 * 47, True),
+        ("natten", NATTEN, 72 * 40 - 5, 72 * 40, False),
+        ("dilated_window", DILATED, 6 * 111, 6 * 111, True),
+        ("dilated_window", DILATED, 6 * 70, 6 * 31, True),
+        ("dilated_window", DILATED, 6 * 70, 6 * 70 + 1, False),
+        ("dilated_sliding_window", {}, 1024, 1024, True),
+        ("mini_causal", {}, 1024, 1024, True),
+    ],
+)
+def test_patches(spec, defines, q_len, kv_len, in_patches, family, layout, device: Device) -> None:  # noqa: PLR0917
+    from tests.gpu.torch_oracle import Arguments, baseline, oracle
+
+    if family == "hopper" and device.target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+    target = "sm_90a" if family == "hopper" else device.target
+    kernel = compiled(spec, defines, family, target)
+    problem = Problem(2, 4, 2, q_len, kv_len, 72, 40, layout)
+    plans = kernel._store.plans(kernel.configurations[0], target)
+    assert [plan.pass_name for plan in plans if plan.serves(problem)][-1] == ("patches" if in_patches else "forward")
+
+    generator = torch.Generator("cuda").manual_seed(q_len + kv_len)
+    q, k, v = (
+        padded(problem.rows_shape(heads, length, dim), 1 if layout == "bshd" else 2, generator)
+        for heads, length, dim in ((4, q_len, 72), (2, kv_len, 72), (2, kv_len, 40))
+    )
+    out = torch.full(problem.out_shape, math.nan, dtype=torch.bfloat16, device="cuda")
+    _, lse = kernel(q, k, v, layout=layout, out=out, return_lse=True)
+    heads_first = [item if layout == "bhsd" else item.transpose(1, 2) for item in (q, k, v, out)]
+    arguments = Arguments(kernel.variant, problem, *heads_first[:3], {}, seed=0)
+    exact, exact_lse = oracle(arguments)
+    accuracy = judge(heads_first[3], baseline(arguments, torch.bfloat16), exact, "bf16")
+    assert accuracy.holds, accuracy
+    torch.testing.assert_close(lse.double(), exact_lse, rtol=1e-5, atol=1e-3)
+
+
+def compiled(spec: str, defines: dict[str, int], family: str, target: str) -> Any:
+    schedules = "".join(
+        f"schedule {name} for {spec} {name} on {target} {{ family = {family} }}\n" for name in ("forward", "patches")
+    ).replace(f"for {spec} forward on", f"for {spec} on")
+    text = (SPECS / f"{spec}.attn").read_text() + schedules
+    return attncc.compile(text, dtype="bf16", head_dim=72, value_head_dim=40, arch=target, defines=defines)
+
+
+def padded(shape: tuple[int, ...], axis: int, generator: Any) -> Any:
+    """A view of a buffer that holds NaN behind the last row."""
+    longer = [size + 300 * (number == axis) for number, size in enumerate(shape)]
+    buffer = torch.full(longer, math.nan, dtype=torch.bfloat16, device="cuda")
+    view = buffer.narrow(axis, 0, shape[axis])
+    view.copy_(torch.randn(shape, generator=generator, device="cuda"))
+    return view

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from attncc import reference
+from attncc.analysis.canvas import Canvas
+from attncc.analysis.patches import corners, find_canvas
+from attncc.analysis.tiles import analyse, analyse_patches
+from attncc.evaluate import evaluate
+from tests.unit.analysis.tile_cases import environment, variant_of
+
+NEIGHBOURHOOD = (
+    "let x = clamp(q_idx % 24, 2, 21)",
+    "keep if abs(x - kv_idx % 24) <= 2",
+    "keep if abs(q_idx // 24 - kv_idx // 24) <= 3",
+)
+DILATED = ("keep if 0 <= q_pos - kv_idx < 96", "keep if (q_pos - kv_idx) % 6 == 0")
+
+
+@pytest.mark.parametrize(
+    ("lines", "canvas", "block_q", "block_kv"),
+    [
+        (NEIGHBOURHOOD, Canvas(24, 8, 8), 64, 32),
+        (NEIGHBOURHOOD, Canvas(24, 4, 2), 16, 48),
+        (NEIGHBOURHOOD, Canvas(12, 4, 4), 32, 32),
+        (DILATED, Canvas(6, 1, 1), 16, 32),
+        (DILATED, Canvas(12, 2, 4), 32, 16),
+        (("keep if kv_idx // 7 == q_idx % 5",), Canvas(24, 8, 8), 16, 16),
+        (("keep if kv_idx % 24 == 23", "keep if h < 3"), Canvas(24, 8, 8), 32, 32),
+    ],
+)
+@pytest.mark.parametrize(("q_rows", "kv_rows"), [(1, 1), (7, 11), (20, 20), (25, 8)])
+def test_rules_of_patches_are_sound(lines, canvas, block_q, block_kv, q_rows, kv_rows) -> None:  # noqa: PLR0917
+    """Against every pair of every tile. Those of neighbourhoods and dilated windows are exact as well."""
+    variant = variant_of(*lines)
+    rules = analyse_patches(variant, block_q, block_kv, canvas)
+    q_len, kv_len = q_rows * canvas.width, kv_rows * canvas.width
+    mask = reference.mask(variant, q_len, kv_len, num_heads=1)[0, 0]
+    q_tiles = list(zip(*corners(q_len, block_q, canvas.q_columns, canvas.width), strict=True))
+    kv_tiles = list(zip(*corners(kv_len, block_kv, canvas.kv_columns, canvas.width), strict=True))
+    exact = lines in (NEIGHBOURHOOD, DILATED) and canvas.width in (24, 6)
+    for (q_first, q_last), (kv_first, kv_last) in product(q_tiles, kv_tiles):
+        box = environment(q_len, kv_len, q_first=q_first, q_last=q_last, kv_first=kv_first, kv_last=kv_last, h=0)
+        begin, end = (int(evaluate(bound, box)) for bound in (rules.kv_begin, rules.kv_end))
+        live = bool(evaluate(rules.any_kept, box)) and kv_last >= begin and kv_first < end
+        pairs = mask[np.ix_(positions(q_first, q_last, canvas.width), positions(kv_first, kv_last, canvas.width))]
+        assert live or not pairs.any()
+        assert pairs.all() or not evaluate(rules.all_kept, box)
+        assert not exact or live == pairs.any()
+
+
+def positions(first: int, last: int, width: int) -> np.ndarray:
+    rows, columns = np.arange(first // width, last // width + 1), np.arange(first % width, last % width + 1)
+    return (rows[:, None] * width + columns).ravel()
+
+
+@pytest.mark.parametrize(
+    ("lines", "canvas"),
+    [
+        (
+            ("keep if abs(q_idx % 64 - kv_idx % 64) <= 4", "keep if abs(q_idx // 64 - kv_idx // 64) <= 4"),
+            Canvas(64, 8, 8),
+        ),
+        (DILATED, Canvas(6, 1, 1)),
+        (("keep if q_pos >= kv_idx",), None),
+        (("keep if q_idx // 64 == kv_idx // 64",), None),
+        (("input step: i32", "keep if (q_pos - kv_idx) % step == 0"), None),
+    ],
+)
+def test_the_canvas_is_found_where_it_pays(lines, canvas) -> None:
+    variant = variant_of(*lines)
+    assert find_canvas(variant, 128, 64, analyse(variant, 128, 64)) == canvas
