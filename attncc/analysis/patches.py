@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluate import Array, Environment, evaluate
-from ..ir import Apply, Const, Load, Variant, walk
+from ..ir import Apply, Const, Expr, Load, Variant, walk
 from .canvas import Canvas
 from .rules import TileRules
 from .tiles import analyse_patches, canonical_keeps
@@ -13,6 +13,8 @@ from .tiles import analyse_patches, canonical_keeps
 # What patches must leave of the pairs that stretches compute: they cost an axis more in each load and a test a tile.
 _WORTH = 0.75
 _ROWS, _POSITIONS = 64, 4096  # of the canvas on which both are counted, at least
+# Each width takes as long to try as the analysis of the mask, and long rules do without.
+_MOST_WIDTHS, _MOST_NODES = 2, 100
 _COLUMNS = 8  # of a patch: those of a fragment of scores, which are then neighbours
 
 
@@ -22,24 +24,31 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
     Widths are the divisors that the keep lines take positions apart by. Both ways are counted on a sample canvas, so a
     mask that reads inputs stays with stretches.
     """
+    if len(list(walk(stretches.any_kept, stretches.all_kept))) > _MOST_NODES:
+        return None
     keeps = canonical_keeps(variant, block_q, block_kv)
     if any(isinstance(node, Load) for node in walk(*keeps)):
         return None
-    ops: dict[int, set[str]] = {}
-    for node in walk(*keeps):
-        if isinstance(node, Apply) and node.op in ("floordiv", "mod") and isinstance(node.args[1], Const):
-            ops.setdefault(int(node.args[1].value), set()).add(node.op)
     best: tuple[float, Canvas] | None = None
-    for width, found in ops.items():
+    for width, found in sorted(_divisors(keeps).items(), reverse=True)[:_MOST_WIDTHS]:
         columns = min(_COLUMNS, width & -width, block_q, block_kv) if "floordiv" in found else 1
-        if width < 2:
-            continue
         canvas = Canvas(width, columns, columns)
         rules = analyse_patches(variant, block_q, block_kv, canvas)
         share = _live_share(rules, canvas, block_q, block_kv) / _live_share(stretches, None, block_q, block_kv, width)
         if share < (best[0] if best else _WORTH):
             best = share, canvas
     return None if best is None else best[1]
+
+
+def _divisors(keeps: tuple[Expr, ...]) -> dict[int, set[str]]:
+    """The constants above 1 by which positions are divided, with the operators: `floordiv`, `mod` or both."""
+    found: dict[int, set[str]] = {}
+    for node in walk(*keeps):
+        match node:
+            case Apply(op="floordiv" | "mod", args=(divided, Const(value=size))) if size > 1:
+                if not any(isinstance(part, Apply) and part.op in ("floordiv", "mod") for part in walk(divided)):
+                    found.setdefault(int(size), set()).add(node.op)
+    return found
 
 
 def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, Array]:

@@ -61,8 +61,8 @@ def positions(first: int, last: int, width: int) -> np.ndarray:
     ("lines", "canvas"),
     [
         (
-            ("keep if abs(q_idx % 64 - kv_idx % 64) <= 4", "keep if abs(q_idx // 64 - kv_idx // 64) <= 4"),
-            Canvas(64, 8, 8),
+            ("keep if abs(q_idx % 256 - kv_idx % 256) <= 6", "keep if abs(q_idx // 256 - kv_idx // 256) <= 6"),
+            Canvas(256, 8, 8),
         ),
         (DILATED, Canvas(6, 1, 1)),
         (("keep if q_pos >= kv_idx",), None),
