@@ -40,7 +40,8 @@ _BODIES = (
     ("uniform", "int x", "return same_in_warp(x);"),
     ("opaque", "", "return x;"),
     ("block_index", "", "return blockIdx.x;"),
-    ("spread_signs", "", "return __byte_perm(x, 0, 0xbb99);"),
+    ("wide_product", "", "return (unsigned long long)a * b;"),
+    ("not_below", "", "return (a % 65536 >= b % 65536 ? 65535 : 0) | (a >> 16 >= b >> 16 ? 65535u << 16 : 0);"),
     ("to_float", "fp16", "return half_to_float(x.bits);"),
     ("load_if", "", "return inside ? load(address) : decltype(load(address))();"),
 )

@@ -4,11 +4,18 @@
 // (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A call serves the 16 pairs that a lane holds
 // in four neighbouring m16n8 fragments: one word a fragment, in it byte (row / 8) + 2 * (column % 2).
 
+/// All 64 bits of a * b, in one instruction. In C the compiler adds products of the operands' upper halves, which are 0.
+__device__ __forceinline__ unsigned long long wide_product(unsigned a, unsigned b) {
+    unsigned long long product;
+    asm("mul.wide.u32 %0, %1, %2;" : "=l"(product) : "r"(a), "r"(b));
+    return product;
+}
+
 __device__ __forceinline__ uint4 philox4x32_7(uint4 counter, uint2 key) {
 #pragma unroll
     for (int round = 0; round < 7; ++round) {
-        const unsigned long long a = (unsigned long long)counter.x * 0xD2511F53u;
-        const unsigned long long b = (unsigned long long)counter.z * 0xCD9E8D57u;
+        const unsigned long long a = wide_product(counter.x, 0xD2511F53u);
+        const unsigned long long b = wide_product(counter.z, 0xCD9E8D57u);
         counter = make_uint4((unsigned)(b >> 32) ^ counter.y ^ key.x, (unsigned)b,
                              (unsigned)(a >> 32) ^ counter.w ^ key.y, (unsigned)a);
         key.x += 0x9E3779B9u;
@@ -17,10 +24,11 @@ __device__ __forceinline__ uint4 philox4x32_7(uint4 counter, uint2 key) {
     return counter;
 }
 
-/// Each half of a word becomes 0xffff or 0, by its highest bit.
-__device__ __forceinline__ unsigned spread_signs(unsigned x) {
+/// Each half of a word becomes 0xffff or 0: whether that half of a is not below that of b. Both are below 2^10: as fp16 they
+/// are in the same order, and hardware compares these in pairs.
+__device__ __forceinline__ unsigned not_below(unsigned a, unsigned b) {
     unsigned mask;
-    asm("prmt.b32 %0, %1, 0, 0xbb99;" : "=r"(mask) : "r"(x));
+    asm("set.ge.u32.f16x2 %0, %1, %2;" : "=r"(mask) : "r"(a), "r"(b));
     return mask;
 }
 
@@ -35,7 +43,7 @@ struct Dropout {
     uint4 words[M_TILES];
 
     __device__ __forceinline__ void begin_rows(unsigned long long seed, unsigned threshold, int pair, int q_first) {
-        key = make_uint2((unsigned)seed, (unsigned)(seed >> 32));
+        key = make_uint2(uniform((int)seed), uniform((int)(seed >> 32)));
         this->threshold = threshold;
         this->pair = pair;
         q_block = uniform(q_first / 16);
@@ -56,11 +64,9 @@ struct Dropout {
         return n % 4 == 0 ? words[m].x : n % 4 == 1 ? words[m].y : n % 4 == 2 ? words[m].z : words[m].w;
     }
 
-    /// 0xffff in each half of the word whose column is dropped, for row r of the fragment: there the byte plus 2^15 minus
-    /// the threshold has its highest bit set.
+    /// 0xffff in each half of the word whose column is dropped, for row r of the fragment.
     __device__ __forceinline__ unsigned dropped(unsigned word, int r) {
-        const unsigned bytes = __byte_perm(word, 0, r == 0 ? 0x4240 : 0x4341);
-        return spread_signs(bytes + (0x8000u - threshold) * 0x10001u);
+        return not_below(__byte_perm(word, 0, r == 0 ? 0x4240 : 0x4341), threshold * 0x10001u);
     }
 
     /// 16-bit probabilities of fragments (m, n) and (m, n + 1), packed by columns: rows 0 and 1 of the one, then the other.
