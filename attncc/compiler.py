@@ -17,7 +17,7 @@ from .runtime.device import best_target
 from .runtime.driver import driver
 from .runtime.store import Configuration, MachineCode, kernel_name, kernel_names
 from .schedule.choices import Build
-from .schedule.plan import PASSES, KernelPlan
+from .schedule.plan import BACKWARD_PASSES, PASSES, KernelPlan
 from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
 from .schedule.target import TARGETS
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
@@ -50,6 +50,13 @@ class Specification:
         )
         patches = make_patches(forward, self._schedule("patches", target))
         return (forward, *decode, *([patches] if patches else []))
+
+    def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
+        """The plans that the kernels of the backward passes may have."""
+        return tuple(
+            make_ladder(self.variant, Build(pass_name, target, *configuration), self._schedule(pass_name, target))
+            for pass_name in BACKWARD_PASSES
+        )
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The first of each ladder: the plans where nothing is compiled. AttnccError A4xx where there can be none."""
@@ -132,6 +139,7 @@ class CompiledStore:
         self._configuration = configuration
         self._archs = archs
         self._settled: dict[str, tuple[Settled, ...]] = {}  # by target
+        self._settled_backward: dict[str, tuple[Settled, ...]] = {}
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
         self._first_plans = specification.plans(configuration, self._host)
@@ -155,9 +163,14 @@ class CompiledStore:
         settled = self._settled.get(self._host)
         return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
+    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+        if target not in self._settled_backward:
+            ladders = self._specification.backward_ladders(configuration, target)
+            self._settled_backward[target] = tuple(_in_parallel(settle, ladders))
+        return tuple(item.plan for item in self._settled_backward[target])
+
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
-        target = plans[0].target
-        codes = {kernel_name(item.plan): item.compiled for item in self._settle(target)}
+        codes = {kernel_name(item.plan): item.compiled for item in self._all_settled()}
         others = other_kernels(plans)
         missing = [name for name in others if name not in self._others]
         self._others |= zip(missing, _in_parallel(lambda name: compiled(*others[name]), missing), strict=True)
@@ -165,8 +178,10 @@ class CompiledStore:
         return {name: codes[name].code for plan in plans for name in kernel_names(plan)}
 
     def report(self) -> dict[str, dict[str, Any]]:
-        settled = [item for items in self._settled.values() for item in items]
-        return {kernel_name(item.plan): item.report() for item in settled}
+        return {kernel_name(item.plan): item.report() for item in self._all_settled()}
+
+    def _all_settled(self) -> list[Settled]:
+        return [item for found in (self._settled, self._settled_backward) for items in found.values() for item in items]
 
     def compile_now(self) -> None:
         """Compiles for the targets that were asked for, or else for the GPUs of this machine."""

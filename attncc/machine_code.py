@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .codegen.render import KernelSource, render, render_combine, render_zone_map
+from .codegen.render import KernelSource, render, render_combine, render_delta, render_dq_sum, render_zone_map
 from .runtime.cache import compile_cached
 from .runtime.nvrtc import Resources
 from .runtime.store import MachineCode
@@ -76,6 +76,10 @@ def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:
 
 def _other_sources(plan: KernelPlan) -> list[KernelSource]:
     sources = [render_combine(plan.dtype, plan.value_head_dim, plan.target)] if plan.may_split else []
+    if plan.needs_delta:
+        sources.append(render_delta(plan.dtype, plan.value_head_dim, plan.target))
+    if plan.adds_dq:
+        sources.append(render_dq_sum(plan.dtype, plan.head_dim, plan.target))
     dtypes = {plan.variant.input(item.input).dtype for item in surveys(plan)}
     return sources + [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
 

@@ -16,7 +16,7 @@ from ..diagnostics import warn
 from ..machine_code import Settled, kernel_sources
 from ..runtime.package_store import PLAN_SUFFIX
 from ..runtime.store import Configuration, kernel_name
-from ..schedule.plan import KernelPlan, to_json
+from ..schedule.plan import BACKWARD_PASSES, KernelPlan, to_json
 from ..schedule.schedule import Ladder
 from ..semantics.constants import checked_defines
 from ..semantics.load import load
@@ -64,10 +64,12 @@ def prepare(
     dtypes: Sequence[str] = DEFAULT_DTYPES,
     head_dims: Sequence[int | tuple[int, int]] = DEFAULT_HEAD_DIMS,
     defines: Defines = NO_DEFINES,
+    backward: bool = False,
 ) -> tuple[VariantPackage, ...]:
     """All variants of a spec for every combination of targets, dtypes and head dims (a pair: of q and k, of values).
 
-    AttnccError with everything that is wrong with the spec or with what is asked for. Nothing is compiled yet.
+    With `backward`, or where a variant has a schedule for it, the kernels of the backward pass too. AttnccError with
+    everything that is wrong with the spec or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
     for dtype in dtypes:
@@ -79,15 +81,22 @@ def prepare(
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
     configurations = [Configuration(dtype, *pair) for dtype, pair in product(dtypes, dims)]
     return tuple(
-        _package(specify(program, variant.name), source.path, configurations, archs) for variant in program.variants
+        _package(specify(program, variant.name), source.path, configurations, archs, backward)
+        for variant in program.variants
     )
 
 
 def _package(
-    specification: Specification, origin: str, configurations: Iterable[Configuration], archs: Sequence[str]
+    specification: Specification,
+    origin: str,
+    configurations: Iterable[Configuration],
+    archs: Sequence[str],
+    backward: bool,
 ) -> VariantPackage:
-    wanted = product(dict.fromkeys(configurations), dict.fromkeys(archs))
-    found = (specification.ladders(configuration, target) for configuration, target in wanted)
+    wanted = list(product(dict.fromkeys(configurations), dict.fromkeys(archs)))
+    found = [specification.ladders(configuration, target) for configuration, target in wanted]
+    if backward or any(schedule.pass_name in BACKWARD_PASSES for schedule in specification.schedules):
+        found += [specification.backward_ladders(configuration, target) for configuration, target in wanted]
     ladders = tuple(ladder for several in found for ladder in several)
     return VariantPackage(specification, origin, ladders, tuple(ladder.first for ladder in ladders))
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of q and k, and after a colon that of v, as in 64,192:128.",
 )
+@click.option("--backward", is_flag=True, help="The backward pass too; a schedule for it also asks for it.")
 @click.option(
     "--jobs", type=click.IntRange(1), help="Kernels compiled at once; as many as there are cores, if not given."
 )

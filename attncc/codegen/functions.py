@@ -21,9 +21,36 @@ PRINTED = frozenset(
     + [f"wrapping_{name}" for name in ("add", "sub", "mul", "neg", "abs")]
     + ["claim_holds", "claim_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
     + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sinf", "cosf"]
-    + ["keep", "score_mod", "kv_bounds", "tile_kind", "make_context", "make_row", "EMPTY", "PARTIAL", "FULL"]
-    + ["Params", "Context", "Row", "KvBounds", "TileKind", "b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start"]
-    + ["scale", "kv_begin", "kv_end", "full_begin", "full_end"]
+    + [
+        "keep",
+        "score_mod",
+        "score_gradient",
+        "kv_bounds",
+        "q_bounds",
+        "tile_kind",
+        "make_context",
+        "make_row",
+        "EMPTY",
+        "PARTIAL",
+        "FULL",
+    ]
+    + [
+        "Params",
+        "Context",
+        "Row",
+        "KvBounds",
+        "QBounds",
+        "TileKind",
+        "ScoreGradient",
+        "b",
+        "h",
+        "kv_h",
+        "q_len",
+        "kv_len",
+        "q_start",
+        "kv_start",
+    ]
+    + ["scale", "kv_begin", "kv_end", "q_begin", "q_end", "full_begin", "full_end"]
 )
 
 

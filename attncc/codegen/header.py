@@ -10,7 +10,7 @@ from .. import __version__
 from ..ir import show
 from ..schedule.plan import KernelPlan
 from .line_marks import WIDTH, shown_path
-from .tile_code import BOUNDS, bounds_needed, kind_needed
+from .tile_code import BOUNDS, bound, bounds_needed, kind_needed
 
 _LONGEST_RULE = 250  # characters; the function says it better
 
@@ -83,8 +83,10 @@ def _tile_rules(plan: KernelPlan) -> Iterator[str]:
         yield "tiles: all partial, since skip = never"
         return
     yield "tiles"
-    for name in [*BOUNDS, *["any_kept", "all_kept"] * kind_needed(plan)]:
-        rule = show(getattr(plan.rules, name))
+    bounds = {name: bound(plan, name) for name in BOUNDS["kv" if plan.rules.q_bounds is None else "q"]}
+    kinds = {name: getattr(plan.rules, name) for name in ("any_kept", "all_kept") if kind_needed(plan)}
+    for name, expr in {**bounds, **kinds}.items():
+        rule = show(expr)
         yield f"  {name} = {rule}" if len(rule) <= _LONGEST_RULE else f"  {name}: see tile_kind"
     for index, reason in plan.rules.undecided:
         yield f"  keep line {index + 1} may leave a tile partial: {reason}"

@@ -12,8 +12,10 @@ import jinja2
 from .. import resources
 from ..diagnostics import AttnccError, Diagnostic
 from ..schedule import legality
-from ..schedule.parameters import combine_parameters, zone_map_parameters
+from ..schedule.choices import FRAGMENT_ROWS
+from ..schedule.parameters import combine_parameters, delta_parameters, dq_sum_parameters, zone_map_parameters
 from ..schedule.plan import KernelPlan
+from ..schedule.target import TARGETS
 from . import header
 from .line_marks import restored
 from .structs import params_struct
@@ -24,6 +26,8 @@ _INCLUDE = re.compile(r'^#include "attncc/(\w+\.cuh)"\n', re.M)
 
 COMBINE_THREADS = 128
 ZONE_MAP_THREADS = 256
+ROWS_THREADS = 128  # of kernels whose warps take 16 rows at a time
+_COLUMNS_A_LANE = 8
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,7 @@ def render(plan: KernelPlan) -> KernelSource:
         code=user_code(plan),
         header=header.of_plan(plan),
         wgmma=products(plan),
+        adder=TARGETS[plan.target].adder,
     )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
 
@@ -82,6 +87,43 @@ def render_zone_map(dtype: str, target: str) -> KernelSource:
         header=header.of_prepass(f"zone_map: extremes of blocks, and claims, of an {dtype} input"),
     )
     return KernelSource(name, text, "zone_map", ZONE_MAP_THREADS, 0)
+
+
+def render_delta(dtype: str, value_head_dim: int, target: str) -> KernelSource:
+    """The kernel that makes delta = rowsum(dO O) and prepares lse, before the others of the backward pass."""
+    name = f"delta_{dtype}_d{value_head_dim}_{target}"
+    text = _fill(
+        "delta",
+        name,
+        entry="delta",
+        dtype=dtype,
+        value_head_dim=value_head_dim,
+        lanes=1 << (value_head_dim // _COLUMNS_A_LANE - 1).bit_length(),
+        threads=ROWS_THREADS,
+        params_struct=params_struct(delta_parameters(dtype)),
+        header=header.of_prepass(
+            f"delta: what the backward pass needs of each row; {dtype}, head dim {value_head_dim}"
+        ),
+    )
+    return KernelSource(name, text, "delta", ROWS_THREADS, 0)
+
+
+def render_dq_sum(dtype: str, head_dim: int, target: str) -> KernelSource:
+    """The kernel that rounds the sum of dQ, after the others of the backward pass."""
+    name = f"dq_sum_{dtype}_d{head_dim}_{target}"
+    text = _fill(
+        "dq_sum",
+        name,
+        entry="dq_sum",
+        dtype=dtype,
+        head_dim=head_dim,
+        column_blocks=-(-head_dim // FRAGMENT_ROWS),
+        adder=TARGETS[target].adder,
+        threads=ROWS_THREADS,
+        params_struct=params_struct(dq_sum_parameters(dtype)),
+        header=header.of_prepass(f"dq_sum: rounds the sum of dQ; {dtype}, head dim {head_dim}"),
+    )
+    return KernelSource(name, text, "dq_sum", ROWS_THREADS, 0)
 
 
 def _head_dims(head_dim: int, value_head_dim: int) -> str:

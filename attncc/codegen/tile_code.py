@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..ir import Expr
 from ..schedule.plan import KernelPlan
 from .expressions import Lowering
 from .functions import Body, Fields
@@ -10,15 +11,19 @@ from .line_marks import Line
 from .nodes import INT, LONG, Level, Node, cast, int_literal, leaf
 from .structs import make_function
 
-BOUNDS = ("kv_begin", "full_begin", "full_end", "kv_end")
+# The bounds of each inner loop, in order.
+BOUNDS = {"kv": ("kv_begin", "full_begin", "full_end", "kv_end"), "q": ("q_begin", "full_begin", "full_end", "q_end")}
 
-_KV_BOUNDS = """\
-// The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
-// [full_begin, full_end) are kept.
-struct KvBounds {
-    int kv_begin, full_begin, full_end, kv_end;
-};
-"""
+_WHAT = {
+    "kv": "The keys that matter to the rows q_first..q_last",
+    "q": "The rows that matter to the keys kv_first..kv_last",
+}
+
+
+def bound(plan: KernelPlan, name: str) -> Expr:
+    """One of the bounds of the plan's inner loop."""
+    found: Expr = getattr(plan.rules.q_bounds or plan.rules, name)
+    return found
 
 
 def bounds_needed(plan: KernelPlan) -> bool:
@@ -29,14 +34,23 @@ def kind_needed(plan: KernelPlan) -> bool:
     return bool(plan.variant.keeps) and plan.uses_tile_kind
 
 
-def kv_bounds(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
-    """`struct KvBounds` and `kv_bounds(params, ctx, q_first, q_last)`."""
-    nodes = [fields.interner.intern(_position(lowering.lower(getattr(plan.rules, name)))) for name in BOUNDS]
+def loop_bounds(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
+    """`struct KvBounds` and `kv_bounds(params, ctx, q_first, q_last)`, or the same with q and kv exchanged."""
+    inner, outer = ("kv", "q") if plan.rules.q_bounds is None else ("q", "kv")
+    names = BOUNDS[inner]
+    length = "kv_len" if inner == "kv" else "q_len"
+    nodes = [fields.interner.intern(_position(lowering.lower(bound(plan, name)), length)) for name in names]
     body = Body(fields, Level.ELEMENT, [(node, None) for node in nodes])
-    for name, node in zip(BOUNDS, nodes, strict=True):
+    for name, node in zip(names, nodes, strict=True):
         body.add(f"const int {name} = {body.value(node)};")
-    head = "KvBounds kv_bounds(const Params& params, const Context& ctx, int q_first, int q_last)"
-    return _KV_BOUNDS + "\n" + make_function(head, [*body.lines, Line(f"return {{{', '.join(BOUNDS)}}};")])
+    struct = f"{inner.capitalize()}Bounds"
+    head = f"{struct} {inner}_bounds(const Params& params, const Context& ctx, int {outer}_first, int {outer}_last)"
+    return (
+        f"// {_WHAT[inner]}: all kept pairs lie in [{inner}_begin, {inner}_end), and all pairs in\n"
+        "// [full_begin, full_end) are kept.\n"
+        f"struct {struct} {{\n    int {', '.join(names)};\n}};\n\n"
+        + make_function(head, [*body.lines, Line(f"return {{{', '.join(names)}}};")])
+    )
 
 
 def tile_kind(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
@@ -51,10 +65,10 @@ def tile_kind(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
     return make_function(head, body.lines, ["What the tile q_first..q_last x kv_first..kv_last holds, at most."])
 
 
-def _position(node: Node) -> Node:
-    """A bound as an int. One that the ranges leave 64 bits wide is clamped to the keys first: it means the same."""
+def _position(node: Node, length_name: str) -> Node:
+    """A bound as an int. One that the ranges leave 64 bits wide is clamped to the length first: it means the same."""
     if node.ctype == INT:
         return node
-    length = cast(leaf(INT, "ctx.kv_len"), LONG)
+    length = cast(leaf(INT, f"ctx.{length_name}"), LONG)
     least = BITWISE["max"].node(LONG, node, cast(int_literal(0), LONG))
     return cast(BITWISE["min"].node(LONG, least, length), INT)

@@ -10,7 +10,7 @@ from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, sh
 from ..schedule.parameters import parameters
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
-from . import form_code, structs, tile_code
+from . import form_code, gradients, structs, tile_code
 from .expressions import Lowering
 from .floats import connect
 from .functions import Body, Fields, Interner
@@ -26,9 +26,9 @@ class UserCode:
     context: str  # struct Context, make_context
     row: str  # struct Row, make_row
     keep: str
-    score: str  # score_mod
+    score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_factor, score_bias
-    kv_bounds: str  # struct KvBounds, kv_bounds
+    bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
     tile_kind: str
     dropout: str  # dropout_threshold
     sink: str  # sink_logit
@@ -37,7 +37,7 @@ class UserCode:
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
         scores = (self.score, self.score_form)
-        parts = (self.context, self.row, self.keep, *scores, self.kv_bounds, self.tile_kind, self.dropout, self.sink)
+        parts = (self.context, self.row, self.keep, *scores, self.bounds, self.tile_kind, self.dropout, self.sink)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -59,9 +59,12 @@ class _Printer:
     def print(self) -> UserCode:
         plan, lowering, fields = self.plan, self.lowering, self.fields
         keep = self.keep() if self.variant.keeps else ""
-        score = self.score() if self.variant.scores else ""
-        form = self.score_form()
-        bounds = tile_code.kv_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
+        if plan.is_backward:
+            score, form = gradients.score_gradient(plan, lowering, fields), ""
+        else:
+            score = self.score() if self.variant.scores else ""
+            form = self.score_form()
+        bounds = tile_code.loop_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
         kind = tile_code.tile_kind(plan, lowering, fields) if tile_code.kind_needed(plan) else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""

@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from .. import executor
-from ..diagnostics import AttnccError, Diagnostic
 from ..problem.arrays import array_facts
 from ..problem.gradients import Gradients
 from ..schedule.plan import executed_plan
-from .arrays import Array, DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
+from .arrays import DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
+from .backward_launch import BackwardArguments, BackwardLauncher
 from .configurations import configuration_of
 from .foreign import handed_back, opened
 from .host import seen_by
-from .operands import Arguments
 from .store import KernelStore
 
 
-class BackwardArguments(NamedTuple):
-    """One backward call as the user made it, `stream` apart. In `call`, `out` is None and `return_lse` false."""
-
-    call: Arguments
-    dout: Array
-    out: Array | None
-    lse: Array | None
-    dlse: Array | None
-    deterministic: bool
-
-
-def run_backward(store: KernelStore, arguments: BackwardArguments, stream: Any) -> Gradients:
+def run_backward(
+    store: KernelStore, launcher: BackwardLauncher, arguments: BackwardArguments, stream: Any
+) -> Gradients:
     """The gradients, in q's framework. AttnccError A5xx, A6xx before any launch."""
     if is_foreign(arguments.call.q):
-        return _through_dlpack(store, arguments, stream)
+        return _through_dlpack(store, launcher, arguments, stream)
     framework = framework_of(arguments.call.q, "q")
     ordinal = framework.ordinal(arguments.call.q)
     if ordinal < 0:
         return _on_host(store, cast(HostFramework, framework), arguments)
     device = cast(DeviceFramework, framework)
     with nullcontext() if stream is None else device.on_stream(stream_handle(stream), ordinal):
-        raise AttnccError(
-            Diagnostic(
-                "A520",
-                "the backward pass was not built for GPUs",
-                notes=("expected arrays on the CPU", f"came arrays on {framework.facts(arguments.call.q).device}"),
-                help="pass NumPy arrays or CPU tensors",
-            )
-        )
+        return launcher.run(device, ordinal, arguments)
 
 
 def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardArguments) -> Gradients:
@@ -73,7 +56,9 @@ def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardAr
     return _each(found, framework.from_numpy)
 
 
-def _through_dlpack(store: KernelStore, arguments: BackwardArguments, stream: Any) -> Gradients:
+def _through_dlpack(
+    store: KernelStore, launcher: BackwardLauncher, arguments: BackwardArguments, stream: Any
+) -> Gradients:
     """Arrays of another framework, seen as CuPy or NumPy arrays; the results are handed back."""
     call = arguments.call
     names = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_kv", "seed")
@@ -82,7 +67,7 @@ def _through_dlpack(store: KernelStore, arguments: BackwardArguments, stream: An
         **{name: opened(name, getattr(call, name)) for name in names},
     )
     results = {name: opened(name, getattr(arguments, name)) for name in ("dout", "out", "lse", "dlse")}
-    found = run_backward(store, arguments._replace(call=seen, **results), stream)
+    found = run_backward(store, launcher, arguments._replace(call=seen, **results), stream)
     return _each(found, lambda array: handed_back(array, call.q))
 
 

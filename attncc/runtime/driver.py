@@ -170,11 +170,11 @@ class Driver:
             self._call("cuTensorMapEncodeTiled", _Pointer(address), *tensor, *_MAP_MODES)
         return TensorMap(address, memory)
 
-    def zero(self, context: int, address: int, stream: int) -> None:
-        """Sets 4 bytes of device memory to 0, in the order of the stream."""
-        result = self._zero(address, 0, 1, stream)
+    def zero(self, context: int, address: int, stream: int, words: int = 1) -> None:
+        """Sets words of 4 bytes of device memory to 0, in the order of the stream."""
+        result = self._zero(address, 0, words, stream)
         if result:
-            self.again(result, context, self._zero, address, 0, 1, stream)
+            self.again(result, context, self._zero, address, 0, words, stream)
 
     def _open(self, ordinal: int) -> Device:
         handle, context, name = self._handle(ordinal), _Pointer(), ctypes.create_string_buffer(256)

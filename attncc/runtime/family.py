@@ -4,30 +4,47 @@ from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import Problem
-from ..schedule.parameters import Parameter, combine_parameters, parameters, surveys, zone_map_parameters
+from ..schedule.parameters import (
+    Parameter,
+    combine_parameters,
+    delta_parameters,
+    dq_sum_parameters,
+    parameters,
+    surveys,
+    zone_map_parameters,
+)
 from ..schedule.plan import KernelPlan, plan_for
 from ..schedule.target import TARGETS
 from .device import best_target
 from .driver import Device, Driver, Function
 from .steps import ParamsLayout
-from .store import Configuration, KernelStore, combine_name, kernel_name, zone_map_name
+from .store import Configuration, KernelStore, combine_name, delta_name, dq_sum_name, kernel_name, zone_map_name
 
 
 class Family:
-    """Loads all kernels that launches may need at once, so that nothing is loaded while a CUDA graph is recorded.
+    """Loads all kernels that launches may need at once, so that nothing is loaded while a CUDA graph is recorded: those
+    of forward calls, or of backward ones.
 
     AttnccError A505 if nothing was built for this GPU, A504 if the driver is too old for what was, A510 if the driver
     refuses it.
     """
 
-    def __init__(self, store: KernelStore, configuration: Configuration, driver: Driver, device: Device) -> None:
+    def __init__(
+        self,
+        store: KernelStore,
+        configuration: Configuration,
+        driver: Driver,
+        device: Device,
+        *,
+        backward: bool = False,
+    ) -> None:
         available = store.targets(configuration)
         target = best_target(available, device.capability)
         if target is None:
             raise AttnccError(_no_target(store.variant.name, available, device))
         self.driver = driver
         self.device = device
-        self.plans = store.plans(configuration, target)
+        self.plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
         self._functions: dict[str, Function] = {}
         for name, code in store.machine_codes(self.plans).items():
             driver.check_version(code.nvrtc)
@@ -52,6 +69,10 @@ def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
     structs = {kernel_name(plan): parameters(plan)}
     if plan.may_split:
         structs[combine_name(plan)] = combine_parameters(plan.dtype)
+    if plan.needs_delta:
+        structs[delta_name(plan)] = delta_parameters(plan.dtype)
+    if plan.adds_dq:
+        structs[dq_sum_name(plan)] = dq_sum_parameters(plan.dtype)
     for survey in surveys(plan):
         dtype = plan.variant.input(survey.input).dtype
         structs[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)

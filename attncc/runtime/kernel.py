@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from ..ir import Variant
 from ..problem.gradients import Gradients
@@ -22,6 +22,9 @@ from .launch import Launcher
 from .operands import Arguments
 from .store import Configuration, KernelStore
 
+if TYPE_CHECKING:
+    from .backward_launch import BackwardLauncher
+
 
 class Kernel:
     """A callable for one variant. `attncc.compile` and built packages make them.
@@ -33,6 +36,7 @@ class Kernel:
     def __init__(self, store: KernelStore) -> None:
         self._store = store
         self._launcher = Launcher(store)
+        self._backward: BackwardLauncher | None = None
 
     @property
     def variant(self) -> Variant:
@@ -114,10 +118,14 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        from .backward import BackwardArguments, run_backward
+        from .backward import run_backward
+        from .backward_launch import BackwardArguments, BackwardLauncher
 
+        if self._backward is None:
+            self._backward = BackwardLauncher(self._store)
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
-        return run_backward(self._store, BackwardArguments(call, dout, out, lse, dlse, deterministic), stream)
+        arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
+        return run_backward(self._store, self._backward, arguments, stream)
 
     def load(self, device: int = 0) -> None:
         """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..problem import Signature, bind, check_values
+from ..problem import Signature, bind
 from .arrays import Array, DeviceFramework, Observer
 from .configurations import configuration_of
 from .driver import driver
@@ -18,8 +18,8 @@ from .operands import (
     Given,
     call_of,
     check_host_numbers,
+    check_numbers,
     gather,
-    is_number,
     misaligned,
 )
 from .overlap import check_spans
@@ -99,9 +99,7 @@ class Launcher:
         return self._families[key]
 
     def _check_numbers(self, numbers: Sequence[Any]) -> None:
-        _, _, seed, scale, *inputs = numbers
-        scalars = {name: number for name, number in zip(self._names, inputs, strict=True) if is_number(number)}
-        check_values(Signature(self._store.variant), scalars, seed=seed, scale=scale)
+        check_numbers(self._store.variant, numbers)
         self._checked = numbers
 
 

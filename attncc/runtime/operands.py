@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..diagnostics import AttnccError
-from ..problem import ArrayFacts, Call, Signature
+from ..ir import Variant
+from ..problem import ArrayFacts, Call, Signature, check_values
 from ..problem.bind import check_seed
 from ..problem.inputs import check_dtype
 from ..problem.refusal import refused
@@ -137,9 +138,12 @@ def _check_frameworks(framework: DeviceFramework, call: Arguments) -> None:
             raise mixed(name, array)
 
 
-def is_number(value: Any) -> bool:
-    """Whether a value is a number, rather than absent or an array."""
-    return type(value) in _NUMBERS
+def check_numbers(variant: Variant, numbers: Sequence[Any]) -> None:
+    """Checks what `gather` found to be numbers: the seed, the scale and scalar inputs. AttnccError A6xx."""
+    _, _, seed, scale, *inputs = numbers
+    names = (item.name for item in variant.inputs)
+    scalars = {name: number for name, number in zip(names, inputs, strict=True) if type(number) in _NUMBERS}
+    check_values(Signature(variant), scalars, seed=seed, scale=scale)
 
 
 def call_of(framework: DeviceFramework, call: Arguments) -> Call:

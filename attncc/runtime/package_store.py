@@ -11,7 +11,7 @@ from typing import Any
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
-from ..schedule.plan import FORWARD_PASSES, PASSES, KernelPlan, from_json
+from ..schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan, from_json
 from .store import Configuration, MachineCode, kernel_names
 
 PLAN_SUFFIX = ".plan.json"
@@ -53,6 +53,19 @@ class PackageStore:
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         target = self.targets(configuration)[0] if target is None else target
         names = (self._names.get((configuration, target, pass_name)) for pass_name in FORWARD_PASSES)
+        return tuple(self._plan(name) for name in names if name is not None)
+
+    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+        names = [self._names.get((configuration, target, pass_name)) for pass_name in BACKWARD_PASSES]
+        if None in names:
+            raise AttnccError(
+                Diagnostic(
+                    "A520",
+                    f"{self.variant.name} was built without its backward pass",
+                    notes=(f"{self._folder} has no such plan for {configuration.name} on {target}",),
+                    help=f"build it: attncc build FILE --backward --arch {target}",
+                )
+            )
         return tuple(self._plan(name) for name in names if name is not None)
 
     def report(self) -> Mapping[str, Mapping[str, Any]]:

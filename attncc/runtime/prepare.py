@@ -6,27 +6,25 @@ and numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
-from ..schedule.parameters import field_name, surveys
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from .arrays import Array, DeviceFramework
+from .call_fields import set_call, survey_steps
 from .driver import MAX_GRID, Device, Function
 from .family import Family
-from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, SEED, K, Q, V
+from .operands import LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
 from .persistent import alike, section
 from .splits import choose_splits
 from .steps import Step, StepBuilder, Zero
-from .store import combine_name, kernel_name, zone_map_name
+from .store import combine_name, kernel_name
 from .strides import Strides, contiguous
 from .tensor_maps import mappable, operand_maps
 from .workspace import Workspace
-from .zone_maps import SurveyStep, input_fields
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
 
@@ -110,10 +108,10 @@ class _Preparation:
         self._partials: dict[str, int] = {}  # offsets in the workspace
 
     def steps(self) -> tuple[Step, ...]:
-        self._set_operands()
+        set_call(self._main, self._plan, self._call, self._problem, scale_given=self._scale_given)
         self._set_sizes()
         self._set_results()
-        surveyed = tuple(self._surveys())
+        surveyed = survey_steps(self._family, self._plan, self._call, self._problem, self._workspace, self._main)
         main = self._hopper() if self._plan.family == "hopper" else (self._main.build(self._function, self._grid()),)
         combine = (self._combine(),) if self._splits > 1 else ()
         return (*surveyed, *main, *combine)
@@ -151,27 +149,6 @@ class _Preparation:
             yield Zero(device.context, counter)
         yield main.build(self._function, min(blocks, resident))
 
-    def _set_operands(self) -> None:
-        main, variant = self._main, self._plan.variant
-        for name, operand in (("q", Q), ("k", K), ("v", V)):
-            main.operand(name, operand)
-        if self._problem.packed:
-            main.operand("cu_seqlens_q", CU_SEQLENS_Q)
-            main.operand("cu_seqlens_kv", CU_SEQLENS_KV)
-        if variant.dropout is not None and self._call.seed is not None:
-            main.operand("seed_pointer" if isinstance(self._call.seed, ArrayFacts) else "seed", SEED)
-        if self._scale_given:
-            main.operand("scale", SCALE)
-        else:  # NaN asks the kernel for the variant's own scale
-            main.set({"scale": math.nan if variant.scale is not None else self._plan.head_dim**-0.5})
-        given = dict(self._call.inputs)
-        for number, declared in enumerate(variant.inputs):
-            facts, field = given[declared.name], field_name(declared.name)
-            by_value = not isinstance(facts, ArrayFacts)
-            main.operand(f"{field}_value" if by_value else field, INPUTS + number)
-            if isinstance(facts, ArrayFacts) and declared.axes:
-                main.set(input_fields(declared.name, declared, facts, self._problem))
-
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
@@ -201,18 +178,6 @@ class _Preparation:
     def _floats(self, name: str, count: int) -> None:
         self._partials[name] = self._workspace.take(4 * count)
         self._main.workspace(name, self._partials[name])
-
-    def _surveys(self) -> Iterator[Step]:
-        given, names = dict(self._call.inputs), [item.name for item in self._plan.variant.inputs]
-        for survey in surveys(self._plan):
-            declared, facts = self._plan.variant.input(survey.input), given[survey.input]
-            assert isinstance(facts, ArrayFacts)
-            name = zone_map_name(declared.dtype, self._plan.target)
-            step = SurveyStep(survey, declared, facts, self._problem, self._family.layout(name))
-            step.place(self._workspace, self._main)
-            if step.zones or step.pieces:
-                operand = INPUTS + names.index(survey.input)
-                yield step.build(operand, self._family.function(name), self._family.device)
 
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""

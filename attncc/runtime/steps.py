@@ -39,13 +39,16 @@ class Write(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """Sets 4 bytes of the workspace to 0."""
+    """Sets words of 4 bytes to 0: of the workspace from `offset` on, or of an operand."""
 
     context: int
     offset: int
+    words: int = 1
+    operand: int | None = None
 
     def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
-        driver.zero(self.context, workspace + self.offset, stream)
+        base = workspace if self.operand is None else operands[self.operand]
+        driver.zero(self.context, base + self.offset, stream, self.words)
 
 
 class KernelStep:

@@ -54,6 +54,9 @@ class KernelStore(Protocol):
         `target` None: the plans that the CPU executor walks.
         """
 
+    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+        """The plans of the passes `backward` and `backward_dq`. AttnccError A520 if a package was built without."""
+
     def report(self) -> Mapping[str, Mapping[str, Any]]:
         """What is known of the machine code that exists so far, by name: the entries of a package's manifest."""
 
@@ -80,10 +83,24 @@ def zone_map_name(input_dtype: str, target: str) -> str:
     return f"zone_map_{input_dtype}_{target}"
 
 
+def delta_name(plan: KernelPlan) -> str:
+    """`delta_bf16_d64_sm_80`: the kernel before those of the backward passes; it knows the value head dim alone."""
+    return f"delta_{plan.dtype}_d{plan.value_head_dim}_{plan.target}"
+
+
+def dq_sum_name(plan: KernelPlan) -> str:
+    """`dq_sum_bf16_d64_sm_80`: the kernel that rounds the sum of dQ; it knows the head dim alone."""
+    return f"dq_sum_{plan.dtype}_d{plan.head_dim}_{plan.target}"
+
+
 def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
     """Every kernel that launches of a plan may need, the plan's own first."""
     names = [kernel_name(plan)]
     if plan.may_split:
         names.append(combine_name(plan))
+    if plan.needs_delta:
+        names.append(delta_name(plan))
+    if plan.adds_dq:
+        names.append(dq_sum_name(plan))
     names += [zone_map_name(plan.variant.input(item.input).dtype, plan.target) for item in surveys(plan)]
     return tuple(dict.fromkeys(names))

@@ -75,8 +75,31 @@ def struct_format(parameters: Iterable[Parameter]) -> str:
 
 
 def parameters(plan: KernelPlan) -> tuple[Parameter, ...]:
-    """The fields of `Params` of a forward or decode kernel, in order."""
-    return _ordered(_forward(plan))
+    """The fields of `Params` of a plan's kernel, in order."""
+    return _ordered(_backward(plan) if plan.is_backward else _forward(plan))
+
+
+def delta_parameters(dtype: str) -> tuple[Parameter, ...]:
+    """The fields of `Params` of the kernel that makes delta.
+
+    `lse` and `dlse` are laid out as the forward pass writes lse; `dlse` may be null. `row_blocks`: blocks of 16 rows of
+    a head, in a packed batch one more for each sequence.
+
+    `statistics` has a float2 for each row of each block: lse as an exponent, and delta.
+    """
+    element = ELEMENT_TYPES[dtype]
+    pointers = [*_pointers(f"const {element}", "out", "dout"), *_pointers("const float", "lse", "dlse")]
+    pointers += [*_pointers("float", "statistics"), *_pointers("const int", "cu_seqlens_q")]
+    return _ordered(
+        [*pointers, *_strides("out"), *_strides("dout"), *_ints("batch", "num_heads", "q_len", "row_blocks")]
+    )
+
+
+def dq_sum_parameters(dtype: str) -> tuple[Parameter, ...]:
+    """The fields of `Params` of the kernel that rounds the sum of dQ: fp32, 256 for each 16 rows and columns."""
+    pointers = [*_pointers("const float", "dq_sum"), *_pointers(ELEMENT_TYPES[dtype], "dq")]
+    pointers += _pointers("const int", "cu_seqlens_q")
+    return _ordered([*pointers, *_strides("dq"), *_ints("batch", "num_heads", "q_len", "row_blocks")])
 
 
 def combine_parameters(dtype: str) -> tuple[Parameter, ...]:
@@ -163,22 +186,32 @@ def _strides(name: str) -> list[Parameter]:
     return [Parameter(f"{name}_stride_{axis}", "long long") for axis in ("batch", "head", "row")]
 
 
-def _forward(plan: KernelPlan) -> Iterator[Parameter]:
+def _backward(plan: KernelPlan) -> Iterator[Parameter]:
+    """`statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of the kernel."""
     element = ELEMENT_TYPES[plan.dtype]
-    yield from _pointers(f"const {element}", "q", "k", "v")
-    yield Parameter("out", f"{element}*")
-    yield from _pointers("float", "lse", "partial_out", "row_max", "row_sum")
-    if plan.family == "hopper":
-        yield from _pointers("int", "next_block")
+    owns_keys = plan.pass_name == "backward"
+    outputs = ("dk", "dv") if owns_keys else ("dq",)
+    yield from _pointers(f"const {element}", "q", "k", "v", "dout")
+    yield from _pointers(element, *outputs)
+    if owns_keys:
+        yield from _pointers("float", "dq_sum")
+    yield from _pointers("const float", "statistics")
+    yield from _call(plan)
+    for name in ("q", "k", "v", "dout", *outputs):
+        yield from _strides(name)
+    yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "row_blocks")
+    yield from _ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits")))
+    yield from _of_variant(plan)
+
+
+def _call(plan: KernelPlan) -> Iterator[Parameter]:
     yield from _pointers("const int", "cu_seqlens_q", "cu_seqlens_kv")
     if plan.variant.dropout is not None:
         yield Parameter("seed_pointer", "const long long*")
         yield Parameter("seed", "unsigned long long")
-    for name in ("q", "k", "v", "out"):
-        yield from _strides(name)
-    yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits")
-    if plan.family == "hopper":
-        yield from _ints("blocks", "section")
+
+
+def _of_variant(plan: KernelPlan) -> Iterator[Parameter]:
     yield Parameter("scale", "float")
     for item in plan.variant.inputs:
         yield from _input(item.name, item)
@@ -188,6 +221,22 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
             yield from _input(name, declared)
         if survey.claim:
             yield from _input(sorted_name(survey.input), claim_table(declared))
+
+
+def _forward(plan: KernelPlan) -> Iterator[Parameter]:
+    element = ELEMENT_TYPES[plan.dtype]
+    yield from _pointers(f"const {element}", "q", "k", "v")
+    yield Parameter("out", f"{element}*")
+    yield from _pointers("float", "lse", "partial_out", "row_max", "row_sum")
+    if plan.family == "hopper":
+        yield from _pointers("int", "next_block")
+    yield from _call(plan)
+    for name in ("q", "k", "v", "out"):
+        yield from _strides(name)
+    yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits")
+    if plan.family == "hopper":
+        yield from _ints("blocks", "section")
+    yield from _of_variant(plan)
 
 
 def _input(name: str, item: Input) -> Iterator[Parameter]:
@@ -210,6 +259,10 @@ def claim_table(declared: Input) -> Input:
 FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
-    + ["next_block", "blocks", "section"]
-    + [f"{name}_stride_{axis}" for name in ("q", "k", "v", "out") for axis in ("batch", "head", "row")]
+    + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
+    + [
+        f"{name}_stride_{axis}"
+        for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")
+        for axis in ("batch", "head", "row")
+    ]
 )

@@ -119,6 +119,11 @@ class KernelPlan:
         return self.pass_name == "backward" and self.dtype != "fp32"
 
     @property
+    def needs_delta(self) -> bool:
+        """backward: whether the kernel reads lse and delta = rowsum(dO O) of each row."""
+        return self.is_backward and self.variant.normalize == "softmax"
+
+    @property
     def gradient_parts(self) -> int:
         """backward: 2 where one thread block makes dK and another dV, since no warp has registers for both."""
         registers = self.warp_rows * (self.padded_head_dim + self.padded_value_head_dim) // 32
@@ -159,6 +164,13 @@ class KernelPlan:
     def trusted_sum(self) -> str:
         """The largest sum of a tile's probabilities, as a literal, that old references may leave: fp16 ends at 2^16."""
         return "0x1p15f" if self.dtype == "fp16" else "0x1p40f"
+
+    @property
+    def replay(self) -> str:
+        """backward: the leaf file that tells which pairs dropout kept, by what the rows of a warp are."""
+        if self.variant.dropout is None:
+            return "replay_all"
+        return "replay_keys" if self.pass_name == "backward" else "replay_rows"
 
     @property
     def padded_head_dim(self) -> int:

@@ -27,6 +27,11 @@ class Target:
         return int(self.name.removeprefix("sm_").rstrip("a"))
 
     @property
+    def adder(self) -> str:
+        """The leaf file that adds in global memory: several floats at once from sm_90 on."""
+        return "add_vector" if self.capability >= 90 else "add_scalar"
+
+    @property
     def exact(self) -> bool:
         """An architecture-specific target, such as sm_90a."""
         return self.name.endswith("a")

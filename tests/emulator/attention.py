@@ -51,36 +51,36 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     lse = np.full(call.q.shape[:-1], np.nan, np.float32)
     partial_out = np.full((call.splits, *out.shape), np.nan, np.float32)
     row_max, row_sum = (np.full((call.splits, *lse.shape), np.nan, np.float32) for _ in range(2))
-    values = _sizes(plan, call) | _tensors(call, out)
+    values = sizes(plan, call) | tensors(call, q=call.q, k=call.k, v=call.v, out=out)
     values |= {"lse": lse.ctypes.data} | _partials(plan, call, partial_out, row_max, row_sum)
-    maps = surveyed(plan, call)  # held until the launch is over
-    for name, array in {**call.inputs, **maps}.items():
-        values |= _input(name, array, _batch_axis(plan, call, name))
+    fields, held = input_values(plan, call)
+    values |= fields
     kernel.run(render(plan), parameters(plan), values, _blocks(plan, values))
+    del held
     if call.splits > 1:
         source = render_combine(plan.dtype, plan.value_head_dim, plan.target)
         kernel.run(source, combine_parameters(plan.dtype), values | {"batch": values["outer"]}, 3)
     return out, lse
 
 
-def _sizes(plan: KernelPlan, call: Call) -> Values:
+def sizes(plan: KernelPlan, call: Call) -> Values:
     packed = call.cu is not None
-    sizes = {
+    fields = {
         "batch": call.batch, "num_heads": call.q.shape[-3], "num_kv_heads": call.k.shape[-3],
         "q_len": call.q.shape[-2], "kv_len": call.k.shape[-2],
     }  # fmt: skip
-    problem = Problem(**sizes, head_dim=plan.head_dim, value_head_dim=plan.value_head_dim, packed=packed)
+    problem = Problem(**fields, head_dim=plan.head_dim, value_head_dim=plan.value_head_dim, packed=packed)
     return {
-        **sizes, "splits": call.splits, "q_blocks": plan.q_blocks(problem),
+        **fields, "splits": call.splits, "q_blocks": plan.q_blocks(problem),
         "outer": 1 if packed else call.batch,  # length of the batch axis
         "scale": plan.head_dim**-0.5 if call.scale is None else call.scale,
         "seed": call.seed, "seed_pointer": 0,
     }  # fmt: skip
 
 
-def _tensors(call: Call, out: Array) -> Values:
+def tensors(call: Call, **arrays: Array) -> Values:
     values: Values = {}
-    for name, array in (("q", call.q), ("k", call.k), ("v", call.v), ("out", out)):
+    for name, array in arrays.items():
         strides = (array.strides if call.cu is None else (0, *array.strides))[:3]
         axes = zip(("batch", "head", "row"), strides, strict=True)
         values |= {f"{name}_stride_{axis}": stride // array.itemsize for axis, stride in axes}
@@ -100,8 +100,20 @@ def _partials(plan: KernelPlan, call: Call, partial_out: Array, row_max: Array, 
     }
 
 
+def input_values(plan: KernelPlan, call: Call) -> tuple[Values, object]:
+    """The fields of all inputs and of the tables that the pre-pass makes of them; what to hold until the launch is
+    over."""
+    maps = surveyed(plan, call)
+    values: Values = {}
+    for name, array in {**call.inputs, **maps}.items():
+        values |= _input(name, array, _batch_axis(plan, call, name))
+    return values, maps
+
+
 def _input(name: str, array: Array, batch_axis: int | None) -> Values:
     """The fields of an input or a table of one, which has no batch axis of its own where that is said."""
+    if not array.shape:
+        return {name: array.ctypes.data, f"{name}_value": 0}
     axes = [(stride // array.itemsize, size) for stride, size in zip(array.strides, array.shape, strict=True)]
     if batch_axis is not None:
         axes.insert(batch_axis, (0, 2**31 - 1))

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <deque>
 #include <random>
+#include <utility>
 #include <vector>
 
 #define __device__
@@ -196,6 +197,8 @@ static void read_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
     }
     meet_warp();
 }
+
+static float atomicAdd(float* address, float x) { return std::exchange(*address, *address + x); }
 
 // -------------------------------------------------------------------- arithmetic
 

@@ -19,15 +19,23 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return uniform(min(max(__ldg(cu_seqlens + index), 0), total));
 }
 
-/// Where the sequence starts and ends: all of the tensor in a dense batch.
-template <class Params>
-__device__ __forceinline__ void find_rows(Work& work, const Params& params) {
-    work.q_start = work.kv_start = 0;
+/// Where the rows of the sequence start and end: all of the tensor in a dense batch.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    work.q_start = 0;
     work.q_len = params.q_len;
-    work.kv_len = params.kv_len;
     if (params.cu_seqlens_q == nullptr) return;
     work.q_start = sequence_start(params.cu_seqlens_q, work.sequence, params.q_len);
     work.q_len = max(sequence_start(params.cu_seqlens_q, work.sequence + 1, params.q_len) - work.q_start, 0);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    work.kv_start = 0;
+    work.kv_len = params.kv_len;
+    if (params.cu_seqlens_q == nullptr) return;
     work.kv_start = sequence_start(params.cu_seqlens_kv, work.sequence, params.kv_len);
     work.kv_len = max(sequence_start(params.cu_seqlens_kv, work.sequence + 1, params.kv_len) - work.kv_start, 0);
 }
@@ -39,20 +47,25 @@ __device__ __forceinline__ int block_index() {
     return index;
 }
 
-/// In a packed batch, which sequence owns a block of queries: `work.q_block` then counts within it. Sequence s has the blocks
-/// from cu_seqlens_q[s] / BLOCK_Q + s on, which is at least one for each BLOCK_Q of its rows; those to spare have
-/// q_block * BLOCK_Q >= q_len.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
-    if (params.cu_seqlens_q == nullptr) return;
-    int low = 0, high = params.batch;  // the sequence is in [low, high)
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Sequence s has the
+/// blocks from cu_seqlens[s] / BLOCK + s on, which is at least one for each BLOCK of its rows; those to spare have
+/// block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        const int first = sequence_start(params.cu_seqlens_q, middle, params.q_len) / BLOCK_Q + middle;
-        (first <= work.q_block ? low : high) = middle;
+        const int first = sequence_start(cu_seqlens, middle, total) / BLOCK + middle;
+        (first <= block ? low : high) = middle;
     }
-    work.q_block -= sequence_start(params.cu_seqlens_q, low, params.q_len) / BLOCK_Q + low;
-    work.sequence = low;
+    block -= sequence_start(cu_seqlens, low, total) / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch);
 }
 
 /// The work of this block in the q_outer grid.

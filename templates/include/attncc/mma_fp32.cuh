@@ -1,20 +1,8 @@
 #include "attncc/layout.cuh"
+#include "attncc/shared_floats.cuh"
 
 // The two products of attention in fp32 arithmetic, on the accumulator layout of mma.m16n8k16 (see mma_16bit.cuh): all
 // code between the products is the same. Tensor cores would round the operands to TF32.
-
-__device__ __forceinline__ float4 load_float4(unsigned address) {
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address));
-    return x;
-}
-
-__device__ __forceinline__ float2 load_float2(unsigned address) {
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
-    return x;
-}
 
 /// Adds four columns of Q and K, one 16-byte chunk, to the scores: their own sum as a whole.
 template <class QTile, class KTile, int M_TILES, int N_TILES>

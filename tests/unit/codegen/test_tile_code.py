@@ -15,7 +15,7 @@ USE = "Context c = make_context(params, 0, 0, 0, 1, 1, 0, 0); params.lse[0] = "
 
 def test_bounds_are_a_function_of_the_rows() -> None:
     printed = user_code(plans.plan(plans.CAUSAL))
-    statements = body(printed.kv_bounds[printed.kv_bounds.index("__device__") :])
+    statements = body(printed.bounds[printed.bounds.index("__device__") :])
     assert statements[0] == "const int kv_begin = 0;"
     assert statements[-1] == "return {kv_begin, full_begin, full_end, kv_end};"
     assert printed.tile_kind == ""  # the bounds decide everything
@@ -23,8 +23,8 @@ def test_bounds_are_a_function_of_the_rows() -> None:
 
 
 def test_nothing_is_printed_where_nothing_is_skipped() -> None:
-    assert user_code(plans.plan(plans.CAUSAL, skip="never")).kv_bounds == ""
-    assert user_code(plans.plan(plans.FULL)).kv_bounds == ""
+    assert user_code(plans.plan(plans.CAUSAL, skip="never")).bounds == ""
+    assert user_code(plans.plan(plans.FULL)).bounds == ""
     printed = user_code(plans.plan(plans.DOCUMENTS, skip="never"))
     assert printed.tile_kind == "" and "doc__min" not in printed.params_struct
 
@@ -43,7 +43,7 @@ def test_lines_that_may_not_be_there_are_not_searched() -> None:
     text = "attn 1\nvariant v {\n input t: i32[8, pos] nondecreasing\n keep if t[3 * h, kv_idx] <= q_idx\n}\n"
     found = make_plan(api.parse(text).variant, dtype="bf16", head_dim=64, value_head_dim=64, target="sm_80")
     printed = user_code(found)
-    searched = [line for line in printed.kv_bounds.splitlines() if "first_above(" in line]
+    searched = [line for line in printed.bounds.splitlines() if "first_above(" in line]
     assert searched and all("params.t_stride1, ctx.searched, " in line for line in searched)
     assert "ctx.searched = " in printed.context and "claim_holds(" not in printed.context
     library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
@@ -53,5 +53,5 @@ def test_bounds_that_may_pass_32_bits_are_clamped() -> None:
     wide = apply("mul", symbol("q_last"), apply("mul", symbol("kv_len"), const(3)))
     plan = plans.plan(plans.CAUSAL)
     printed = user_code(replace(plan, rules=replace(plan.rules, kv_end=wide)))
-    assert "const int kv_end = (int)min(max(" in printed.kv_bounds
+    assert "const int kv_end = (int)min(max(" in printed.bounds
     library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")

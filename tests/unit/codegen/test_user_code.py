@@ -55,9 +55,7 @@ def test_a_plan_without_source_shows_its_ir() -> None:
 
 def test_only_what_is_used_is_printed() -> None:
     printed = code("")
-    assert (printed.keep, printed.score, printed.kv_bounds, printed.tile_kind, printed.dropout, printed.sink) == (
-        "",
-    ) * 6
+    assert (printed.keep, printed.score, printed.bounds, printed.tile_kind, printed.dropout, printed.sink) == ("",) * 6
     assert printed.includes == ""
     assert "struct Row {\n    int q_idx;\n};" in printed.row
 

@@ -16,7 +16,7 @@ from attncc.runtime import family
 from attncc.runtime.arrays import Observer
 from attncc.runtime.store import Configuration, MachineCode, kernel_names
 from attncc.schedule.parameters import Parameter, struct_format
-from attncc.schedule.plan import KernelPlan
+from attncc.schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, KernelPlan
 
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
 CONTEXT = 0xC0  # the primary context of device 0; the next device's is one more
@@ -61,6 +61,7 @@ class FakeCuda:
         self.structs, self.capability, self.version, self.devices = structs, capability, cuda_version, devices
         self.launches: list[Launch] = []
         self.zeroed: list[tuple[int, int, int]] = []  # address, stream, number of launches before
+        self.zeroed_words: list[int] = []
         self.maps: dict[int, dict[str, Any]] = {}  # what each tensor map was made of, by its address
         self.loaded: list[str] = []
         self.homes: list[int] = []  # the contexts of what was loaded
@@ -143,8 +144,9 @@ class FakeCuda:
         self.maps[target.value] = made
 
     def cuMemsetD32Async(self, address: Any, value: int, count: Any, stream: Any) -> None:  # noqa: N802
-        assert (value, count) == (0, 1)
+        assert value == 0
         self.zeroed.append((address, stream, len(self.launches)))
+        self.zeroed_words.append(count)
 
 
 # -------------------------------------------------------------------- arrays
@@ -243,7 +245,14 @@ class FakeStore:
         return tuple(dict.fromkeys(plan.target for plan in self._of(configuration)))
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
-        return tuple(plan for plan in self._of(configuration) if target in (None, plan.target))
+        return self._plans(configuration, target, FORWARD_PASSES)
+
+    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+        return self._plans(configuration, target, BACKWARD_PASSES)
+
+    def _plans(self, configuration: Configuration, target: str | None, passes: Sequence[str]) -> tuple[KernelPlan, ...]:
+        of_target = (plan for plan in self._of(configuration) if target in (None, plan.target))
+        return tuple(plan for plan in of_target if plan.pass_name in passes)
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> dict[str, MachineCode]:
         names = [name for plan in plans for name in kernel_names(plan)]

@@ -1,0 +1,124 @@
+"""What backward calls with device arrays launch: order, fields, zeroed sums, workspace, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attncc.diagnostics import AttnccError
+from attncc.ir import Variant
+from attncc.schedule.schedule import make_plan
+from tests import plans
+from tests.unit.runtime.conftest import Bench, MakeBench
+from tests.unit.runtime.fakes import FakeArray
+
+BATCH, HEADS, KV_HEADS, Q_LEN, KV_LEN, D = 2, 6, 2, 45, 70, 16
+ROWS = BATCH * HEADS * 48  # in blocks of 16
+
+
+def made_of(bench: MakeBench, variant: Variant, dtype: str = "fp16") -> Bench:
+    sizes = {"dtype": dtype, "head_dim": D, "value_head_dim": D, "target": "sm_90"}
+    of_backward = (make_plan(variant, pass_name=name, **sizes) for name in ("backward", "backward_dq"))
+    return bench(plans.plan(variant, dtype, target="sm_90"), *of_backward)
+
+
+def operands(dtype: str = "float16", packed: bool = False) -> dict[str, FakeArray]:
+    lead = () if packed else (BATCH,)
+    q, k = FakeArray((*lead, HEADS, Q_LEN, D), dtype), FakeArray((*lead, KV_HEADS, KV_LEN, D), dtype)
+    out, dout = FakeArray(q.shape, dtype), FakeArray(q.shape, dtype)
+    v, lse = FakeArray(k.shape, dtype), FakeArray(q.shape[:-1], "float32")
+    return {"dout": dout, "q": q, "k": k, "v": v, "out": out, "lse": lse}
+
+
+def names(made: Bench) -> list[str]:
+    return [launch.kernel.partition("_fp")[0] for launch in made.cuda.launches]
+
+
+def test_sums_and_rounds_dq(bench: MakeBench) -> None:
+    made, given = made_of(bench, plans.CAUSAL), operands()
+    found = made.kernel.backward(**given)
+    assert names(made) == ["delta", "causal_backward", "dq_sum"]
+    delta, main, rounded = made.cuda.launches
+    workspace = made.framework.allocated[-1]
+    assert workspace.shape == (ROWS * (2 + D),)
+    assert delta.params["lse"] == given["lse"].pointer and delta.params["dlse"] == 0
+    assert delta.params["statistics"] == main.params["statistics"] == workspace.pointer
+    assert main.params["dq_sum"] == rounded.params["dq_sum"] == workspace.pointer + 8 * ROWS
+    assert made.cuda.zeroed == [(main.params["dq_sum"], made.framework.stream, 0)]
+    assert made.cuda.zeroed_words == [ROWS * D]
+    assert (main.params["dk"], main.params["dv"]) == (found.dk.pointer, found.dv.pointer)
+    assert rounded.params["dq"] == found.dq.pointer and main.params["row_blocks"] == 3
+    assert main.grid == BATCH * KV_HEADS * main.params["kv_blocks"] and main.params["dout"] == given["dout"].pointer
+    shapes = [(array.shape, array.dtype) for array in (found.dq, found.dk, found.dv)]
+    assert shapes == [(given[name].shape, "float16") for name in "qkv"]
+    assert made.framework.released == [workspace]
+
+
+def test_deterministic_calls_have_dq_from_a_kernel_of_its_own(bench: MakeBench) -> None:
+    made = made_of(bench, plans.CAUSAL)
+    made.kernel.backward(**operands(), deterministic=True)
+    assert names(made) == ["delta", "causal_backward", "causal_backward_dq"]
+    assert made.cuda.launches[1].params["dq_sum"] == 0 and not made.cuda.zeroed
+    assert made.framework.allocated[-1].shape == (2 * ROWS,)
+
+
+def test_fp32_and_variants_without_softmax(bench: MakeBench) -> None:
+    made, given = made_of(bench, plans.SIGMOID, "fp32"), operands("float32")
+    made.kernel.backward(**given | {"lse": None, "out": None})
+    assert names(made) == ["sigmoid_window_backward", "sigmoid_window_backward_dq"]
+    assert made.cuda.launches[0].params["statistics"] == 0
+
+
+def test_packed_batches(bench: MakeBench) -> None:
+    made, given = made_of(bench, plans.CAUSAL), operands(packed=True)
+    starts = FakeArray((4,), "int32"), FakeArray((4,), "int32")
+    made.kernel.backward(**given, cu_seqlens_q=starts[0], cu_seqlens_kv=starts[1])
+    delta, main, _ = made.cuda.launches
+    assert delta.params["cu_seqlens_q"] == starts[0].pointer and main.params["cu_seqlens_kv"] == starts[1].pointer
+    assert main.params["row_blocks"] == Q_LEN // 16 + 3
+
+
+def test_a_second_call_prepares_nothing_and_takes_its_own_arrays(bench: MakeBench) -> None:
+    made = made_of(bench, plans.CAUSAL)
+    made.kernel.backward(**operands())
+    given = operands()
+    made.kernel.backward(**given, dlse=FakeArray(given["lse"].shape, "float32"))
+    made.kernel.backward(**given)
+    assert len(made.cuda.launches) == 9 and made.cuda.launches[-2].params["q"] == given["q"].pointer
+    assert made.cuda.launches[3].params["dlse"] != 0
+
+
+def test_what_tiles_cannot_read_is_packed_first(bench: MakeBench) -> None:
+    made, given = made_of(bench, plans.CAUSAL), operands()
+    shape = given["dout"].shape
+    given["dout"] = FakeArray(shape, "float16", pointer=given["dout"].pointer + 2)
+    given["lse"] = FakeArray(shape[:-1], "float32", strides=(2 * HEADS * Q_LEN, 2 * Q_LEN, 1))
+    made.kernel.backward(**given)
+    copies = {array.contents[0] for array in made.framework.released if array.contents}
+    assert copies == {f"copy of {given[name].pointer}" for name in ("dout", "lse")}
+
+
+def test_calls_without_rows_write_zeros_for_keys_alone(bench: MakeBench) -> None:
+    made, given = made_of(bench, plans.CAUSAL), operands()
+    for name in ("q", "dout", "out"):
+        given[name] = FakeArray((BATCH, HEADS, 0, D), "float16")
+    given["lse"] = FakeArray((BATCH, HEADS, 0), "float32")
+    made.kernel.backward(**given)
+    assert names(made) == ["causal_backward"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"lse": None}, "A623"),
+        ({"dout": FakeArray((1, 2, 3, 4), "float16")}, "A602"),
+        ({"lse": FakeArray((BATCH, HEADS, Q_LEN), "float16")}, "A604"),
+        ({"layout": []}, "A6"),
+    ],
+)
+def test_what_is_refused(bench: MakeBench, changed: dict[str, Any], code: str) -> None:
+    made = made_of(bench, plans.CAUSAL)
+    with pytest.raises(AttnccError, match=code):
+        made.kernel.backward(**operands() | changed)
+    assert not made.cuda.launches

@@ -1,0 +1,130 @@
+"""The backward kernels on an emulated GPU (tests/emulator) against the dense reference in fp64."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncc import api, reference
+from attncc.problem.gradients import Gradients
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.schedule import make_plan
+from tests.emulator import kernel
+from tests.emulator.attention import Call
+from tests.emulator.backward import Results, backward
+from tests.unit.templates.test_emulated_kernels import CAUSAL, EVERYTHING, SAME_DOCUMENT, SIGMOID, qkv
+
+pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+
+FULL = "attn 1\nvariant full {\n}\n"
+LINEAR = "attn 1\nvariant linear {\n    keep if q_pos >= kv_idx\n    normalize none\n}\n"
+SOFTCAP = """attn 1
+variant softcap {
+    input cap: f32
+    keep if q_pos >= kv_idx
+    score = cap * tanh(score / cap)
+    dropout 0.3
+}
+"""
+
+
+def plans_of(text: str, dtype: str, head_dims: tuple[int, int], **tiles: Any) -> tuple[KernelPlan, KernelPlan]:
+    """Of both kernels. `tiles` are those of the first."""
+    variant = api.parse(text).variant
+    sizes = {"dtype": dtype, "head_dim": head_dims[0], "value_head_dim": head_dims[1], "target": "sm_90"}
+    plan = make_plan(variant, pass_name="backward", **sizes)
+    return replace(plan, **tiles), make_plan(variant, pass_name="backward_dq", **sizes)
+
+
+def check(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, dlse: bool = False) -> Gradients:
+    """The accuracy rule, against an unfused implementation."""
+    rng = np.random.default_rng(3)
+    out, lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
+    dout = rng.standard_normal(out.shape).astype(call.q.dtype)
+    of_lse = rng.standard_normal(out.shape[:-1]).astype(np.float32) if dlse else None
+    lse = None if lse is None else lse.astype(np.float32)
+    found = backward(plan, dq_plan, call, Results(dout, out.astype(call.q.dtype), lse, of_lse))
+    given = {"dlse": of_lse, **call.arguments()}
+    exact = reference.backward(plan.variant, dout, call.q, call.k, call.v, **given)
+    plain = reference.baseline_backward(plan.variant, dout, call.q, call.k, call.v, **given)
+    for name in ("dq", "dk", "dv"):
+        judged = reference.accuracy(*(getattr(item, name) for item in (found, plain, exact)), plan.dtype)
+        assert judged.holds, (name, judged)
+    return found
+
+
+@pytest.mark.parametrize("own_dq", [False, True])
+@pytest.mark.parametrize(("dtype", "stages"), [("bf16", 2), ("fp16", 1)])
+def test_plain_attention(dtype: str, stages: int, own_dq: bool) -> None:
+    plan, dq_plan = plans_of(FULL, dtype, (32, 48), stages=stages, block_q=32, block_kv=64, warps=4)
+    check(plan, dq_plan if own_dq else None, Call(*qkv(plan, (1, 2, 70), (1, 1, 90))))
+
+
+@pytest.mark.parametrize("own_dq", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "tiles"),
+    [
+        ("bf16", {"stages": 2, "block_q": 32, "block_kv": 64, "warps": 2}),
+        ("fp16", {"stages": 3, "block_q": 64, "block_kv": 64, "warps": 4}),
+        ("fp32", {"stages": 1, "block_q": 16, "block_kv": 64, "warps": 2}),
+    ],
+)
+def test_everything_at_once(dtype: str, tiles: dict[str, int], own_dq: bool) -> None:
+    """A mask, data, a score line, a sink, dropout, groups, a negative scale, a gradient of lse, rows without keys."""
+    plan, dq_plan = plans_of(EVERYTHING, dtype, (80, 40), **tiles)
+    if dtype == "fp32" and not own_dq:
+        pytest.skip("fp32 has no sum of dQ")
+    rng = np.random.default_rng(1)
+    doc = np.sort(rng.integers(0, 4, (2, 100)).astype(np.int32))
+    slope, logit = np.float32([0.5, 0.1, 0.3, 0.2]), np.float32([1.0, -2.0, 0.5, 0.0])
+    inputs = {"doc": doc, "slope": slope, "logit": logit}
+    call = Call(*qkv(plan, (2, 4, 130), (2, 2, 100)), scale=-0.2, seed=2**40 + 3, inputs=inputs)
+    found = check(plan, dq_plan if own_dq else None, call, dlse=True)
+    assert not found.dq[:, :, :30].any()
+
+
+@pytest.mark.parametrize("own_dq", [False, True])
+@pytest.mark.parametrize("text", [CAUSAL, SIGMOID, LINEAR])
+def test_packed_batches(text: str, own_dq: bool) -> None:
+    """Sequences without rows, without keys, of one row, and with more rows than keys."""
+    plan, dq_plan = plans_of(text, "fp16", (32, 16), block_q=16, block_kv=32, warps=1, stages=2)
+    cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
+    check(plan, dq_plan if own_dq else None, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp32"])
+def test_slopes_that_depend_on_the_score_with_dropout(dtype: str) -> None:
+    plan, dq_plan = plans_of(SOFTCAP, dtype, (16, 16), block_q=32, block_kv=32, warps=2, stages=1)
+    q, k, v = qkv(plan, (1, 2, 50), (1, 1, 70))
+    cap = np.array(3.0, np.float32)
+    check(plan, dq_plan, Call(q, k, v, scale=1.0, seed=7, inputs={"cap": cap}))
+
+
+@pytest.mark.parametrize("own_dq", [False, True])
+def test_head_dims_whose_gradients_are_made_by_two_blocks(own_dq: bool) -> None:
+    plan, dq_plan = plans_of(CAUSAL, "bf16", (256, 192), stages=1)
+    assert plan.gradient_parts == 2
+    check(plan, dq_plan if own_dq else None, Call(*qkv(plan, (1, 2, 40), (1, 1, 70))))
+
+
+def test_a_full_tile_that_reaches_beyond_the_last_row_and_key() -> None:
+    """One document: every tile is FULL by its rule."""
+    plan, dq_plan = plans_of(SAME_DOCUMENT, "bf16", (16, 16), block_q=32, block_kv=32, warps=1)
+    call = Call(*qkv(plan, (1, 1, 70), (1, 1, 70)), inputs={"doc": np.zeros((1, 70), np.int32)})
+    for of_dq in (dq_plan, None):
+        check(plan, of_dq, call)
+
+
+def test_memory_beyond_the_rows_does_not_matter() -> None:
+    """Strided views in a buffer of NaN: whatever lies between rows, or after the last, is not read or not used."""
+    plan, dq_plan = plans_of(CAUSAL, "bf16", (72, 72), block_q=32, block_kv=64, warps=4, stages=2)
+    views = []
+    for part, heads, length in zip(qkv(plan, (1, 2, 50), (1, 1, 70)), (2, 1, 1), (50, 70, 70), strict=True):
+        buffer = np.full((1, length + 64, heads, 88), np.nan, np.float32).astype(part.dtype)
+        views.append(buffer.transpose(0, 2, 1, 3)[:, :, :length, :72])
+        views[-1][:] = part
+    for of_dq in (dq_plan, None):
+        check(plan, of_dq, Call(*views))
