@@ -11,7 +11,7 @@ struct RowPair {
 /// The live tiles (see LiveTiles) of a pair of tensors in a ring of STAGES buffers for each, loaded while earlier ones are
 /// worked on. Both tiles stay until the step. `load_more(tile, slot)` loads what else belongs to a tile. All threads of the
 /// block must make the same calls.
-template <int STAGES, int THREADS, class FirstTile, class SecondTile, int FIRST_BYTES, int SECOND_BYTES, class Tiles, class LoadMore>
+template <int STAGES, class Order, int THREADS, class FirstTile, class SecondTile, int FIRST_BYTES, int SECOND_BYTES, class Tiles, class LoadMore>
 struct PairStream {
     static constexpr int AHEAD = STAGES - 1;
 
@@ -68,10 +68,10 @@ private:
     __device__ __forceinline__ void load(const Tile& tile, int target) const {
         if (tile.kind != EMPTY) {
             const int count = rows.length - tile.kv_first;
-            load_tile<FirstTile, THREADS, FIRST_BYTES>(first_buffers + target * FirstTile::BYTES,
+            load_tile<FirstTile, Order, THREADS, FIRST_BYTES>(first_buffers + target * FirstTile::BYTES,
                                                        rows.first + tile.kv_first * rows.first_stride,
                                                        rows.first_stride, count);
-            load_tile<SecondTile, THREADS, SECOND_BYTES>(second_buffers + target * SecondTile::BYTES,
+            load_tile<SecondTile, Order, THREADS, SECOND_BYTES>(second_buffers + target * SecondTile::BYTES,
                                                          rows.second + tile.kv_first * rows.second_stride,
                                                          rows.second_stride, count);
             load_more(tile, target);
