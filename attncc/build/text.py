@@ -78,7 +78,7 @@ def _export(plans: Sequence[KernelPlan]) -> str:
 
 def _declared(item: Input) -> str:
     axes = f"[{', '.join(map(str, item.axes))}]" if item.axes else ""
-    return f"{item.dtype}{axes}" + " nondecreasing" * item.nondecreasing
+    return f"{item.dtype}{axes}" + " nondecreasing" * item.nondecreasing + " learnable" * item.learnable
 
 
 def _module_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str]:
@@ -104,6 +104,11 @@ def _function_lines(variant: Variant) -> Iterator[str]:
         "A row that keeps no key is 0, its lse -inf. On a GPU the call returns at once; NumPy arrays and CPU tensors "
         "run on the CPU executor. Raises attncc.AttnccError before any launch if an argument doesn't suit."
     )
+    yield ""
+    yield from _filled(
+        f"Torch tensors that require a gradient are recorded by autograd; `{variant.name}.backward(dout, q, k, v, out, "
+        "lse, ...)` gives the gradients of any arrays."
+    )
 
 
 def _documentation(variant: Variant) -> Iterator[str]:
@@ -120,7 +125,10 @@ def _arguments(variant: Variant) -> Iterator[tuple[str, str]]:
     for item in variant.inputs:
         yield item.name, _declared(item) + ("" if item.axes else ", a number or a 0-d array")
     own_scale = "the variant's own, if not given" if variant.scale is not None else "1 / sqrt(head dim), if not given"
-    seed = "not used" if variant.dropout is None else "an int or a 0-d int64 array: the same seed drops the same pairs"
+    dropped = (
+        "an int or a 0-d int64 array: the same seed drops the same pairs; of torch tensors drawn by torch, if not given"
+    )
+    seed = "not used" if variant.dropout is None else dropped
     for name, text in _COMMON_TEXT.items():
         yield name, text.format(scale=own_scale, seed=seed)
 

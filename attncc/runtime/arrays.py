@@ -6,6 +6,7 @@ to its own current stream, so that lifetime and order stay with it. None is impo
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..ir import Variant
 from ..problem.facts import ArrayFacts
 from ..problem.refusal import refused
 
@@ -33,6 +35,12 @@ class Framework(Protocol):
 
     def ordinal(self, array: Array) -> int:
         """The number of the array's GPU; -1 for what isn't on one."""
+
+    def traces(self) -> bool:
+        """Whether torch.compile looks at a call instead of running it; as fast as can be told."""
+
+    def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
+        """Whether a call (`operands.Arguments`) is to go through `autograd.recorded` first."""
 
 
 class HostFramework(Framework, Protocol):
@@ -80,6 +88,12 @@ class NumpyArrays:
 
     def ordinal(self, array: Array) -> int:
         return -1
+
+    def traces(self) -> bool:
+        return False
+
+    def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
+        return False
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
         return np.asarray(array)
@@ -136,6 +150,12 @@ def _find(array: Array, name: str) -> Framework:
 def _home(array: Array) -> str | None:
     homes = [base.__module__.partition(".")[0] for base in type(array).__mro__]
     return next((home for home in homes if home in _HOMES), None) if hasattr(array, "dtype") else None
+
+
+def is_traced() -> bool:
+    """Whether torch.compile or torch.export looks at a call instead of running it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.compiler.is_compiling())
 
 
 def is_foreign(array: Array) -> bool:

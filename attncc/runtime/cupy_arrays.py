@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir import Variant
 from ..problem.facts import ArrayFacts
 from .arrays import NUMPY_BFLOAT16, Array, Observer
 
@@ -30,6 +31,12 @@ class CupyArrays:
 
     def ordinal(self, array: Array) -> int:
         return int(array.data.device_id)
+
+    def traces(self) -> bool:
+        return False
+
+    def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
+        return False
 
     def pointer(self, array: Array) -> int:
         return int(array.data.ptr)

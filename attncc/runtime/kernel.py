@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakValueDictionary
 
 from ..ir import Variant
 from ..problem.gradients import Gradients
@@ -14,6 +16,7 @@ from .arrays import (
     HostFramework,
     framework_of,
     is_foreign,
+    is_traced,
     known_framework,
     stream_handle,
 )
@@ -23,7 +26,10 @@ from .operands import Arguments
 from .store import Configuration, KernelStore
 
 if TYPE_CHECKING:
-    from .backward_launch import BackwardLauncher
+    from .backward_launch import BackwardArguments, BackwardLauncher
+
+_numbers = itertools.count()
+by_token: WeakValueDictionary[str, Kernel] = WeakValueDictionary()  # torch.compile hands on texts, not kernels
 
 
 class Kernel:
@@ -35,8 +41,10 @@ class Kernel:
 
     def __init__(self, store: KernelStore) -> None:
         self._store = store
-        self._launcher = Launcher(store)
+        self._launcher = Launcher(store, self._recorded)
         self._backward: BackwardLauncher | None = None
+        self.token = f"kernel {next(_numbers)}"
+        by_token[self.token] = self
 
     @property
     def variant(self) -> Variant:
@@ -80,13 +88,14 @@ class Kernel:
         and CPU tensors run on the CPU executor. lse is the natural logarithm, fp32 [batch, heads, q_len], of packed
         batches [heads, all rows]. What stands in rows that no sequence owns is undefined, in `out` as well: where keys
         are split, the kernel that merges the splits writes them too. `out` shares no memory with q, k, v and inputs.
-        `seed` (an int or a 0-d int64 array) is needed with dropout. Raises AttnccError (A5xx, A6xx) before any launch.
+        `seed` (an int or a 0-d int64 array) is needed with dropout; of torch tensors it is drawn from torch's generator
+        where it is missing. Where a torch tensor requires a gradient, autograd records the call: see docs/backward.md.
+        Raises AttnccError (A5xx, A6xx) before any launch.
         """
         given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
         framework = known_framework(type(q))
-        if framework is None or stream is not None:
-            call = Arguments(*given)
-            return self._through_dlpack(call, stream) if is_foreign(q) else self._run(call, stream)
+        if framework is None or stream is not None or framework.traces():
+            return self._run(Arguments(*given), stream)
         ordinal = framework.ordinal(q)
         if ordinal < 0:
             return self._run(Arguments(*given), None)
@@ -118,31 +127,54 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        from .backward import run_backward
-        from .backward_launch import BackwardArguments, BackwardLauncher
+        from .backward_launch import BackwardArguments
 
-        if self._backward is None:
-            self._backward = BackwardLauncher(self._store)
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
-        arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
-        return run_backward(self._store, self._backward, arguments, stream)
+        return self.run_backward(BackwardArguments(call, dout, out, lse, dlse, deterministic), stream)
 
     def load(self, device: int = 0) -> None:
         """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""
         self._launcher.load(device)
 
+    def run_unrecorded(self, call: Arguments) -> Any:
+        """A call that torch doesn't record, on the current stream."""
+        framework = framework_of(call.q, "q")
+        ordinal = framework.ordinal(call.q)
+        if ordinal >= 0:
+            return self._launcher.run(cast(DeviceFramework, framework), ordinal, call)
+        from .host import run_on_host
+
+        return run_on_host(self._store, cast(HostFramework, framework), call)
+
+    def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
+        """`backward`, of arguments that stand together."""
+        from .backward import run_backward
+        from .backward_launch import BackwardLauncher
+
+        if self._backward is None:
+            self._backward = BackwardLauncher(self._store)
+        return run_backward(self._store, self._backward, arguments, stream)
+
     def _run(self, call: Arguments, stream: Any) -> Any:
+        if is_traced():
+            return self._recorded(call, traced=True)
+        if is_foreign(call.q):
+            return self._through_dlpack(call, stream)
         framework = framework_of(call.q, "q")
         ordinal = framework.ordinal(call.q)
         if ordinal < 0:
-            from .host import run_on_host
-
-            return run_on_host(self._store, cast(HostFramework, framework), call)
+            wanted = framework.records(self.variant, self.configurations, call)
+            return self._recorded(call) if wanted else self.run_unrecorded(call)
         device = cast(DeviceFramework, framework)
         if stream is None:
             return self._launcher.run(device, ordinal, call)
         with device.on_stream(stream_handle(stream), ordinal):
             return self._launcher.run(device, ordinal, call)
+
+    def _recorded(self, call: Arguments, *, traced: bool = False) -> Any:
+        from .autograd import recorded
+
+        return recorded(self, call, traced=traced)
 
     def _through_dlpack(self, call: Arguments, stream: Any) -> Any:
         """A call with arrays of another framework: seen as CuPy or NumPy arrays, the results handed back."""

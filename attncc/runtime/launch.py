@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..problem import Signature, bind
@@ -32,10 +32,11 @@ _OUT = Arguments._fields.index("out")
 
 
 class Launcher:
-    """Runs the calls of one kernel on GPUs. Threads may share it."""
+    """Runs the calls of one kernel on GPUs. Threads may share it. `recorded` takes those that torch is to record."""
 
-    def __init__(self, store: KernelStore) -> None:
+    def __init__(self, store: KernelStore, recorded: Callable[[Arguments], Any]) -> None:
         self._store = store
+        self._recorded = recorded
         self._names = tuple(item.name for item in store.variant.inputs)
         self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
         self._families: dict[tuple[Configuration, int], Family] = {}
@@ -52,7 +53,10 @@ class Launcher:
         values, key, numbers = gather(framework, observer, self._names, given)
         prepared = self._find(key)
         if prepared is None:
-            prepared = self._prepare(framework, ordinal, Arguments(*given), values)
+            call = Arguments(*given)
+            if framework.records(self._store.variant, self._store.configurations, call):
+                return self._recorded(call)
+            prepared = self._prepare(framework, ordinal, call, values)
             self._prepared[key] = prepared
         if numbers != self._checked:
             self._check_numbers(numbers)

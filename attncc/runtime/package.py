@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, ParamSpec, Protocol
 
+    from ..problem.gradients import Gradients
     from .kernel import Kernel
 
     P = ParamSpec("P")
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
         def load(self, device: int = 0) -> None:
             """Loads its machine code on a GPU now rather than at the first call, as CUDA graphs need it."""
+
+        def backward(self, *args: Any, **kwargs: Any) -> Gradients:
+            """The gradients of a call: see `attncc.Kernel.backward`."""
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
 
@@ -34,29 +40,47 @@ class Package:
 
     def __init__(self, file: str) -> None:
         self._file = file
+        self._token = f"package {next(_numbers)}"
         self._kernel: Kernel | None = None
 
     @property
     def kernel(self) -> Kernel:
         """The callable, made at the first call."""
         if self._kernel is None:
-            from pathlib import Path
-
-            from .kernel import Kernel
-            from .package_store import PackageStore
-
-            self._kernel = Kernel(PackageStore(Path(self._file).parent))
+            _open(self._token, self._file)
+            self._kernel = _opened.pop(self._token)
         return self._kernel
 
     def exported(self, configurations: tuple[tuple[str, int, int], ...]) -> Callable[[Callable[P, Any]], Exported[P]]:
-        """Gives the variant's function `variant` (its name), `configurations` and `load`, as `Kernel` has them."""
+        """Gives the variant's function `variant` (its name), `configurations`, `load` and `backward`, as `Kernel` has
+        them, and `package`."""
 
         def with_attributes(function: Any) -> Any:
             function.variant, function.configurations = function.__name__, configurations
-            function.load = self._load
+            function.load, function.backward, function.package = self._load, self._backward, self
             return function
 
         return with_attributes
 
     def _load(self, device: int = 0) -> None:
         self.kernel.load(device)
+
+    def _backward(self, *args: Any, **kwargs: Any) -> Gradients:
+        return self.kernel.backward(*args, **kwargs)
+
+
+_numbers = count()
+_opened: dict[str, Kernel] = {}  # on their way to their packages
+
+
+def _open(token: str, file: str) -> None:
+    from pathlib import Path
+
+    from .kernel import Kernel
+    from .package_store import PackageStore
+
+    _opened[token] = Kernel(PackageStore(Path(file).parent))
+
+
+# What torch.compile is told with `torch.compiler.assume_constant_result`: to run the function and not look into it.
+_open._dynamo_marked_constant = True  # type: ignore[attr-defined]

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..ir import Variant
 from ..problem.facts import ArrayFacts
 from .arrays import NUMPY_BFLOAT16, Array, Observer
+from .autograd import wants_record
 from .strides import contiguous
 from .tensor_observer import TensorObserver, no_memory, pointer
 
@@ -26,6 +28,7 @@ class TorchArrays:
         import torch
 
         self._torch = torch
+        self.traces = torch.compiler.is_dynamo_compiling
         self._dtypes = {name: getattr(torch, name) for name in _DTYPES}
         # Where torch has no CUDA there is no such function, nor a tensor to ask it for.
         self._raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
@@ -46,6 +49,9 @@ class TorchArrays:
 
     def ordinal(self, array: Array) -> int:
         return array.get_device() if array.is_cuda else -1
+
+    def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
+        return wants_record(self._torch, variant, configurations, call)
 
     def pointer(self, array: Array) -> int:
         return pointer(array)

@@ -185,6 +185,12 @@ class FakeFramework:
         self.allocated: list[FakeArray] = []
         self.released: list[FakeArray] = []
 
+    def traces(self) -> bool:
+        return False
+
+    def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
+        return False
+
     def observer(self) -> Observer:
         return lambda arrays: ([array.pointer for array in arrays], tuple(map(self.facts, arrays)))
 

@@ -1,0 +1,209 @@
+"""A kernel as two operators of torch's dispatcher: forward, with its autograd formula, and backward.
+
+They are what autograd records, what torch.compile keeps in its graphs and what fake tensors run through. An operator's
+arguments have fixed types, so an input that may be a number or a tensor is two arguments, of which one is None.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from ..ir import Input, Type, Variant
+from ..problem.gradients import Gradients
+from .arrays import Array
+from .backward_launch import BackwardArguments
+from .operands import Arguments
+from .store import Configuration
+
+NAMESPACE = "attncc"
+
+_NUMBERS = {Type.FLOAT: "float?", Type.INT: "int?", Type.BOOL: "bool?"}
+_TRAILING = (
+    "float? scale, str layout, Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seed, int? seed_number, "
+    "bool deterministic"
+)  # fmt: skip
+_SIGN, _WORD = 2**63, 2**64
+
+
+class TorchOperators:
+    """The operators of one kernel, registered with torch under a name that tells variant and configurations.
+
+    `forward` and `backward` run a call that torch doesn't record.
+    """
+
+    def __init__(
+        self,
+        variant: Variant,
+        configurations: tuple[Configuration, ...],
+        forward: Callable[[Arguments], Any],
+        backward: Callable[[BackwardArguments], Gradients],
+    ) -> None:
+        self._run, self._run_backward = forward, backward
+        self._softmax = variant.normalize == "softmax"
+        self._inputs = variant.inputs
+        self.name = _free_name(variant, configurations)
+        self._register()
+
+    # ------------------------------------------------------------ arguments
+
+    def _arguments(self, flat: Sequence[Any]) -> tuple[Arguments, bool]:
+        """The call that `flattened` made flat, with return_lse where there is one; and whether it is deterministic."""
+        q, k, v, *rest = flat
+        given = iter(rest)
+        inputs = {item.name: _either(given, item) for item in self._inputs}
+        scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, number, deterministic = given
+        seed = number if seed is None else seed
+        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, self._softmax)
+        return call, deterministic
+
+    # ------------------------------------------------------------ registration
+
+    def _register(self) -> None:
+        from torch.library import custom_op
+
+        given = f"Tensor q, Tensor k, Tensor v, {''.join(map(_declaration, self._inputs))}{_TRAILING}"
+        results = ", ".join(["Tensor"] * (3 + len(self._learnable)))
+        forward: Any = custom_op(
+            f"{NAMESPACE}::{self.name}", self._forward, mutates_args=(), schema=f"({given}) -> (Tensor, Tensor)"
+        )
+        backward: Any = custom_op(
+            f"{NAMESPACE}::{self.name}_backward",
+            self._backward,
+            mutates_args=(),
+            schema=f"(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {given}) -> ({results})",
+        )
+        forward.register_fake(self._fake_forward)
+        backward.register_fake(self._fake_backward)
+        forward.register_autograd(self._by_autograd, setup_context=_keep)
+        self._backward_operator = backward
+
+    @property
+    def _learnable(self) -> list[Input]:
+        return [item for item in self._inputs if item.learnable]
+
+    def _forward(self, *flat: Any) -> tuple[Array, Array]:
+        import torch
+
+        call, _ = self._arguments(flat)
+        with torch.no_grad():
+            result = self._run(call)
+        return result if self._softmax else (result, call.q.new_empty(0))
+
+    def _fake_forward(self, *flat: Any) -> tuple[Array, Array]:
+        import torch
+
+        q, _, v = flat[:3]
+        layout = flat[-6]
+        out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+        if not self._softmax:
+            return out, q.new_empty(0)
+        *batch, heads, rows = q.shape[:-1] if layout == "bhsd" else (*q.shape[:-3], q.shape[-2], q.shape[-3])
+        return out, q.new_empty(
+            (*batch, heads, rows), dtype=torch.float64 if q.dtype == torch.float64 else torch.float32
+        )
+
+    def _backward(self, dout: Any, dlse: Any, out: Array, lse: Any, *flat: Any) -> tuple[Array, ...]:
+        import torch
+
+        call, deterministic = self._arguments(flat)
+        flowing = out.new_zeros(out.shape) if dout is None else _readable(dout)
+        if not self._softmax:
+            lse = dlse = None
+        elif dlse is not None:
+            dlse = _readable(dlse)
+        arguments = BackwardArguments(call._replace(return_lse=False), flowing, out, lse, dlse, deterministic)
+        with torch.no_grad():
+            found = self._run_backward(arguments)
+        return found.dq, found.dk, found.dv, *(found.inputs[item.name] for item in self._learnable)
+
+    def _fake_backward(self, dout: Any, dlse: Any, out: Array, lse: Array, *flat: Any) -> tuple[Array, ...]:
+        import torch
+
+        call, _ = self._arguments(flat)
+        given = [call.inputs[item.name] for item in self._learnable]
+        learnable = [
+            x.new_empty(x.shape) if isinstance(x, torch.Tensor) else out.new_empty((), dtype=torch.float32)
+            for x in given
+        ]
+        return *(x.new_empty(x.shape) for x in (call.q, call.k, call.v)), *learnable
+
+    def _by_autograd(self, ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
+        """The gradient of each argument of the forward operator."""
+        out, lse, *tensors = ctx.saved_tensors
+        saved = iter(tensors)
+        flat = [next(saved) if is_tensor else value for is_tensor, value in ctx.others]
+        dq, dk, dv, *learnable = self._backward_operator(dout, dlse, out, lse, *flat)
+        found, gradients = iter(learnable), [dq, dk, dv]
+        for item in self._inputs:
+            gradients.append(next(found) if item.learnable else None)
+            gradients += [None] * (not item.axes)
+        return tuple(
+            gradient if needed else None
+            for gradient, needed in zip(gradients + [None] * 7, ctx.needs_input_grad, strict=True)
+        )
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, Array]) -> None:
+    """Saves what the backward operator takes: the arguments of the forward one and its results."""
+    import torch
+
+    ctx.others = [(True, None) if isinstance(x, torch.Tensor) else (False, x) for x in inputs]
+    ctx.save_for_backward(*output, *(x for x in inputs if isinstance(x, torch.Tensor)))
+    ctx.set_materialize_grads(False)
+
+
+def flattened(inputs: Sequence[Input], call: Arguments, deterministic: bool) -> list[Any]:
+    """A call as the operators take it: tensors and numbers, in the order of their schema."""
+    flat = [call.q, call.k, call.v]
+    for item in inputs:
+        value = call.inputs[item.name]
+        flat += [value] if item.axes else _pair(value, item.type)
+    return [
+        *flat, None if call.scale is None else float(call.scale), call.layout, call.cu_seqlens_q, call.cu_seqlens_kv,
+        *_pair(call.seed, Type.INT), deterministic,
+    ]  # fmt: skip
+
+
+def _pair(value: Any, kind: Type) -> list[Any]:
+    """A tensor and a number, one of which is None."""
+    if value is None or hasattr(value, "requires_grad"):
+        return [value, None]
+    number = value if isinstance(value, int | float) else value.item()
+    if kind is Type.INT and number >= _SIGN:  # a seed of 64 bits counts as its two's complement
+        number -= _WORD
+    return [None, float(number) if kind is Type.FLOAT else number]
+
+
+def _either(given: Iterator[Any], item: Input) -> Any:
+    tensor = next(given)
+    if item.axes:
+        return tensor
+    number = next(given)
+    return number if tensor is None else tensor
+
+
+def _declaration(item: Input) -> str:
+    if item.axes:
+        return f"Tensor input_{item.name}, "
+    return f"Tensor? input_{item.name}, {_NUMBERS[item.type]} number_{item.name}, "
+
+
+def _readable(tensor: Array) -> Array:
+    """With a last axis that is contiguous, as kernels read it: autograd also hands on tensors that repeat a number."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+_taken: set[str] = set()
+
+
+def _free_name(variant: Variant, configurations: tuple[Configuration, ...]) -> str:
+    """The same in every process that makes the same kernels in the same order: compiled graphs are kept by it."""
+    content = f"{variant.show_lowered()} {configurations}"
+    base = f"{variant.name}_{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    name, number = base, 2
+    while name in _taken:
+        name, number = f"{base}_{number}", number + 1
+    _taken.add(name)
+    return name
