@@ -320,6 +320,22 @@ def reads(variant: Variant, *roots: Expr) -> frozenset[str]:
     return frozenset(names)
 
 
+def substituted(expr: Expr, old: Expr, new: Expr) -> Expr:
+    """The expression with `new` in place of every `old`."""
+    known: dict[Expr, Expr] = {old: new}
+    for node in walk(expr):
+        if node in known:
+            continue
+        below = tuple(known[child] for child in node.children)
+        if isinstance(node, Apply) and below != node.args:
+            known[node] = Apply(node.type, node.op, below, span=node.span)
+        elif isinstance(node, Load) and below != node.indices:
+            known[node] = Load(node.type, node.input, below, span=node.span)
+        else:
+            known[node] = node
+    return known[expr]
+
+
 def size_symbol(input_name: str, axis: int) -> Symbol:
     """The run-time length of an input's axis within the sequence (on a packed axis: the sequence's own length)."""
     return Symbol(Type.INT, f"{input_name}__size{axis}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from attncc.analysis.key_sets import pairwise_masks
 from attncc.codegen.render import assemble
 from attncc.codegen.user_code import UserCode, user_code
 from attncc.ir import Variant
@@ -26,6 +27,12 @@ def code(lines: str, **settings: Any) -> UserCode:
     return user_code(plan(lines, **settings))
 
 
+def pairwise(lines: str, **settings: Any) -> UserCode:
+    """The code of a mask that is tested pair by pair, though it may be a key set."""
+    made = plan(lines, **settings)
+    return user_code(made, pairwise_masks(made.variant))
+
+
 def body(function: str) -> list[str]:
     """The statements of a printed function, without `#line`s."""
     inside = function[function.index("{\n") + 2 : function.rindex("}")]
@@ -34,7 +41,7 @@ def body(function: str) -> list[str]:
 
 def kept(condition: str, inputs: str = "") -> str:
     """What `keep` returns for one condition."""
-    return body(code(f"{inputs}\nkeep if {condition}").keep)[-1].removeprefix("return ").removesuffix(";")
+    return body(pairwise(f"{inputs}\nkeep if {condition}").keep)[-1].removeprefix("return ").removesuffix(";")
 
 
 def compilable(printed: UserCode, statements: str = "") -> str:
@@ -42,3 +49,11 @@ def compilable(printed: UserCode, statements: str = "") -> str:
     kernel = f'extern "C" __global__ void test(const __grid_constant__ Params params) {{ {statements} }}'
     parts = ['#include "attncc/element.cuh"', printed.includes, printed.params_struct, printed.functions, kernel]
     return assemble("\n".join(parts), "test")
+
+
+def kept_pair(printed: UserCode, block_kv: int) -> str:
+    """A C expression: whether `row` keeps the key `column`, by all that is printed of the mask."""
+    first_of_lane = f"column / {block_kv} * {block_kv} + column % 8 / 2 * 2"
+    bit = f"column % {block_kv} / 8 * 2 + column % 2"
+    bits = f"(keep_bits(params, context, row, {first_of_lane}) >> ({bit}) & 1)"
+    return f"({bits if printed.keep_bits else 1} & {'keep(params, context, row, column)' if printed.keep else 1})"

@@ -48,12 +48,12 @@ SELECT = Form("{0} ? {1} : {2}", _P.TERNARY, (_P.EQUALITY, _P.BIT_AND, _P.BIT_AN
 RECIPROCAL = Form("1.0f / {0}", _P.PRODUCT, (_P.UNARY,), cost=8, hint="reciprocal")
 
 
-def connect(op: str, args: tuple[Node, ...]) -> Node:
-    """`and`, `or` of two or more bools as `&`, `|`: no short circuit, since branches cost more than the terms."""
+def connect(op: str, args: tuple[Node, ...], ctype: str = BOOL) -> Node:
+    """`and`, `or` of two or more bools, or words of bits: no short circuit, since branches cost more than the terms."""
     symbol, precedence = ("&", _P.BIT_AND) if op == "and" else ("|", _P.BIT_OR)
     text = f" {symbol} ".join(f"{{{number}}}" for number in range(len(args)))
     form = Form(text, precedence, (_P.UNARY,), cost=len(args) - 1, hint="both" if op == "and" else "either")
-    return form.node(BOOL, *args)
+    return form.node(ctype, *args)
 
 
 def float_literal(value: float) -> Node:

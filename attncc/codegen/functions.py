@@ -21,6 +21,7 @@ PRINTED = frozenset(
     + [f"wrapping_{name}" for name in ("add", "sub", "mul", "neg", "abs")]
     + ["claim_holds", "claim_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
     + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sinf", "cosf"]
+    + ["bits_below", "remainder_bits", "repeated_bits", "row_bits", "keep_bits"]
     + [
         "keep",
         "score_mod",

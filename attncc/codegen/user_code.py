@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..analysis.key_sets import KeepMask, KeySet, keep_masks, pairwise_masks
 from ..analysis.score_form import score_form
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..schedule.parameters import parameters
@@ -14,7 +15,8 @@ from . import form_code, gradients, structs, tile_code
 from .expressions import Lowering
 from .floats import connect
 from .functions import Body, Fields, Interner
-from .nodes import Level, Node
+from .key_bits import BITS, BitPrinter
+from .nodes import BOOL, Level, Node
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class UserCode:
     params_struct: str
     context: str  # struct Context, make_context
     row: str  # struct Row, make_row
-    keep: str
+    keep: str  # what of the mask must be tested for each pair
+    keep_bits: str  # and the rest of it, for all keys of a lane at once
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_factor, score_bias
     bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
@@ -36,14 +39,21 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        scores = (self.score, self.score_form)
-        parts = (self.context, self.row, self.keep, *scores, self.bounds, self.tile_kind, self.dropout, self.sink)
+        mask = (self.keep, self.keep_bits, self.score, self.score_form, self.bounds, self.tile_kind)
+        parts = (self.context, self.row, *mask, self.dropout, self.sink)
         return "\n\n".join(part for part in parts if part)
 
 
-def user_code(plan: KernelPlan) -> UserCode:
-    """Prints a plan's variant."""
-    return _Printer(plan).print()
+def user_code(plan: KernelPlan, masks: Iterable[KeepMask] | None = None) -> UserCode:
+    """Prints a plan's variant. `masks` say what of its keep lines are key sets: by default, as much as can be."""
+    return _Printer(plan).print(tuple(_masks(plan) if masks is None else masks))
+
+
+def _masks(plan: KernelPlan) -> Iterable[KeepMask]:
+    """Key sets serve where the keys of a row stand in a row of the scores, in the order of their positions."""
+    if plan.is_backward or plan.canvas is not None:
+        return pairwise_masks(plan.variant)
+    return keep_masks(plan.variant, plan.block_kv)
 
 
 class _Printer:
@@ -56,9 +66,10 @@ class _Printer:
         self.interner = Interner()
         self.fields = Fields(self.interner)
 
-    def print(self) -> UserCode:
+    def print(self, masks: tuple[KeepMask, ...]) -> UserCode:
         plan, lowering, fields = self.plan, self.lowering, self.fields
-        keep = self.keep() if self.variant.keeps else ""
+        keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None})
+        keep_bits = self.keep_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
             score, form = gradients.score_gradient(plan, lowering, fields), ""
         else:
@@ -75,21 +86,34 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, score, form, bounds, kind, dropout, sink,
+            context, row, keep, keep_bits, score, form, bounds, kind, dropout, sink,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
 
-    def keep(self) -> str:
-        several = len(self.variant.keeps) > 1
-        conditions = []
-        for number, statement in enumerate(self.variant.keeps, start=1):
-            node = self.lowering.lower(statement.condition)
-            anonymous = several and not (node.is_leaf or node.named)
-            conditions.append(node.called(f"keep_{number}", statement.span) if anonymous else node)
-        root = connect("and", tuple(conditions)) if several else conditions[0]
+    def keep(self, tests: Mapping[Keep, Expr]) -> str:
+        nodes = {keep: self.lowering.lower(test) for keep, test in tests.items()}
         head = "bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
-        return self._function(head, root, self.variant.keeps)
+        return self._mask(head, nodes, BOOL)
+
+    def keep_bits(self, sets: Mapping[Keep, KeySet]) -> str:
+        printer = BitPrinter(self.lowering, self.plan.block_kv)
+        nodes = {keep: printer.node(keys) for keep, keys in sets.items()}
+        head = "unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
+        return self._mask(head, nodes, BITS)
+
+    def _mask(self, head: str, nodes: Mapping[Keep, Node], ctype: str) -> str:
+        """A function that returns what is common to the parts of some keep lines; nothing if there are none."""
+        if not nodes:
+            return ""
+        first, *others = nodes.values()
+        if not others:
+            return self._function(head, first, tuple(nodes))
+        named = [
+            node if node.is_leaf or node.named else node.called(f"keep_{number}", keep.span)
+            for number, (keep, node) in enumerate(nodes.items(), start=1)
+        ]
+        return self._function(head, connect("and", tuple(named), ctype), tuple(nodes))
 
     def score(self) -> str:
         """Score lines in order; the lets that read the score are lowered where they stand among them."""

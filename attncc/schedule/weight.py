@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..analysis.key_sets import keep_masks
 from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
 
 # Instructions of an operator, roughly; of all others 1.
@@ -11,6 +12,7 @@ _OPERATORS = {
 }  # fmt: skip
 _LOAD = 8
 _DROPOUT = 16
+_WIDEST = 128  # keys of a tile; what is a key set in such a tile is one in all that divide it
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
@@ -22,7 +24,7 @@ HOPPER_LIGHT, HOPPER_HEAVY = 20, 60
 
 
 def weight(variant: Variant) -> int:
-    """Instructions a pair, roughly: score lines, keep lines and dropout; what rows or all pairs share is free."""
+    """Instructions a pair, roughly: score lines, keep lines and dropout; key sets and what pairs share are free."""
     return sum(map(_cost, _varying(variant))) + _DROPOUT * (variant.dropout is not None)
 
 
@@ -43,7 +45,8 @@ def room(variant: Variant) -> int:
 
 def _varying(variant: Variant) -> set[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
-    roots = [keep.condition for keep in variant.keeps] + [score.value for score in variant.scores]
+    roots = [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
+    roots += [score.value for score in variant.scores]
     roots += [let.value for let in needs(variant, *roots)]
     lets = variant.lets
     known: dict[Expr, bool] = {}

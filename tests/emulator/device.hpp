@@ -46,6 +46,12 @@ static int __float_as_int(float x) { return bits_as<int>(x); }
 static unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
 static long long __float2ll_rd(float x) { return (long long)floorf(x); }
 static float __frcp_rn(float x) { return 1 / x; }
+static unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
+    return (((uint64_t)high << 32 | low) << min(shift, 32u)) >> 32;
+}
+static unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
+    return ((uint64_t)high << 32 | low) >> min(shift, 32u);
+}
 static int __ffs(unsigned x) { return __builtin_ffs(x); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>

@@ -20,6 +20,7 @@ from attncc.runtime.nvrtc import library
 from attncc.runtime.repeated import RepeatedLaunch
 from attncc.schedule.parameters import CLAIM_PIECES, claim_table, field_name, parameters, struct_format
 from attncc.schedule.plan import KernelPlan
+from tests.printed import kept_pair
 
 # One block for each row of results, its threads over the columns. The sequence's number stands in `q_blocks`, the
 # number of rows a head in `splits`, of columns in `batch`.
@@ -45,7 +46,7 @@ extern "C" __global__ void printed_code(const __grid_constant__ Params params) {
 }
 """
 
-KEEP = "keep(params, context, row, column)"
+KEEP = "KEPT_PAIR"
 SCORE = "score_mod(params, context, row, column, scores[place])"
 _Q_TILE = "index * {block_q}, min((index + 1) * {block_q}, q_len) - 1"
 _KV_TILE = "column * {block_kv}, min((column + 1) * {block_kv}, kv_len) - 1"
@@ -123,6 +124,7 @@ def run(
 def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], grid: int) -> None:
     code = user_code(plan)
     kernel = KERNEL.replace("RESULT", result.format(block_q=plan.block_q, block_kv=plan.block_kv))
+    kernel = kernel.replace(KEEP, kept_pair(code, plan.block_kv))
     leaves = '#include "attncc/element.cuh"\n#include "attncc/tile_kind.cuh"'
     text = assemble("\n".join([leaves, code.includes, code.params_struct, code.functions, kernel]), "printed_code")
     device = driver().device(torch.cuda.current_device())

@@ -14,3 +14,24 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
                 x = visit(row / 2, row % 2, lane_column + 8 * n + side, x);
             }
 }
+
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
+/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+template <class KvOrder, int M_TILES, int N_TILES, class Bits>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
+    const int lane_column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int first = 0; first < N_TILES; first += 16) {
+            const int key = KvOrder::offset(lane_column + 8 * first);
+            const int beyond = max(32 - KvOrder::lane_keys(keys - key), 0);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
+#pragma unroll
+            for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
+                float& x = scores[row / 2][first + bit / 2][row % 2 * 2 + bit % 2];
+                x = kept >> bit & 1 ? x : masked;
+            }
+        }
+}

@@ -10,7 +10,7 @@ import pytest
 from attncc.codegen.user_code import user_code
 from attncc.diagnostics import AttnccError
 from attncc.runtime.nvrtc import library
-from tests.printed import body, code, compilable, plan
+from tests.printed import body, code, compilable, pairwise, plan
 
 ALIBI = """\
 input slope: f32[head]
@@ -49,12 +49,13 @@ def test_a_plan_without_source_shows_its_ir() -> None:
     stripped = plan(ALIBI)
     statements = tuple(replace(item, span=None) for item in stripped.variant.statements)
     printed = user_code(replace(stripped, variant=replace(stripped.variant, statements=statements)))
-    assert "// keep if (distance >= 0)" in printed.keep
-    assert "#line" not in printed.keep
+    assert "// keep if (distance >= 0)" in printed.keep_bits
+    assert "#line" not in printed.keep_bits
 
 
 def test_only_what_is_used_is_printed() -> None:
     printed = code("")
+    assert printed.keep_bits == ""
     assert (printed.keep, printed.score, printed.bounds, printed.tile_kind, printed.dropout, printed.sink) == ("",) * 6
     assert printed.includes == ""
     assert "struct Row {\n    int q_idx;\n};" in printed.row
@@ -65,7 +66,7 @@ def test_functions_share_terms_and_names() -> None:
     lines = "input doc: i32[batch, pos]\nkeep if doc[b, q_pos] == 1\nscore = score + doc[b, q_pos]"
     assert code(lines).row.count("load") == 1
     lines = "let far = q_pos - kv_idx > 9\nkeep if far\nkeep if far or kv_idx < 4"
-    assert body(code(lines).keep) == [
+    assert body(pairwise(lines).keep) == [
         "const bool far = row.q_pos - kv_idx > 9;",
         "const bool keep_2 = far | (kv_idx < 4);",
         "return far & keep_2;",
@@ -91,7 +92,7 @@ def test_functions_share_terms_and_names() -> None:
     ],
 )
 def test_loads_are_guarded_unless_proven(axes: str, index: str, text: str) -> None:
-    printed = code(f"input x: i32{axes}\nkeep if {index} == q_idx + kv_idx")
+    printed = pairwise(f"input x: i32{axes}\nkeep if {index} == q_idx + kv_idx")
     assert text in printed.keep + printed.row + printed.context
 
 
@@ -151,7 +152,7 @@ def test_lets_that_read_the_score_keep_their_value() -> None:
 
 def test_statements_are_found_in_the_source() -> None:
     """An error inside is reported at its line of the .attn file, one behind at the kernel's own line."""
-    printed = code("keep if q_idx >= kv_idx\n\n\nkeep if kv_idx != 7")
+    printed = pairwise("keep if q_idx >= kv_idx\n\n\nkeep if kv_idx != 7")
     assert '#line 7 "specs/test.attn"\n    const bool keep_2' in printed.keep
     text = compilable(printed).replace("kv_idx != 7", "kv_idx != seven")
     with pytest.raises(AttnccError, match=r'specs/test.attn\(7\): error: identifier "seven" is undefined'):

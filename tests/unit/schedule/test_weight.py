@@ -11,9 +11,10 @@ from tests.printed import variant
     ("lines", "expected"),
     [
         ("", 0),
-        ("keep if causal()", 1),
+        ("keep if causal()", 0),  # a key set
         ("keep if q_idx // 7 == 3", 0),  # the same for all keys of a row
-        ("keep if window(9)", 4),
+        ("keep if window(9) or kv_idx % 4 == 2", 0),
+        ("keep if kv_idx * q_idx < 9", 2),
         ("input bias: f32[kv]\nscore = score + bias[kv_idx]", 9),
         ("input slope: f32[head]\nscore = score + slope[h]", 1),
         ("let far = (q_idx - kv_idx) % 3\nkeep if far == 1\nkeep if far == 2", 9),
