@@ -13,7 +13,7 @@ from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
-RUNGS = {"portable": 2, "hopper": 3}  # of each family's ladder of tiles
+PORTABLE_RUNGS = 2  # of the family's ladder of tiles: those for variants that compute little, and much
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +59,15 @@ def loop_of(pass_name: str) -> str:
     return "kv_outer" if pass_name == "backward" else "q_outer"
 
 
+def rungs(family: str, build: Build) -> int:
+    """How many the family's ladder has. LookupError for a head dim above 256."""
+    return len(hopper_ladder(*build.padded_head_dims)) if family == "hopper" else PORTABLE_RUNGS
+
+
 def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) -> Choice:
     """Settings win. Warps follow the block that they share, and stages the shared memory that is left.
 
-    `rung`: of the family's ladder, below RUNGS; 0 for the fastest tiles, each other one leaves more registers.
+    `rung`: of the family's ladder, below `rungs`; 0 for the fastest tiles, each other one leaves more registers.
     """
     loop = str(settings.get("loop", loop_of(build.pass_name)))
     if family == "hopper":

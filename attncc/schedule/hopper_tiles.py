@@ -29,18 +29,25 @@ class HopperTiles:
         return _ELEMENT_BYTES * elements + PIPELINE_BYTES
 
 
-# Each row serves head dims up to its own.
+def _tiles(*rungs: tuple[int, int, int]) -> tuple[HopperTiles, ...]:
+    return tuple(HopperTiles(*rung) for rung in rungs)
+
+
+# Each row serves head dims up to its own. Many keys a tile cost few instructions a key, many rows few bytes.
 _LADDERS = (
-    ((64, 64), (HopperTiles(256, 64, 4), HopperTiles(128, 64, 4), HopperTiles(128, 32, 4))),
-    ((128, 128), (HopperTiles(128, 128, 2), HopperTiles(128, 64, 4), HopperTiles(128, 32, 4))),
-    ((192, 128), (HopperTiles(128, 128, 2), HopperTiles(128, 64, 4), HopperTiles(64, 32, 4))),
-    ((192, 192), (HopperTiles(128, 96, 2), HopperTiles(128, 32, 4), HopperTiles(64, 16, 4))),
-    ((256, 256), (HopperTiles(128, 64, 2), HopperTiles(128, 32, 4), HopperTiles(64, 16, 4))),
+    ((48, 48), _tiles((256, 96, 4), (128, 128, 4), (128, 64, 4), (128, 32, 4))),
+    ((64, 64), _tiles((256, 64, 4), (192, 96, 4), (128, 64, 4), (128, 32, 4))),
+    ((80, 80), _tiles((192, 96, 3), (128, 96, 3), (128, 64, 4), (128, 32, 4))),
+    ((96, 96), _tiles((192, 96, 2), (128, 96, 3), (128, 64, 4), (128, 32, 4))),
+    ((128, 128), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 4), (128, 32, 4))),
+    ((192, 128), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 4), (64, 32, 4))),
+    ((192, 192), _tiles((128, 112, 2), (128, 64, 3), (128, 32, 4), (64, 16, 4))),
+    ((256, 256), _tiles((128, 64, 2), (128, 48, 2), (128, 32, 4), (64, 16, 4))),
 )
 
 
-def hopper_ladder(head_dim: int, value_head_dim: int) -> tuple[HopperTiles, HopperTiles, HopperTiles]:
-    """The tiles for these head dims, at most 256, by `weight.room`."""
+def hopper_ladder(head_dim: int, value_head_dim: int) -> tuple[HopperTiles, ...]:
+    """The tiles for these head dims, at most 256. `weight.room` tells at which to begin."""
     return next(tiles for (key, value), tiles in _LADDERS if head_dim <= key and value_head_dim <= value)
 
 

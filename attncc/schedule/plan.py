@@ -27,12 +27,14 @@ FAMILIES = ("portable", "hopper")
 # A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs, and most where it classifies tiles. LAUNCHED
-# sums one thread of each warpgroup.
+# in steps of 8, and needs more where loop bounds are read from inputs, and most where it classifies tiles: what those
+# that multiply need least of beside their accumulators (OTHER) is then left to it. LAUNCHED sums one thread of each
+# warpgroup.
 LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
 READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
 CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
+OTHER_REGISTERS = 96
 MOST_REGISTERS = 240
 GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
 PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
@@ -142,10 +144,14 @@ class KernelPlan:
     @property
     def producer_registers(self) -> int:
         """hopper: of each thread of the warpgroup that loads."""
-        if self.uses_tile_kind:
-            return CLASSIFYING_REGISTERS[self.warpgroups]
-        reads = any(isinstance(node, ir.Load | ir.Search) for node in ir.walk(*self.rules.bounds))
-        return (READING_REGISTERS if reads else PRODUCER_REGISTERS)[self.warpgroups]
+        bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
+        if not self.uses_tile_kind and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
+            return PRODUCER_REGISTERS[self.warpgroups]
+        least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
+        accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + self.overlap * self.block_kv // 4
+        launched = LAUNCHED_REGISTERS[self.warpgroups]
+        spare = launched - self.warpgroups * (accumulators + OTHER_REGISTERS)
+        return max(least, min(spare, launched // (self.warpgroups + 1)) // 8 * 8)  # it can only give
 
     @property
     def consumer_registers(self) -> int:

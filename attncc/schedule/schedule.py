@@ -14,7 +14,7 @@ from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
-from .choices import RUNGS, Build, Choice, choose, loop_of
+from .choices import Build, Choice, choose, loop_of, rungs
 from .families import default_family
 from .knobs import Value
 from .plan import KernelPlan
@@ -136,14 +136,16 @@ class Ladder:
 
     def _choices(self) -> Iterator[Choice]:
         seen: set[Choice] = set()
-        for family in self._families():
-            for rung in range(self._guess(family), RUNGS[family]):
+        for family in self.families:
+            for rung in range(self._guess(family), rungs(family, self.build)):
                 choice = choose(self.schedule.chosen, self.build, family, rung)
                 if choice not in seen:
                     yield choice
                 seen.add(choice)
 
-    def _families(self) -> tuple[str, ...]:
+    @property
+    def families(self) -> tuple[str, ...]:
+        """Those whose tiles the ladder has, the fastest first."""
         chosen, build = self.schedule.chosen, self.build
         if "family" in chosen:
             return (str(chosen["family"]),)

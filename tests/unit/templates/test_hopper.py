@@ -14,10 +14,10 @@ import pytest
 
 from attncc.codegen.render import render
 from attncc.compiler import load_specification
+from attncc.machine_code import Settled, settle
 from attncc.resources import folder
-from attncc.runtime.nvrtc import Cubin, library
-from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import Schedule, make_plan
+from attncc.schedule.choices import Build
+from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 
 Case = tuple[str, str, int, int]  # spec, dtype, head dim, value head dim
 
@@ -38,29 +38,23 @@ CASES: tuple[Case, ...] = (
 )  # fmt: skip
 
 
-def plan_of(case: Case) -> KernelPlan:
+def ladder_of(case: Case) -> Ladder:
     spec, dtype, head_dim, value_head_dim = case
     variant = load_specification(folder("specs") / f"{spec}.attn", None, {})[0].variant
     schedule = Schedule("hopper", variant.name, "forward", "sm_90a", (("family", ("hopper",)),))
-    return make_plan(
-        variant, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, target="sm_90a", schedule=schedule
-    )
+    return make_ladder(variant, Build("forward", "sm_90a", dtype, head_dim, value_head_dim), schedule)
 
 
 @pytest.fixture(scope="module")
-def compilations() -> Iterator[dict[Case, tuple[KernelPlan, Future[Cubin]]]]:
+def compilations() -> Iterator[dict[Case, Future[Settled]]]:
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        plans = {case: plan_of(case) for case in CASES}
-        yield {
-            case: (plan, pool.submit(library().compile, render(plan).text, plan.target, "kernel.cu"))
-            for case, plan in plans.items()
-        }
+        yield {case: pool.submit(settle, ladder_of(case)) for case in CASES}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_compiles_without_spills(case: Case, compilations: dict[Case, tuple[KernelPlan, Future[Cubin]]]) -> None:
-    plan, future = compilations[case]
-    resources = future.result().resources
+def test_compiles_without_spills(case: Case, compilations: dict[Case, Future[Settled]]) -> None:
+    settled = compilations[case].result()
+    plan, resources = settled.plan, settled.compiled.resources
     assert plan.family == "hopper"
     assert not resources.messages  # C7510 and its like: wgmma that ptxas serialised
     assert (resources.spill_stores, resources.spill_loads) == (0, 0)
@@ -69,6 +63,6 @@ def test_compiles_without_spills(case: Case, compilations: dict[Case, tuple[Kern
 
 
 def test_no_text_is_left_of_another_family() -> None:
-    text = render(plan_of(("causal", "bf16", 128, 128))).text
+    text = render(ladder_of(("causal", "bf16", 128, 128)).first).text
     assert "wgmma.mma_async" in text and "cp.async.bulk.tensor" in text
     assert "cp.async.cg" not in text
