@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -163,11 +164,18 @@ class CompiledStore:
         settled = self._settled.get(self._host)
         return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
-    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+    def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        if target is None:
+            return self._first_backward_plans
         if target not in self._settled_backward:
             ladders = self._specification.backward_ladders(configuration, target)
             self._settled_backward[target] = tuple(_in_parallel(settle, ladders))
         return tuple(item.plan for item in self._settled_backward[target])
+
+    @cached_property
+    def _first_backward_plans(self) -> tuple[KernelPlan, ...]:
+        """What the CPU executor walks."""
+        return tuple(ladder.first for ladder in self._specification.backward_ladders(self._configuration, self._host))
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         codes = {kernel_name(item.plan): item.compiled for item in self._all_settled()}

@@ -45,8 +45,8 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 @dataclass(frozen=True)
 class Workload:
     """A problem and the sizes of its elements: `element_bytes` of q, k, v, out and their gradients, `state_bytes` of
-    lse, the softmax state, delta and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid`
-    and `none`."""
+    lse, the softmax state, statistics and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize
+    sigmoid` and `none`."""
 
     problem: Problem
     element_bytes: int = 2
@@ -57,7 +57,7 @@ class Workload:
         """Bytes of one row of an array; 0 for those that only softmax has."""
         problem = self.problem
         if name in _ROW_STATE:
-            return self.state_bytes * self.softmax
+            return self.state_bytes * self.softmax * _ROW_STATE[name]
         width = self.state_bytes if name.startswith("partial_") else self.element_bytes
         by_head_dim = name.removeprefix("partial_").removeprefix("d") in ("q", "k")
         return (problem.head_dim if by_head_dim else problem.value_head_dim) * width
@@ -67,7 +67,7 @@ class Workload:
         return {name: count * self.row_bytes(name) for name, count in rows.items() if self.row_bytes(name)}
 
 
-_ROW_STATE = ("lse", "row_max", "row_sum", "delta")
+_ROW_STATE = {"lse": 1, "row_max": 1, "row_sum": 1, "statistics": 2}  # values a row; the last: lse and delta
 RESULTS = ("out", "lse")
 STATE = ("partial_out", "row_max", "row_sum")  # what splits leave, and kv_outer keeps in HBM between its steps
 

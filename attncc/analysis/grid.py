@@ -71,11 +71,12 @@ def tile_grid(
     q_len, kv_len = int(environment.symbols["q_len"]), int(environment.symbols["kv_len"])
     q_first, kv_first = np.arange(0, q_len, block_q)[:, None], np.arange(0, kv_len, block_kv)
     q_last, kv_last = np.minimum(q_first + block_q, q_len) - 1, np.minimum(kv_first + block_kv, kv_len) - 1
-    rows = environment.with_symbols(q_first=q_first, q_last=q_last)
-    any_kept = (kv_last >= evaluate(rules.kv_begin, rows)) & (kv_first < evaluate(rules.kv_end, rows))
-    all_kept = (kv_first >= evaluate(rules.full_begin, rows)) & (kv_last < evaluate(rules.full_end, rows))
+    tiles = environment.with_symbols(q_first=q_first, q_last=q_last, kv_first=kv_first, kv_last=kv_last)
+    begin, full_begin, full_end, end = (evaluate(bound, tiles) for bound in rules.bounds[-4:])  # of the inner loop
+    first, last = (kv_first, kv_last) if rules.q_bounds is None else (q_first, q_last)
+    any_kept = (last >= begin) & (first < end)
+    all_kept = (first >= full_begin) & (last < full_end)
     if single_tiles:
-        tiles = rows.with_symbols(kv_first=kv_first, kv_last=kv_last)
         any_kept = any_kept & evaluate(rules.any_kept, tiles)
         all_kept = all_kept | evaluate(rules.all_kept, tiles)
     kinds = np.where(any_kept, np.where(all_kept, TileKind.FULL, TileKind.PARTIAL), TileKind.EMPTY).astype(np.uint8)

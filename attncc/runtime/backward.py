@@ -8,13 +8,13 @@ from typing import Any, cast
 from .. import executor
 from ..problem.arrays import array_facts
 from ..problem.gradients import Gradients
-from ..schedule.plan import executed_plan
+from ..schedule.plan import KernelPlan
 from .arrays import DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
 from .backward_launch import BackwardArguments, BackwardLauncher
 from .configurations import configuration_of
 from .foreign import handed_back, opened
 from .host import seen_by
-from .store import KernelStore
+from .store import Configuration, KernelStore
 
 
 def run_backward(
@@ -39,9 +39,9 @@ def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardAr
     call = arguments.call
     dout, q, k, v = seen("dout", arguments.dout), seen("q", call.q), seen("k", call.k), seen("v", call.v)
     facts = array_facts("q", q), array_facts("v", v)
-    plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
+    plans = _host_plans(store, configuration_of(store.variant.name, store.configurations, *facts))
     bound = executor.bind_backward_for(
-        plans,
+        plans[0],
         dout,
         q,
         k,
@@ -52,8 +52,14 @@ def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardAr
         scale=call.scale,
         layout=call.layout,
     )
-    found = executor.run_bound_backward(executed_plan(plans, bound.call.problem), bound).gradients
+    found = executor.run_bound_backward(plans, bound, deterministic=arguments.deterministic).gradients
     return _each(found, framework.from_numpy)
+
+
+def _host_plans(store: KernelStore, configuration: Configuration) -> tuple[KernelPlan, KernelPlan]:
+    """The plans of the backward passes; of a package that was built without them, its forward plan in their place."""
+    plans = store.backward_plans(configuration, None) or store.plans(configuration, None)[:1] * 2
+    return plans[0], plans[1]
 
 
 def _through_dlpack(

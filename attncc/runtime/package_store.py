@@ -55,8 +55,11 @@ class PackageStore:
         names = (self._names.get((configuration, target, pass_name)) for pass_name in FORWARD_PASSES)
         return tuple(self._plan(name) for name in names if name is not None)
 
-    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
-        names = [self._names.get((configuration, target, pass_name)) for pass_name in BACKWARD_PASSES]
+    def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        of_target = self.targets(configuration)[0] if target is None else target
+        names = [self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES]
+        if None in names and target is None:
+            return ()
         if None in names:
             raise AttnccError(
                 Diagnostic(

@@ -54,8 +54,11 @@ class KernelStore(Protocol):
         `target` None: the plans that the CPU executor walks.
         """
 
-    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
-        """The plans of the passes `backward` and `backward_dq`. AttnccError A520 if a package was built without."""
+    def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        """The plans of the passes `backward` and `backward_dq`. AttnccError A520 if a package was built without.
+
+        `target` None: the plans that the CPU executor walks; none, if a package was built without.
+        """
 
     def report(self) -> Mapping[str, Mapping[str, Any]]:
         """What is known of the machine code that exists so far, by name: the entries of a package's manifest."""

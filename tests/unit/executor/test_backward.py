@@ -7,11 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncc import executor, reference
+from attncc import executor, reference, synthetic
+from attncc.analysis.grid import rule_tables
+from attncc.analysis.rules import TileKind
+from attncc.analysis.tiles import analyse
 from attncc.diagnostics import AttnccError
+from attncc.evaluate import Environment
+from attncc.executor.run import plan_grid
 from attncc.ir import Variant
+from attncc.problem import Problem, Signature, bind_arrays
 from attncc.problem.gradients import Gradients
 from attncc.reference import accuracy
+from attncc.resources import folder
+from attncc.schedule.plan import KernelPlan
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 from tests.plans import ALIBI, FULL, SIGMOID, UNNORMALISED, VARIANTS, arguments, plan, qkv
@@ -58,9 +66,17 @@ def operands(dtype: str, packed: bool) -> tuple[Any, ...]:
     return tuple(array[0] if packed else array for array in (dout, q, k, v))
 
 
-def both(variant: Variant, dtype: str, packed: bool = False, **settings: Any) -> tuple[Gradients, Gradients]:
+def plans(variant: Variant, dtype: str) -> tuple[KernelPlan, KernelPlan]:
+    """Of blocks that own keys, and of those that own rows, in tiles of other sizes."""
+    keys = plan(variant, dtype, 16, 24, pass_name="backward", loop="kv_outer", block_q=16, block_kv=32)
+    return keys, plan(variant, dtype, 16, 24, pass_name="backward_dq", block_q=32, block_kv=16)
+
+
+def both(
+    variant: Variant, dtype: str, packed: bool = False, *, deterministic: bool = False
+) -> tuple[Gradients, Gradients]:
     """What the executor gives, and the reference."""
-    own, call = plan(variant, dtype, 16, 24, **settings), call_of(variant, packed)
+    own, call = plan(variant, dtype, 16, 24), call_of(variant, packed)
     dout, q, k, v = operands(dtype, packed)
     forward = executor.run(own, q, k, v, **call)
     results: dict[str, Any] = {}
@@ -69,15 +85,17 @@ def both(variant: Variant, dtype: str, packed: bool = False, **settings: Any) ->
         call_back = {"out": forward.out, "lse": forward.lse, **results}
     else:
         call_back = {"out": forward.out}
-    found = executor.run_backward(own, dout, q, k, v, **call_back, **call)
+    found = executor.run_backward(
+        plans(variant, dtype), dout, q, k, v, deterministic=deterministic, **call_back, **call
+    )
     return found.gradients, reference.backward(variant, dout, q, k, v, **results, **call)
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, LEARNED], ids=lambda variant: variant.name)
-@pytest.mark.parametrize("loop", ["q_outer", "kv_outer"])
+@pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
-def test_agrees_with_the_reference(variant: Variant, loop: str, packed: bool) -> None:
-    found, expected = both(variant, "fp64", packed, loop=loop)
+def test_agrees_with_the_reference(variant: Variant, deterministic: bool, packed: bool) -> None:
+    found, expected = both(variant, "fp64", packed, deterministic=deterministic)
     for name in ("dq", "dk", "dv"):
         got = getattr(found, name)
         assert got.dtype == np.float64
@@ -116,41 +134,68 @@ def test_empty_rows_are_exactly_zero_and_nothing_is_nan() -> None:
     assert all(np.isfinite(array.astype(float)).all() for array in (found.dq, found.dk, found.dv))
 
 
-def test_bytes_of_one_head_by_hand() -> None:
-    q, k, v = qkv("fp16", batch=1, heads=(1, 1), lengths=(64, 48), head_dims=(16, 24))
-    rows, keys, half, single = 64, 48, 2, 4
+def test_bytes_by_hand() -> None:
+    """Two query heads on one key head: keys are read once for both."""
+    q, k, v = qkv("fp16", batch=1, heads=(2, 1), lengths=(64, 48), head_dims=(16, 24))
+    rows, keys, half, single = 2 * 64, 48, 2, 4
     q_row, v_row = 16 * half, 24 * half
+    forward = executor.run(plan(FULL, "fp16", 16, 24), q, k, v)
 
-    def traffic(loop: str) -> Any:
-        own = plan(FULL, "fp16", 16, 24, block_q=32, block_kv=16, loop=loop)
-        forward = executor.run(own, q, k, v)
-        given = {"out": forward.out, "lse": forward.lse}
-        return executor.run_backward(own, forward.out, q, k, v, **given).traffic
+    def traffic(deterministic: bool) -> Any:
+        given = {"out": forward.out, "lse": forward.lse, "deterministic": deterministic}
+        return executor.run_backward(plans(FULL, "fp16"), forward.out, q, k, v, **given).traffic
 
-    state = {"lse": single, "delta": single}
-    by_kv, by_q = traffic("kv_outer"), traffic("q_outer")
-    assert by_kv.reads == {
-        "k": keys * q_row, "v": keys * v_row, "q": 3 * rows * q_row, "dout": 4 * rows * v_row, "out": rows * v_row,
-        "partial_dq": 4 * rows * 16 * single, **{name: 3 * rows * size for name, size in state.items()},
+    statistics = {"out": rows * v_row, "lse": rows * single}
+    added, alone = traffic(False), traffic(True)
+    assert added.reads == {
+        **statistics, "k": keys * q_row, "v": keys * v_row, "q": 2 * rows * q_row, "dout": 3 * rows * v_row,
+        "statistics": 2 * rows * 2 * single, "partial_dq": rows * 16 * single,
     }  # fmt: skip
-    assert by_kv.writes == {
-        "partial_dq": 4 * rows * 16 * single, "delta": rows * single,
+    assert added.writes == {
+        "statistics": rows * 2 * single, "partial_dq": 3 * rows * 16 * single,
         "dq": rows * q_row, "dk": keys * q_row, "dv": keys * v_row,
     }  # fmt: skip
-    assert by_q.reads == {
-        "q": rows * q_row, "dout": 2 * rows * v_row, "out": rows * v_row, "k": 2 * keys * q_row, "v": 2 * keys * v_row,
-        "partial_dk": 3 * keys * 16 * single, "partial_dv": 3 * keys * 24 * single,
-        **{name: rows * size for name, size in state.items()},
+    assert alone.reads == {
+        **statistics, "k": keys * q_row + 2 * 2 * keys * q_row, "v": keys * v_row + 2 * 2 * keys * v_row,
+        "q": 3 * rows * q_row, "dout": 4 * rows * v_row, "statistics": 3 * rows * 2 * single,
     }  # fmt: skip
+    assert "partial_dq" not in alone.writes
 
 
 def test_empty_tiles_are_skipped() -> None:
     causal = VARIANTS[1]
-    own = plan(causal, "fp32", loop="kv_outer")
-    q, k, v = qkv("fp32", batch=1, heads=(1, 1), lengths=(64, 64))
-    forward = executor.run(own, q, k, v)
+    q, k, v = qkv("fp32", batch=1, heads=(1, 1), lengths=(64, 64), head_dims=(16, 24))
+    own = plans(causal, "fp32")
+    forward = executor.run(plan(causal, "fp32", 16, 24, block_q=16, block_kv=32), q, k, v)
     found = executor.run_backward(own, forward.out, q, k, v, out=forward.out, lse=forward.lse)
-    assert found.tiles == forward.tiles
+    assert found.tiles[TileKind.PARTIAL] == forward.tiles[TileKind.PARTIAL] == 4
+    assert found.tiles[TileKind.FULL] == forward.tiles[TileKind.FULL] == 2
+
+
+@pytest.mark.parametrize("block_q", [16, 32, 128])
+@pytest.mark.parametrize("name", ["causal", "sliding_window", "documents", "natten", "prefix_lm", "dilated_window"])
+def test_bounds_of_rows_leave_nothing_out(name: str, block_q: int) -> None:
+    """Tiles by the rules for blocks of keys, against the mask itself."""
+    variant = load(SourceFile.read(folder("specs") / f"{name}.attn")).variants[0]
+    problem = Problem(2, 2, 1, 150, 190, 16, 16)
+    inputs = synthetic.inputs(variant, problem, np.random.default_rng(0))
+    kept = np.broadcast_to(reference.mask(variant, 150, 190, batch=2, num_heads=2, **inputs), (2, 2, 150, 190))
+    rules = analyse(variant, block_q, 32, inner="q")
+    own = plan(variant, rules=rules, pass_name="backward", loop="kv_outer", block_q=block_q, block_kv=32)
+    bound = bind_arrays(Signature(variant), *synthetic.qkv(problem, "fp32", np.random.default_rng(0)), **inputs)
+    skipped = 0
+    for sequence in bound.problem.sequences():
+        tables = rule_tables(rules, variant, bound.problem, bound.inputs)
+        seen = bound.environment(sequence, np.float64)
+        grid = plan_grid(own, Environment(seen.symbols, {**seen.inputs, **tables}, seen.lets))
+        kinds = np.broadcast_to(grid.kinds, (2, *grid.kinds.shape[1:]))
+        for head, q_tile, kv_tile in np.ndindex(kinds.shape):
+            pairs = kept[sequence.b, head, grid.q_rows(q_tile), grid.kv_rows(kv_tile)]
+            kind = kinds[head, q_tile, kv_tile]
+            skipped += kind == TileKind.EMPTY
+            assert kind != TileKind.EMPTY or not pairs.any()
+            assert kind != TileKind.FULL or pairs.all()
+    assert skipped or block_q > 32
 
 
 @pytest.mark.parametrize(
@@ -171,5 +216,5 @@ def test_what_is_refused(variant: Variant, changed: dict[str, Any], code: str) -
     forward = executor.run(plan(variant, "fp16", 16, 24), q, k, v)
     results = {"out": forward.out, "lse": forward.lse, **changed}
     with pytest.raises(AttnccError) as caught:
-        executor.run_backward(plan(variant, "fp16", 16, 24), dout, q, k, v, **results)
+        executor.run_backward(plans(variant, "fp16"), dout, q, k, v, **results)
     assert code in str(caught.value)

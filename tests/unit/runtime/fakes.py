@@ -253,7 +253,7 @@ class FakeStore:
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         return self._plans(configuration, target, FORWARD_PASSES)
 
-    def backward_plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
+    def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         return self._plans(configuration, target, BACKWARD_PASSES)
 
     def _plans(self, configuration: Configuration, target: str | None, passes: Sequence[str]) -> tuple[KernelPlan, ...]:
