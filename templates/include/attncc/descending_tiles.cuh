@@ -1,7 +1,7 @@
 #include "attncc/tiles.cuh"
 
-/// The live tiles of a range, in descending order; what follows the last is EMPTY. The lanes of a warp classify 32 tiles
-/// at once.
+/// The live tiles of a range in descending order, each by its first slot in place of its first kv_idx; what follows the last
+/// is EMPTY. The lanes of a warp classify 32 tiles at once.
 template <class Order, class KindOf>
 struct DescendingTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
@@ -24,7 +24,7 @@ struct DescendingTiles {
         }
         const int bit = __ffs(live) - 1;
         live &= live - 1;
-        return {Order::first(next + (32 - bit) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
+        return {next + (32 - bit) * BLOCK_KV, full >> bit & 1 ? FULL : PARTIAL};
     }
 
 private:
