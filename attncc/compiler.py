@@ -46,16 +46,16 @@ class Specification:
         those in patches where the mask asks for them."""
         decodes = any(schedule.pass_name == "decode" for schedule in self.schedules)
         forward, *decode = (
-            make_ladder(self.variant, Build(pass_name, target, *configuration), self._schedule(pass_name, target))
+            make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in ("forward", "decode")[: 1 + decodes]
         )
-        patches = make_patches(forward, self._schedule("patches", target))
+        patches = make_patches(forward, self.schedule("patches", target))
         return (forward, *decode, *([patches] if patches else []))
 
     def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
         """The plans that the kernels of the backward passes may have."""
         return tuple(
-            make_ladder(self.variant, Build(pass_name, target, *configuration), self._schedule(pass_name, target))
+            make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in BACKWARD_PASSES
         )
 
@@ -63,7 +63,7 @@ class Specification:
         """The first of each ladder: the plans where nothing is compiled. AttnccError A4xx where there can be none."""
         return tuple(ladder.first for ladder in self.ladders(configuration, target))
 
-    def _schedule(self, pass_name: str, target: str) -> Schedule | None:
+    def schedule(self, pass_name: str, target: str) -> Schedule | None:
         """The schedule for a target; one for sm_90 also serves sm_90a, where that has none of its own."""
         of_pass = {schedule.target: schedule for schedule in self.schedules if schedule.pass_name == pass_name}
         return of_pass.get(target) or of_pass.get(target.removesuffix("a"))

@@ -21,7 +21,7 @@ FLOORS = {
     "codegen": 5,
     "runtime": 6,
     "__init__": 7, "__main__": 7, "api": 7, "build": 7, "compiler": 7, "cli": 7, "explain": 7, "flex": 7,
-    "machine_code": 7, "show": 7,
+    "machine_code": 7, "show": 7, "tune": 7,
     "torch": 7,
 }  # fmt: skip
 
@@ -30,7 +30,7 @@ BUILT_PACKAGE_PARTS = {
     "runtime", "executor", "problem", "schedule", "analysis", "ir", "evaluate", "statements", "philox", "source",
     "diagnostics", "resources",
 }  # fmt: skip
-COMPILER_PARTS = {"syntax", "semantics", "codegen", "compiler", "machine_code", "build", "flex", "api", "cli"}
+COMPILER_PARTS = {"syntax", "semantics", "codegen", "compiler", "machine_code", "build", "flex", "api", "cli", "tune"}
 COMPILER_LIBRARIES = {"lark", "jinja2", "click", "rich"}
 
 FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]

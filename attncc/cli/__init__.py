@@ -16,7 +16,7 @@ from .. import __version__
 from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from .console import report
 
-COMMANDS = ("check", "fmt", "build", "show", "explain", "run", "import-flex")
+COMMANDS = ("check", "fmt", "build", "show", "explain", "run", "tune", "import-flex")
 
 
 class Commands(click.Group):
@@ -84,6 +84,7 @@ def attncc() -> None:
     attncc explain specs/causal.attn            tiles skipped, bytes moved, FLOPs, shared memory, registers
     attncc explain A203                         what an error code means and how to mend it
     attncc build specs/causal.attn -o generated then in Python: from generated import causal
+    attncc tune specs/causal.attn               the fastest tiles on this GPU, written into the file
 
     Exit status: 0 all is well, 1 a diagnostic was printed, 2 the command line itself was wrong.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,3 +33,11 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
 def _on_the_command_line(found: Diagnostic) -> Diagnostic:
     """The same, with the option's name where Python's keyword stood."""
     return replace(found, help=found.help.replace("variant=…", "--variant NAME"))
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Writes beside the file and renames, so that an interruption leaves the old or the new text, whole."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(text, encoding="utf-8")
+    draft.chmod(path.stat().st_mode)
+    draft.replace(path)

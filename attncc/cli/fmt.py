@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import os
 from pathlib import Path
 
 import click
 
+from .files import replace_text
 from .options import SPEC_FILE, format_option
 
 
@@ -36,7 +36,7 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool) -> None:
         if check:
             click.echo(_difference(path, source.text, formatted), nl=False)
         else:
-            _replace(path, formatted)
+            replace_text(path, formatted)
             click.echo(f"formatted {path}")
     if check and changed:
         ctx.exit(1)
@@ -45,11 +45,3 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool) -> None:
 def _difference(path: Path, old: str, new: str) -> str:
     lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), str(path), f"{path} (formatted)")
     return "".join(lines)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Writes beside the file and renames, so that an interruption leaves the old or the new text, whole."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.chmod(path.stat().st_mode)
-    draft.replace(path)
