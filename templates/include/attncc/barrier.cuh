@@ -49,3 +49,12 @@ struct Ring {
         }
     }
 };
+
+/// The same in one register, where dividing costs less than another.
+template <int STAGES>
+struct Turns {
+    int turn = 0;
+
+    __device__ __forceinline__ int stage() const { return turn % STAGES; }
+    __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
+};

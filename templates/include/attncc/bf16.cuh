@@ -4,6 +4,8 @@
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f;  // its reciprocal is a number of the dtype
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -11,6 +13,9 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 

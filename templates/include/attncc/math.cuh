@@ -62,3 +62,10 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
     memcpy(&result, words, sizeof(T));
     return result;
 }
+
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}

@@ -23,16 +23,39 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale, int wa
     return scale == 0 ? 1 : -scale;
 }
 
-/// Zeros in place of the rows of a V tile from `rows` on: they belong to another sequence, and 0 times what they hold could
-/// be NaN. All THREADS that multiply share the work.
-template <class VTile, int THREADS>
-__device__ __forceinline__ void clear_rows(unsigned values, int rows) {
+/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
+/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+template <class Tile, int THREADS>
+__device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
 #pragma unroll 1
-    for (int panel = 0; panel < VTile::ROW_BYTES / 128; ++panel)
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
-        for (int byte = (rows * 8 + threadIdx.x) * 16; byte < VTile::ROWS * 128; byte += THREADS * 16)
-            asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(values + panel * VTile::ROWS * 128 + byte), "r"(0)
+        for (int byte = (rows * 8 + threadIdx.x % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
+            asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(tile + panel * Tile::ROWS * 128 + byte), "r"(0)
                          : "memory");
     fence_async();
+    named_wait(barrier, THREADS);
+}
+
+/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype. Of a smaller one,
+/// 0 included, the keys take what is missing. All THREADS that multiply share the work.
+template <class Dtype>
+__device__ __forceinline__ float effective_scale(float scale) {
+    return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
+}
+
+template <class Dtype, class KTile, int THREADS>
+__device__ __forceinline__ float take_scale(unsigned keys, float scale) {
+    const float effective = effective_scale<Dtype>(scale);
+    if (effective == scale) return scale;
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
+        unsigned word;
+        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(keys + byte));
+        word = Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective));
+        asm volatile("st.shared.b32 [%0], %1;" ::"r"(keys + byte), "r"(word) : "memory");
+    }
+    fence_async();
     named_wait(1 + THREADS / 128, THREADS);
+    return effective;
 }

@@ -12,6 +12,13 @@ __device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
+/// The same for 16-bit operands in registers, which a product may still be reading.
+template <int STEPS>
+__device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
+}
+
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
 template <int PENDING, int N_TILES>
 __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {

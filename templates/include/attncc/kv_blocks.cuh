@@ -1,0 +1,21 @@
+#include "attncc/key_grid.cuh"
+
+/// Block `index` of keys in the order of persistent kernels: the heads of one section, whose queries fit the L2 cache, go
+/// together; among them the first keys go first, since a causal mask gives them the most queries.
+template <int BLOCK_KV, class Params>
+__device__ __forceinline__ KeyWork find_key_work(const Params& params, int index) {
+    const int heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_kv_heads;
+    const int kv_blocks = opaque(params.kv_blocks);  // products with it would take registers between blocks
+    const int section = index / (params.section * kv_blocks), first = section * params.section;
+    const int here = min(params.section, heads - first);
+    index -= first * kv_blocks;
+    KeyWork work;
+    work.part = 0;
+    work.kv_block = index / here;
+    const int head = first + index % here;
+    work.kv_head = head % params.num_kv_heads;
+    work.sequence = work.batch_index = head / params.num_kv_heads;
+    find_sequence<BLOCK_KV>(work.sequence, work.kv_block, params.cu_seqlens_kv, params.kv_len, params.batch);
+    find_rows(work, params);
+    return work;
+}
