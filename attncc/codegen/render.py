@@ -13,6 +13,7 @@ from .. import resources
 from ..diagnostics import AttnccError, Diagnostic
 from ..schedule import legality
 from ..schedule.choices import FRAGMENT_ROWS
+from ..schedule.hopper_backward import HopperBackward
 from ..schedule.parameters import combine_parameters, delta_parameters, dq_sum_parameters, zone_map_parameters
 from ..schedule.plan import KernelPlan
 from ..schedule.target import TARGETS
@@ -54,6 +55,7 @@ def render(plan: KernelPlan) -> KernelSource:
         header=header.of_plan(plan),
         wgmma=products(plan),
         adder=TARGETS[plan.target].adder,
+        shares=HopperBackward(plan),
     )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
 
@@ -89,41 +91,45 @@ def render_zone_map(dtype: str, target: str) -> KernelSource:
     return KernelSource(name, text, "zone_map", ZONE_MAP_THREADS, 0)
 
 
-def render_delta(dtype: str, value_head_dim: int, target: str) -> KernelSource:
+def render_delta(plan: KernelPlan) -> KernelSource:
     """The kernel that makes delta = rowsum(dO O) and prepares lse, before the others of the backward pass."""
-    name = f"delta_{dtype}_d{value_head_dim}_{target}"
-    text = _fill(
+    dtype, value_head_dim = plan.dtype, plan.value_head_dim
+    what = f"delta: what the backward pass needs of each row; {dtype}, head dim {value_head_dim}"
+    return _of_rows(
         "delta",
-        name,
-        entry="delta",
-        dtype=dtype,
+        f"delta_{_of_family(plan)}{dtype}_d{value_head_dim}_{plan.target}",
+        plan,
+        params_struct=params_struct(delta_parameters(dtype)),
+        header=header.of_prepass(what),
         value_head_dim=value_head_dim,
         lanes=1 << (value_head_dim // _COLUMNS_A_LANE - 1).bit_length(),
-        threads=ROWS_THREADS,
-        params_struct=params_struct(delta_parameters(dtype)),
-        header=header.of_prepass(
-            f"delta: what the backward pass needs of each row; {dtype}, head dim {value_head_dim}"
-        ),
+        statistics="statistics_pieces" if plan.family == "hopper" else "statistics_floats",
     )
-    return KernelSource(name, text, "delta", ROWS_THREADS, 0)
 
 
-def render_dq_sum(dtype: str, head_dim: int, target: str) -> KernelSource:
+def render_dq_sum(plan: KernelPlan) -> KernelSource:
     """The kernel that rounds the sum of dQ, after the others of the backward pass."""
-    name = f"dq_sum_{dtype}_d{head_dim}_{target}"
-    text = _fill(
+    dtype, head_dim = plan.dtype, plan.head_dim
+    return _of_rows(
         "dq_sum",
-        name,
-        entry="dq_sum",
-        dtype=dtype,
-        head_dim=head_dim,
-        column_blocks=-(-head_dim // FRAGMENT_ROWS),
-        adder=TARGETS[target].adder,
-        threads=ROWS_THREADS,
+        f"dq_sum_{_of_family(plan)}{dtype}_d{head_dim}_{plan.target}",
+        plan,
         params_struct=params_struct(dq_sum_parameters(dtype)),
         header=header.of_prepass(f"dq_sum: rounds the sum of dQ; {dtype}, head dim {head_dim}"),
+        head_dim=head_dim,
+        column_blocks=-(-head_dim // FRAGMENT_ROWS),
+        adder=TARGETS[plan.target].adder,
     )
-    return KernelSource(name, text, "dq_sum", ROWS_THREADS, 0)
+
+
+def _of_family(plan: KernelPlan) -> str:
+    return "hopper_" if plan.family == "hopper" else ""
+
+
+def _of_rows(entry: str, name: str, plan: KernelPlan, **values: Any) -> KernelSource:
+    """A kernel whose warps take 16 rows at a time."""
+    common = {"entry": entry, "dtype": plan.dtype, "row_alignment": plan.row_alignment, "threads": ROWS_THREADS}
+    return KernelSource(name, _fill(entry, name, **common, **values), entry, ROWS_THREADS, 0)
 
 
 def _head_dims(head_dim: int, value_head_dim: int) -> str:

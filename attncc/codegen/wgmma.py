@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..schedule.hopper_backward import HopperBackward
 from ..schedule.plan import KernelPlan
 
 _OPERANDS_A_LINE = 12
@@ -12,20 +13,43 @@ _OPERANDS_A_LINE = 12
 
 @dataclass(frozen=True)
 class Products:
-    """The two products of attention as CUDA functions; empty in families that don't use wgmma."""
+    """The products of attention as CUDA functions; empty in families and passes that don't use them."""
 
-    scores: str = ""  # multiply_queries_keys_async
+    scores: str = ""  # forward multiply_queries_keys_async; backward multiply_scores_async
     output: str = ""  # multiply_probs_values_async
+    key_gradient: str = ""  # add_key_gradient_async
+    value_gradient: str = ""  # add_value_gradient_async
+    query_gradient: str = ""  # multiply_query_gradient_async
 
 
 def products(plan: KernelPlan) -> Products:
-    """S = Q K^T takes both operands from shared memory; O += P V takes P from registers and sums over the rows of V."""
+    """S = Q K^T takes both operands from shared memory; O += P V takes P from registers and sums over the rows of V.
+
+    Backward, S^T = K Q^T and dP^T = V dO^T are one function; dV += P^T dO and dK += dS^T Q take P and dS from registers;
+    dQ = dS K takes both from shared memory and sums over the rows of K.
+    """
     if plan.family != "hopper":
         return Products()
+    if plan.is_backward:
+        return _backward(plan)
     columns = plan.padded_value_head_dim
     return Products(
         wgmma("multiply_queries_keys_async", plan.block_kv, plan.dtype),
         wgmma("multiply_probs_values_async", columns, plan.dtype, a_in_registers=True, transposed_b=True),
+    )
+
+
+def _backward(plan: KernelPlan) -> Products:
+    def gradient(name: str, columns: int, *, a_in_registers: bool = True) -> str:
+        return wgmma(name, columns, plan.dtype, a_in_registers=a_in_registers, transposed_b=True)
+
+    return Products(
+        scores=wgmma("multiply_scores_async", plan.block_q, plan.dtype),
+        key_gradient=gradient("add_key_gradient_async", plan.padded_head_dim),
+        value_gradient=gradient("add_value_gradient_async", plan.padded_value_head_dim),
+        query_gradient=gradient(
+            "multiply_query_gradient_async", HopperBackward(plan).dq_columns, a_in_registers=False
+        ),
     )
 
 

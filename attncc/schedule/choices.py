@@ -13,6 +13,7 @@ from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
+OWNER_WARPS = 8  # hopper, backward
 PORTABLE_RUNGS = 2  # of the family's ladder of tiles: those for variants that compute little, and much
 
 
@@ -94,7 +95,11 @@ def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str,
 
 
 def _hopper_tiles(settings: Mapping[str, Value], build: Build, rung: int) -> Tiles:
-    """Each warp has 16 rows, so block_q and warps follow from each other."""
+    """Each warp has 16 rows, so block_q and warps follow from each other. Backward, eight warps own the keys."""
+    if build.pass_name == "backward":
+        default = hopper_ladder(*build.padded_head_dims, backward=True)[rung]
+        sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
+        return Tiles(**sizes, warps=_int(settings, "warps", OWNER_WARPS), stages=default.stages)
     default = hopper_ladder(*build.padded_head_dims)[rung]
     block_q = _int(settings, "block_q", FRAGMENT_ROWS * _int(settings, "warps", default.block_q // FRAGMENT_ROWS))
     tiles = HopperTiles(block_q, _int(settings, "block_kv", default.block_kv), default.stages)

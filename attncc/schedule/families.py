@@ -22,8 +22,8 @@ def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | No
         return "fp32: the tensor cores of wgmma take 16-bit operands"
     if pass_name == "decode":
         return "the decode pass: its tiles have 64 rows or more, those of decode 16"
-    if pass_name not in ("forward", "patches"):
-        return f"the {pass_name} pass"
-    if loop != "q_outer":
+    if pass_name == "backward_dq":
+        return "the backward_dq pass: it adds up dQ beside dK and dV"
+    if pass_name != "backward" and loop != "q_outer":
         return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
     return None

@@ -46,9 +46,18 @@ _LADDERS = (
 )
 
 
-def hopper_ladder(head_dim: int, value_head_dim: int) -> tuple[HopperTiles, ...]:
+# Backward: 64 rows of Q, and for each of two warpgroups that own keys 64 or 128 of them. Of more than 128 columns dK
+# and dV don't fit their registers, and no rung can be.
+_BACKWARD_LADDERS = (
+    ((64, 64), (HopperTiles(64, 256, 2), HopperTiles(64, 128, 2))),
+    ((256, 256), (HopperTiles(64, 128, 2),)),
+)
+
+
+def hopper_ladder(head_dim: int, value_head_dim: int, *, backward: bool = False) -> tuple[HopperTiles, ...]:
     """The tiles for these head dims, at most 256. `weight.room` tells at which to begin."""
-    return next(tiles for (key, value), tiles in _LADDERS if head_dim <= key and value_head_dim <= value)
+    ladders = _BACKWARD_LADDERS if backward else _LADDERS
+    return next(tiles for (key, value), tiles in ladders if head_dim <= key and value_head_dim <= value)
 
 
 def overlaps(block_q: int) -> bool:

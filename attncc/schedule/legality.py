@@ -9,8 +9,9 @@ from ..analysis.skipping import finds_empty
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..ir import const
 from ..source import Span
-from .choices import FRAGMENT_ROWS, Build, loop_of
+from .choices import FRAGMENT_ROWS, OWNER_WARPS, Build, loop_of
 from .families import hopper_lacks
+from .hopper_backward import BLOCK_Q, OWN_ROWS, OWNERS, HopperBackward
 from .plan import DTYPE_BYTES, PANEL_COLUMNS, PASSES, WARPGROUP_ROWS, KernelPlan
 from .shared import Parts, shared_parts
 from .target import TARGETS
@@ -44,6 +45,8 @@ def accumulators(plan: KernelPlan) -> dict[str, int]:
     and the gradients that the block owns.
     """
     rows = plan.warp_rows
+    if plan.is_backward and plan.family == "hopper":
+        return HopperBackward(plan).accumulators()
     if plan.is_backward:
         score = rows * (plan.block_q if plan.pass_name == "backward" else plan.block_kv) // 32
         keys, values = rows * plan.padded_head_dim // 32, rows * plan.padded_value_head_dim // 32
@@ -67,7 +70,8 @@ def check(plan: KernelPlan, where: Where) -> None:
 
     A plan in fp64 runs on the CPU executor alone: there is no shared memory to fit.
     """
-    shapes = _hopper_shapes if plan.family == "hopper" else _shapes
+    hopper_shapes = _hopper_backward_shapes if plan.is_backward else _hopper_shapes
+    shapes = hopper_shapes if plan.family == "hopper" else _shapes
     found = [*_combinations(plan, where), *shapes(plan, where), *_keys(plan, where), *_skipping(plan, where)]
     if plan.dtype != "fp64" and not found:
         found = [*_memory(plan, where), *_registers(plan, where)]
@@ -206,6 +210,21 @@ def _hopper_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
         )
 
 
+def _hopper_backward_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    """Two warpgroups own 64 or 128 keys each."""
+    own = OWNERS * OWN_ROWS
+    legal = {"block_q": (BLOCK_Q,), "block_kv": (own, 2 * own), "warps": (OWNER_WARPS,), "stages": range(2, 9)}
+    for name, values in legal.items():
+        if getattr(plan, name) not in values:
+            yield Diagnostic(
+                "A405",
+                f"{name} can't be {getattr(plan, name)} in the family hopper, backward",
+                where(name),
+                notes=(f"two warpgroups own {OWN_ROWS} or {2 * OWN_ROWS} keys each; a tile has {BLOCK_Q} rows",),
+                help=f"choose {' or '.join(map(str, values))}" if name != "stages" else "choose at least 2",
+            )
+
+
 def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     dropout = plan.variant.dropout is not None and plan.pass_name != "backward"
     step = DROPOUT_KEYS if dropout else FRAGMENT_KEYS
@@ -250,7 +269,11 @@ def _registers(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     target = TARGETS[plan.target]
     limit = min(target.max_registers_per_thread, target.registers_per_block // plan.threads)
     most = f"the least of {target.max_registers_per_thread} and {target.registers_per_block} / {plan.threads} threads"
-    if plan.family == "hopper":
+    if plan.family == "hopper" and plan.is_backward:
+        shares = HopperBackward(plan)
+        limit = shares.owner_registers
+        most = f"what is left by those that add up dQ ({shares.adder_registers}) and load ({shares.producer_registers})"
+    elif plan.family == "hopper":
         limit = plan.consumer_registers
         most = f"what {plan.warpgroups} warpgroups get when the one that loads keeps {plan.producer_registers}"
     parts = accumulators(plan)
@@ -287,6 +310,8 @@ def _shared_parts(plan: KernelPlan) -> Parts:
     if plan.family == "portable":
         dims = plan.padded_head_dim, plan.padded_value_head_dim
         return shared_parts(plan.pass_name, plan, *dims, DTYPE_BYTES[plan.dtype])
+    if plan.is_backward:
+        return HopperBackward(plan).shared_parts()
     tile = {"stages": plan.stages, "block_kv": plan.block_kv}
     head_dim, value_head_dim = (
         -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)

@@ -99,7 +99,8 @@ def dq_sum_parameters(dtype: str) -> tuple[Parameter, ...]:
     """The fields of `Params` of the kernel that rounds the sum of dQ: fp32, 256 for each 16 rows and columns."""
     pointers = [*_pointers("const float", "dq_sum"), *_pointers(ELEMENT_TYPES[dtype], "dq")]
     pointers += _pointers("const int", "cu_seqlens_q")
-    return _ordered([*pointers, *_strides("dq"), *_ints("batch", "num_heads", "q_len", "row_blocks")])
+    sizes = _ints("batch", "num_heads", "q_len", "row_blocks")
+    return _ordered([*pointers, *_strides("dq"), *sizes, Parameter("factor", "float")])
 
 
 def combine_parameters(dtype: str) -> tuple[Parameter, ...]:
@@ -196,11 +197,15 @@ def _backward(plan: KernelPlan) -> Iterator[Parameter]:
     if owns_keys:
         yield from _pointers("float", "dq_sum")
     yield from _pointers("const float", "statistics")
+    if plan.family == "hopper":
+        yield from _pointers("int", "next_block")
     yield from _call(plan)
     for name in ("q", "k", "v", "dout", *outputs):
         yield from _strides(name)
     yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "row_blocks")
     yield from _ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits")))
+    if plan.family == "hopper":
+        yield from _ints("blocks", "section")
     yield from _of_variant(plan)
 
 

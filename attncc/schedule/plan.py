@@ -97,9 +97,8 @@ class KernelPlan:
     @property
     def template(self) -> str:
         """The template that renders the kernel."""
-        if self.is_backward:
-            return f"backward_{self.loop}"
-        return "forward_hopper" if self.family == "hopper" else f"forward_{self.loop}"
+        name = "backward" if self.is_backward else "forward"
+        return f"{name}_{'hopper' if self.family == 'hopper' else self.loop}"
 
     @property
     def tiles(self) -> str:
@@ -126,6 +125,16 @@ class KernelPlan:
         return self.is_backward and self.variant.normalize == "softmax"
 
     @property
+    def row_alignment(self) -> int:
+        """backward: what is kept of the rows of a sequence and head fills up a multiple of this many."""
+        return WARPGROUP_ROWS if self.family == "hopper" else 16
+
+    @property
+    def statistics_bytes(self) -> int:
+        """backward: of a row, for lse and delta."""
+        return 16 if self.family == "hopper" else 8
+
+    @property
     def gradient_parts(self) -> int:
         """backward: 2 where one thread block makes dK and another dV, since no warp has registers for both."""
         registers = self.warp_rows * (self.padded_head_dim + self.padded_value_head_dim) // 32
@@ -133,8 +142,9 @@ class KernelPlan:
 
     @property
     def threads(self) -> int:
-        """Of a block: those that multiply, and in the family hopper a warpgroup that loads."""
-        return 32 * (self.warps + (WARPGROUP_WARPS if self.family == "hopper" else 0))
+        """Of a block: those that multiply, and in the family hopper a warpgroup that loads, backward one that adds up dQ."""
+        more = (1 + self.is_backward) * WARPGROUP_WARPS if self.family == "hopper" else 0
+        return 32 * (self.warps + more)
 
     @property
     def warpgroups(self) -> int:

@@ -45,7 +45,7 @@ def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: 
     if dq_plan is not None:
         _run(dq_plan, call, values)
     else:
-        source = render_dq_sum(plan.dtype, plan.head_dim, plan.target)
+        source = render_dq_sum(plan)
         kernel.run(source, dq_sum_parameters(plan.dtype), values | sizes(plan, call), 2)
     return Gradients(dq, dk, dv, {})
 
@@ -57,7 +57,7 @@ def _row_blocks(call: Call) -> int:
 
 def _delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> None:
     assert results.lse is not None
-    source = render_delta(plan.dtype, plan.value_head_dim, plan.target)
+    source = render_delta(plan)
     rows = {"lse": results.lse.ctypes.data, "dlse": 0 if results.dlse is None else results.dlse.ctypes.data}
     kernel.run(source, delta_parameters(plan.dtype), values | sizes(plan, call) | rows, 2)
 

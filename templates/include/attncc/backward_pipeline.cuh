@@ -5,7 +5,7 @@
 
 /// What the producer tells of a stage of queries.
 struct QueryNote {
-    int number;  // of the tile among those of all heads and sequences
+    int row_block;  // the first of the tile, see row_blocks.cuh
     QueryTile tile;
 };
 
@@ -83,14 +83,14 @@ struct BackwardPipeline {
     // A stage of queries has two notes, for its even and odd turns: who adds to dQ reads one when the next may be there already.
     __device__ __forceinline__ void write(int stage, unsigned turn, const QueryNote& note) const {
         const unsigned address = query_note_at(stage, turn);
-        store(address, note.number, note.tile.word);
+        store(address, note.row_block, note.tile.word);
         store(address + 8, note.tile.head, 0);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
     __device__ __forceinline__ QueryNote query_note(int stage, unsigned turn) const {
         QueryNote note;
-        load(query_note_at(stage, turn), note.number, note.tile.word);
+        load(query_note_at(stage, turn), note.row_block, note.tile.word);
         return note;
     }
 

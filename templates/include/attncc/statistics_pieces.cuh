@@ -1,14 +1,16 @@
 #include "attncc/element.cuh"
+#include "attncc/math.cuh"
 
 // What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
 // each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
 // pieces of 16 bits, together as exact as fp32, and A picks one of them.
 
 /// Eight 16-bit numbers for a row: -lse in pieces 0 to 2 and 6, which repeats 0; -delta in pieces 3 to 5. They are finite, since
-/// those that A doesn't pick meet its zeros. `masked`: the row has no weight, and its probabilities become 0.
+/// those that A doesn't pick meet its zeros. Of a row without weight (lse -inf) they make all
+/// probabilities 0.
 template <class Dtype>
 struct Statistics {
-    static constexpr int ROW_BYTES = 16;
+    static constexpr int FLOATS = 4, ROW_BYTES = 4 * FLOATS;
     static constexpr int WEIGHT_BYTES = 256;  // of an A operand: 8 rows, which serve all 64, of columns 0 to 7 and 8 to 15
 
     struct Pieces {
@@ -21,10 +23,11 @@ struct Statistics {
         }
     };
 
-    static __device__ __forceinline__ uint4 row(float lse, float delta) {
+    static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
         const Pieces minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
-        return make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
-                          Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
+        *(uint4*)(statistics + 4 * row) =
+            make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
+                       Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
     }
 
     /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and

@@ -1,0 +1,146 @@
+"""What the backward kernel of the family hopper is, beyond its tiles: registers, slices of dQ, when rows' statistics join.
+
+Two warpgroups own the keys of a block, half each, and hold their dK and dV; a third adds up dQ; a fourth loads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..analysis.additive import only_adds
+from .plan import PANEL_COLUMNS, KernelPlan
+from .shared import Parts
+
+OWNERS = 2
+WARPGROUPS = OWNERS + 2
+BLOCK_Q = 64  # rows of a tile: what one wgmma makes of dQ
+OWN_ROWS = 64  # of S^T that one wgmma makes
+KEY_STAGES = 2  # the keys of a block are on their way while the one before is worked on
+WEIGHT_BYTES = 1024  # of operands that pick lse or delta
+
+# Registers of a thread of each warpgroup; four of them share these, in steps of 8.
+_ALL_REGISTERS = 512
+_ADDER_REGISTERS = 32  # besides its slice of dQ
+_PRODUCER_REGISTERS, _CLASSIFYING_REGISTERS = 56, 104
+_LEAST_PRODUCER_REGISTERS = 32  # where the owners have no more to give
+_MOST_GRADIENT_REGISTERS = 128
+_MOST_REGISTERS = 240
+
+
+@dataclass(frozen=True)
+class HopperBackward:
+    """Facts of one backward plan of the family hopper."""
+
+    plan: KernelPlan
+
+    @property
+    def gradient_registers(self) -> int:
+        """Of an owner, for dK and dV."""
+        plan = self.plan
+        return plan.warp_rows * (plan.padded_head_dim + plan.padded_value_head_dim) // 32
+
+    @property
+    def adder_registers(self) -> int:
+        return _ADDER_REGISTERS + _eights(self.dq_columns // 2)
+
+    @property
+    def producer_registers(self) -> int:
+        if self.gradient_registers >= _MOST_GRADIENT_REGISTERS:
+            return _LEAST_PRODUCER_REGISTERS
+        return _CLASSIFYING_REGISTERS if self.plan.uses_tile_kind else _PRODUCER_REGISTERS
+
+    @property
+    def owner_registers(self) -> int:
+        rest = (_ALL_REGISTERS - self.adder_registers - self.producer_registers) // OWNERS
+        return min(rest // 8 * 8, _MOST_REGISTERS)
+
+    @property
+    def dq_columns(self) -> int:
+        """Of dQ that are made at once. Slices begin with a panel of K."""
+        columns = self.plan.padded_head_dim
+        return PANEL_COLUMNS if columns % PANEL_COLUMNS == 0 else columns
+
+    @property
+    def key_stages(self) -> int:
+        return KEY_STAGES
+
+    def accumulators(self) -> dict[str, int]:
+        """Registers of an owner's thread: S, then dP; P, then dS, with 16 bits; dK and dV."""
+        rows = self.plan.warp_rows
+        return {
+            "score": BLOCK_Q // 2,
+            "prob": BLOCK_Q // 4,
+            "dk": rows * self.plan.padded_head_dim // 32,
+            "dv": rows * self.plan.padded_value_head_dim // 32,
+        }
+
+    def shared_parts(self) -> Parts:
+        """The factors of the size of each part of shared memory. TMA writes panels of 64 columns."""
+        plan, element = self.plan, {"bytes": 2}
+        head_dim, value_head_dim = (
+            -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)
+        )
+        rows, keys, looped = {"block_q": plan.block_q}, {"block_kv": plan.block_kv}, {"stages": plan.stages}
+        return {
+            "k": {"stages of keys": KEY_STAGES, **keys, "head dim": head_dim, **element},
+            "v": {**keys, "head dim": value_head_dim, **element},
+            "q": {**looped, **rows, "head dim": head_dim, **element},
+            "dout": {**looped, **rows, "head dim": value_head_dim, **element},
+            "gradient of score": {**looped, **rows, **keys, **element},
+            "lse and delta": {**looped, **rows, "bytes": plan.statistics_bytes},
+            "weights of lse and delta": {"bytes": WEIGHT_BYTES},
+            "barriers": {"bytes": self._pipeline_bytes()},
+        }
+
+    def _pipeline_bytes(self) -> int:
+        """As in backward_pipeline.cuh: barriers of 8 bytes, a record for each stage of keys, two notes for each of queries."""
+        stages = self.plan.stages
+        return 8 * (2 * KEY_STAGES + 2 + 6 * stages) + 48 * KEY_STAGES + 2 * 16 * stages
+
+    # ------------------------------------------------------------ statistics, see statistics.cuh
+
+    @property
+    def softmax(self) -> bool:
+        return self.plan.variant.normalize == "softmax"
+
+    @property
+    def factors(self) -> bool:
+        """Whether dS of the raw score is not that of the final one."""
+        return not only_adds(self.plan.variant)
+
+    @property
+    def lse_first(self) -> bool:
+        """Whether lse can be subtracted of the raw scores, as the product begins."""
+        return self.softmax and not self.factors
+
+    @property
+    def lse_last(self) -> bool:
+        return self.softmax and self.factors
+
+    @property
+    def lse_weight(self) -> str:
+        """What -lse is multiplied by in the unit of what it is added to: raw products, or exponents."""
+        return "1 / scale" if self.lse_first else "LOG2_E"
+
+    @property
+    def delta_first(self) -> bool:
+        """Whether delta can be subtracted of dP as the product begins: dropout comes between the two."""
+        return self.softmax and self.plan.variant.dropout is None
+
+    @property
+    def delta_last(self) -> bool:
+        return self.softmax and self.plan.variant.dropout is not None
+
+    @property
+    def stashes(self) -> bool:
+        """Whether dS is a multiple of dP - delta by another number than the P that dV takes."""
+        return self.factors or self.plan.variant.dropout is not None or not self.softmax
+
+    @property
+    def asks_always(self) -> bool:
+        """Whether the variant is asked about the pairs of tiles of which all is kept, too."""
+        return bool(self.plan.variant.scores) or self.plan.variant.dropout is not None
+
+
+def _eights(count: int) -> int:
+    return -(-count // 8) * 8
