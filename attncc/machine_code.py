@@ -77,9 +77,9 @@ def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:
 def _other_sources(plan: KernelPlan) -> list[KernelSource]:
     sources = [render_combine(plan.dtype, plan.value_head_dim, plan.target)] if plan.may_split else []
     if plan.needs_delta:
-        sources.append(render_delta(plan.dtype, plan.value_head_dim, plan.target))
+        sources.append(render_delta(plan))
     if plan.adds_dq:
-        sources.append(render_dq_sum(plan.dtype, plan.head_dim, plan.target))
+        sources.append(render_dq_sum(plan))
     dtypes = {plan.variant.input(item.input).dtype for item in surveys(plan)}
     return sources + [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
 

@@ -25,8 +25,8 @@ class Products:
 def products(plan: KernelPlan) -> Products:
     """S = Q K^T takes both operands from shared memory; O += P V takes P from registers and sums over the rows of V.
 
-    Backward, S^T = K Q^T and dP^T = V dO^T are one function; dV += P^T dO and dK += dS^T Q take P and dS from registers;
-    dQ = dS K takes both from shared memory and sums over the rows of K.
+    Backward, S^T = K Q^T and dP^T = V dO^T are one function; dV += P^T dO and dK += dS^T Q take P and dS from
+    registers; dQ = dS K takes both from shared memory and sums over the rows of K.
     """
     if plan.family != "hopper":
         return Products()
@@ -47,9 +47,7 @@ def _backward(plan: KernelPlan) -> Products:
         scores=wgmma("multiply_scores_async", plan.block_q, plan.dtype),
         key_gradient=gradient("add_key_gradient_async", plan.padded_head_dim),
         value_gradient=gradient("add_value_gradient_async", plan.padded_value_head_dim),
-        query_gradient=gradient(
-            "multiply_query_gradient_async", HopperBackward(plan).dq_columns, a_in_registers=False
-        ),
+        query_gradient=gradient("multiply_query_gradient_async", HopperBackward(plan).dq_columns, a_in_registers=False),
     )
 
 

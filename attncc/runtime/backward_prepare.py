@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,16 +11,18 @@ from ..problem.gradients import Results
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
+from .driver import Function
 from .family import Family
-from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, K, Q, V
+from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
+from .persistent import alike, key_section
 from .prepare import checked_grid, warps_grid
 from .steps import Step, StepBuilder, Zero
 from .store import delta_name, dq_sum_name, kernel_name
 from .strides import Strides, contiguous
+from .tensor_maps import backward_maps, mappable
 from .workspace import Workspace
 
 ROW_BLOCK = 16  # rows of a block of statistics, and of the sum of dQ
-_STATISTICS_BYTES = 8  # of a row
 _WORD_BYTES = 4
 _DTYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
@@ -97,7 +98,8 @@ def _packs(plan: KernelPlan, form: BackwardForm, problem: Problem, places: Backw
     if results.out is not None:
         tiled.append(("out", OUT, results.out))
     for name, operand, facts in tiled:
-        if name in form.misaligned or not Strides.of(facts, problem).aligned(DTYPE_BYTES[plan.dtype]):
+        unmapped = plan.family == "hopper" and name != "out" and not mappable(facts, problem)
+        if unmapped or name in form.misaligned or not Strides.of(facts, problem).aligned(DTYPE_BYTES[plan.dtype]):
             yield name, operand
     for name, operand, values in (("lse", LSE, results.lse), ("dlse", places.dlse, results.dlse)):
         if values is not None and values.strides != contiguous(values.shape):
@@ -115,6 +117,22 @@ def _repacked(form: BackwardForm, names: list[str]) -> BackwardForm:
     return BackwardForm(call, results, form.misaligned, form.scale_given, form.deterministic)
 
 
+class _Rows:
+    """What a plan's kernels keep of rows, in a call's workspace: statistics, and the sum of dQ.
+
+    Plans of another family have other formats, so each has its own.
+    """
+
+    def __init__(self, plan: KernelPlan, problem: Problem, workspace: Workspace, *, adds_dq: bool) -> None:
+        outer = 1 if problem.packed else problem.batch
+        self.blocks = problem.q_blocks(plan.row_alignment) * (plan.row_alignment // ROW_BLOCK)  # of a head
+        self.all_blocks = outer * problem.num_heads * self.blocks
+        rows = self.all_blocks * ROW_BLOCK
+        self.statistics = workspace.take(rows * plan.statistics_bytes) if plan.needs_delta else None
+        self.sum_words = rows * plan.padded_head_dim if adds_dq else 0
+        self.dq_sum = workspace.take(self.sum_words * _WORD_BYTES)
+
+
 class _Preparation:
     """Builds the launches of one call, in order."""
 
@@ -122,37 +140,38 @@ class _Preparation:
         self._family, self._form, self._problem, self._places = family, form, problem, places
         self._plan, self._dq_plan = family.plans
         self._batch = 1 if problem.packed else problem.batch
-        self._row_blocks = problem.q_blocks(ROW_BLOCK)
         self.workspace = Workspace()
-        rows = self._batch * problem.num_heads * self._row_blocks * ROW_BLOCK
         self._adds_dq = self._plan.adds_dq and not form.deterministic
-        self._statistics = self.workspace.take(rows * _STATISTICS_BYTES) if self._plan.needs_delta else None
-        self._sum_words = rows * self._plan.padded_head_dim if self._adds_dq else 0
-        self._dq_sum = self.workspace.take(self._sum_words * _WORD_BYTES)
+        self._rows = _Rows(self._plan, problem, self.workspace, adds_dq=self._adds_dq)
 
     def steps(self) -> Iterator[Step]:
-        if self._sum_words:
-            yield Zero(self._family.device.context, self._dq_sum, self._sum_words)
-        if self._plan.needs_delta and self._row_blocks:
-            yield self._delta()
+        if self._rows.sum_words:
+            yield Zero(self._family.device.context, self._rows.dq_sum, self._rows.sum_words)
+        yield from self._delta(self._plan, self._rows)
         keys = self._problem.kv_len // self._plan.block_kv + self._problem.batch
         if not self._problem.packed:
             keys = -(-self._problem.kv_len // self._plan.block_kv)
         owners = self._batch * self._problem.num_kv_heads * keys * self._plan.gradient_parts
-        yield from self._main(self._plan, {"kv_blocks": keys}, owners, ("dk", "dv"))
-        if self._adds_dq:
-            yield from self._rounded_dq()
-        else:
-            rows = self._problem.q_blocks(self._dq_plan.block_q)
-            owners = self._batch * self._problem.num_heads * rows
-            yield from self._main(self._dq_plan, {"q_blocks": rows, "splits": 1}, owners, ("dq",))
+        yield from self._main(self._plan, self._rows, {"kv_blocks": keys}, owners, ("dk", "dv"))
+        yield from self._rounded_dq() if self._adds_dq else self._separate_dq()
 
-    def _main(self, plan: KernelPlan, blocks: dict[str, int], grid: int, outputs: tuple[str, ...]) -> Iterator[Step]:
+    def _separate_dq(self) -> Iterator[Step]:
+        plan, rows = self._dq_plan, self._rows
+        if plan.family != self._plan.family:
+            rows = _Rows(plan, self._problem, self.workspace, adds_dq=False)
+            yield from self._delta(plan, rows)
+        blocks = self._problem.q_blocks(plan.block_q)
+        owners = self._batch * self._problem.num_heads * blocks
+        yield from self._main(plan, rows, {"q_blocks": blocks, "splits": 1}, owners, ("dq",))
+
+    def _main(
+        self, plan: KernelPlan, rows: _Rows, blocks: dict[str, int], grid: int, outputs: tuple[str, ...]
+    ) -> Iterator[Step]:
         name, problem, form = kernel_name(plan), self._problem, self._form
         main = StepBuilder(self._family.layout(name))
         set_call(main, plan, form.call, problem, scale_given=form.scale_given)
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
-        main.set({**sizes, **blocks, "row_blocks": self._row_blocks})
+        main.set({**sizes, **blocks, "row_blocks": rows.blocks})
         main.operand("dout", self._places.dout)
         call = form.call
         for tensor, facts in (("q", call.q), ("k", call.k), ("v", call.v), ("dout", form.results.dout)):
@@ -160,49 +179,75 @@ class _Preparation:
         for output in outputs:
             main.operand(output, getattr(self._places, output))
             main.set(self._output_strides(output))
-        if self._statistics is not None:
-            main.workspace("statistics", self._statistics)
-        if plan.pass_name == "backward" and self._adds_dq:
-            main.workspace("dq_sum", self._dq_sum)
+        if rows.statistics is not None:
+            main.workspace("statistics", rows.statistics)
+        if rows.sum_words:
+            main.workspace("dq_sum", rows.dq_sum)
         if grid:
             yield from survey_steps(self._family, plan, call, problem, self.workspace, main)
-            yield main.build(self._family.function(name), checked_grid(grid))
+            function = self._family.function(name)
+            if plan.family == "hopper":
+                yield from self._persistent(main, function, checked_grid(grid))
+            else:
+                yield main.build(function, checked_grid(grid))
+
+    def _persistent(self, main: StepBuilder, function: Function, blocks: int) -> Iterator[Step]:
+        """A launch with maps: more blocks of keys than the GPU holds thread blocks are claimed, if they aren't alike."""
+        plan, problem, call, device = self._plan, self._problem, self._form.call, self._family.device
+        dout = self._places.dout, self._form.results.dout
+        main.maps(backward_maps(plan, call, dout, problem))
+        heads = self._batch * problem.num_kv_heads
+        main.set({"blocks": blocks, "section": key_section(plan, problem, heads, device.l2_bytes)})
+        resident = device.multiprocessors * function.resident_blocks
+        if blocks > resident and not alike(plan, problem):
+            counter = self.workspace.take(_WORD_BYTES)
+            main.workspace("next_block", counter)
+            yield Zero(device.context, counter)
+        yield main.build(function, min(blocks, resident))
 
     def _output_strides(self, name: str) -> dict[str, int]:
         shape = {"dq": self._form.call.q, "dk": self._form.call.k, "dv": self._form.call.v}[name].shape
         return Strides.of(ArrayFacts(shape, contiguous(shape), ""), self._problem).fields(name)
 
-    def _delta(self) -> Step:
+    def _delta(self, plan: KernelPlan, rows: _Rows) -> Iterator[Step]:
         results, problem = self._form.results, self._problem
-        step = self._of_rows(delta_name(self._plan))
+        if rows.statistics is None or not rows.all_blocks:
+            return
+        step = self._of_rows(delta_name(plan), rows)
         step.operand("out", OUT)
         step.operand("dout", self._places.dout)
         step.operand("lse", LSE)
         if results.dlse is not None:
             step.operand("dlse", self._places.dlse)
-        assert results.out is not None and self._statistics is not None
-        step.workspace("statistics", self._statistics)
+        assert results.out is not None
+        step.workspace("statistics", rows.statistics)
         step.set(Strides.of(results.out, problem).fields("out") | Strides.of(results.dout, problem).fields("dout"))
-        return self._built(step, delta_name(self._plan))
+        yield self._built(step, delta_name(plan), rows)
 
     def _rounded_dq(self) -> Iterator[Step]:
-        step = self._of_rows(dq_sum_name(self._plan))
+        plan, rows = self._plan, self._rows
+        step = self._of_rows(dq_sum_name(plan), rows)
         step.operand("dq", self._places.dq)
-        step.workspace("dq_sum", self._dq_sum)
+        step.workspace("dq_sum", rows.dq_sum)
         step.set(self._output_strides("dq"))
-        if self._sum_words:
-            yield self._built(step, dq_sum_name(self._plan))
+        if plan.family == "portable" or plan.variant.scale is not None:  # the sum has been scaled
+            step.set({"factor": 1.0})
+        elif self._form.scale_given:
+            step.operand("factor", SCALE)
+        else:
+            step.set({"factor": plan.head_dim**-0.5})
+        if rows.sum_words:
+            yield self._built(step, dq_sum_name(plan), rows)
 
-    def _of_rows(self, name: str) -> StepBuilder:
+    def _of_rows(self, name: str, rows: _Rows) -> StepBuilder:
         """A kernel whose warps take blocks of rows."""
         step, problem = StepBuilder(self._family.layout(name)), self._problem
         if problem.packed:
             step.operand("cu_seqlens_q", CU_SEQLENS_Q)
         sizes = {"batch": problem.batch, "num_heads": problem.num_heads, "q_len": problem.q_len}
-        step.set({**sizes, "row_blocks": self._row_blocks})
+        step.set({**sizes, "row_blocks": rows.blocks})
         return step
 
-    def _built(self, step: StepBuilder, name: str) -> Step:
+    def _built(self, step: StepBuilder, name: str, rows: _Rows) -> Step:
         function = self._family.function(name)
-        blocks = math.prod((self._batch, self._problem.num_heads, self._row_blocks))
-        return step.build(function, warps_grid(blocks, function, self._family.device))
+        return step.build(function, warps_grid(rows.all_blocks, function, self._family.device))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from ..problem import Problem
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
+_SUM_BYTES = 4  # of an element of the sum of dQ
+
 
 def alike(plan: KernelPlan, problem: Problem) -> bool:
     """Whether all blocks of queries take alike long: no mask, and no sequences of different lengths."""
@@ -22,3 +24,12 @@ def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> in
     row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype]
     held = max(l2_bytes // max(problem.kv_len * row_bytes, 1), 1)
     return min((1 << held.bit_length() - 1) * problem.group, heads)
+
+
+def key_section(plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int) -> int:
+    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of."""
+    if alike(plan, problem):
+        return 1
+    row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype] + plan.head_dim * _SUM_BYTES
+    held = max(l2_bytes // max(problem.q_len * problem.group * row_bytes, 1), 1)
+    return min(1 << held.bit_length() - 1, kv_heads)

@@ -87,13 +87,17 @@ def zone_map_name(input_dtype: str, target: str) -> str:
 
 
 def delta_name(plan: KernelPlan) -> str:
-    """`delta_bf16_d64_sm_80`: the kernel before those of the backward passes; it knows the value head dim alone."""
-    return f"delta_{plan.dtype}_d{plan.value_head_dim}_{plan.target}"
+    """`delta_bf16_d64_sm_80`: the kernel before those of the backward passes; it knows value head dim and family."""
+    return f"delta_{_family(plan)}{plan.dtype}_d{plan.value_head_dim}_{plan.target}"
 
 
 def dq_sum_name(plan: KernelPlan) -> str:
-    """`dq_sum_bf16_d64_sm_80`: the kernel that rounds the sum of dQ; it knows the head dim alone."""
-    return f"dq_sum_{plan.dtype}_d{plan.head_dim}_{plan.target}"
+    """`dq_sum_bf16_d64_sm_80`: the kernel that rounds the sum of dQ; it knows the head dim, and the family."""
+    return f"dq_sum_{_family(plan)}{plan.dtype}_d{plan.head_dim}_{plan.target}"
+
+
+def _family(plan: KernelPlan) -> str:
+    return "hopper_" if plan.family == "hopper" else ""
 
 
 def kernel_names(plan: KernelPlan) -> tuple[str, ...]:

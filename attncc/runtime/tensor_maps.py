@@ -1,8 +1,8 @@
-"""Maps of q, k and v for TMA, which kernels of the family `hopper` load by."""
+"""Maps of q, k, v and dout for TMA, which kernels of the family `hopper` load by."""
 
 from __future__ import annotations
 
-from ..problem import ArrayFacts, Problem
+from ..problem import ArrayFacts, Call, Problem
 from ..schedule.plan import PANEL_COLUMNS, WARPGROUP_ROWS, KernelPlan
 from .driver import Driver, TensorBox, TensorMap
 from .operands import K, Q, V
@@ -42,6 +42,19 @@ def operand_maps(
     return tuple(
         OperandMap(operand if _extents(facts, problem)[2] else Q, _box(plan, facts, problem, *boxes[operand]))
         for operand, facts in ((Q, q), (K, k), (V, v))
+    )
+
+
+def backward_maps(
+    plan: KernelPlan, call: Call, dout: tuple[int, ArrayFacts], problem: Problem
+) -> tuple[OperandMap, ...]:
+    """Those of q, k, v and dout, which comes with its operand. Keys have rows; where q has none, its maps are made at
+    k's address."""
+    keys, rows = plan.block_kv, plan.block_q
+    operands = ((Q, call.q, rows), (K, call.k, keys), (V, call.v, keys), (*dout, rows))
+    return tuple(
+        OperandMap(operand if _extents(facts, problem)[2] else K, _box(plan, facts, problem, rows, 1))
+        for operand, facts, rows in operands
     )
 
 

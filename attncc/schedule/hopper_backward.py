@@ -1,4 +1,4 @@
-"""What the backward kernel of the family hopper is, beyond its tiles: registers, slices of dQ, when rows' statistics join.
+"""What the backward kernel of the family hopper is, beyond its tiles: registers, slices of dQ, and when lse and delta join.
 
 Two warpgroups own the keys of a block, half each, and hold their dK and dV; a third adds up dQ; a fourth loads.
 """
@@ -93,7 +93,7 @@ class HopperBackward:
         }
 
     def _pipeline_bytes(self) -> int:
-        """As in backward_pipeline.cuh: barriers of 8 bytes, a record for each stage of keys, two notes for each of queries."""
+        """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries."""
         stages = self.plan.stages
         return 8 * (2 * KEY_STAGES + 2 + 6 * stages) + 48 * KEY_STAGES + 2 * 16 * stages
 
