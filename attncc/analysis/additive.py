@@ -1,4 +1,4 @@
-"""Whether score lines only add to the score: what is subtracted of a score before them is then subtracted after them."""
+"""Whether score lines only add to the score: what is subtracted before them is then subtracted after them."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ class _Preparation:
                 yield main.build(function, checked_grid(grid))
 
     def _persistent(self, main: StepBuilder, function: Function, blocks: int) -> Iterator[Step]:
-        """A launch with maps: more blocks of keys than the GPU holds thread blocks are claimed, if they aren't alike."""
+        """A launch with maps: more blocks of keys than the GPU holds thread blocks are claimed, unless alike."""
         plan, problem, call, device = self._plan, self._problem, self._form.call, self._family.device
         dout = self._places.dout, self._form.results.dout
         main.maps(backward_maps(plan, call, dout, problem))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
     """The family of a kernel whose schedule, written for `target`, sets none: hopper wherever it has a kernel."""
-    return "hopper" if hopper_lacks(target, dtype, loop, pass_name) is None else "portable"
+    able = hopper_lacks(target, dtype, loop, pass_name) is None and pass_name != "backward"
+    return "hopper" if able else "portable"
 
 
 def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""What the backward kernel of the family hopper is, beyond its tiles: registers, slices of dQ, and when lse and delta join.
+"""What the backward kernel of the family hopper is, beyond its tiles: registers, slices of dQ, when lse and delta join.
 
 Two warpgroups own the keys of a block, half each, and hold their dK and dV; a third adds up dQ; a fourth loads.
 """
@@ -132,9 +132,15 @@ class HopperBackward:
         return self.softmax and self.plan.variant.dropout is not None
 
     @property
-    def stashes(self) -> bool:
-        """Whether dS is a multiple of dP - delta by another number than the P that dV takes."""
-        return self.factors or self.plan.variant.dropout is not None or not self.softmax
+    def factors_leaf(self) -> str:
+        """The leaf file that knows what dS of the raw score is to that of the final one."""
+        return "factors_kept" if self.factors else "factors_are_one"
+
+    @property
+    def slopes_leaf(self) -> str:
+        """The leaf file that knows what dS is a multiple of dP - delta by: the P that dV takes, or another number."""
+        own = self.factors or self.plan.variant.dropout is not None or not self.softmax
+        return "slopes_put_aside" if own else "slopes_are_probs"
 
     @property
     def asks_always(self) -> bool:

@@ -142,7 +142,7 @@ class KernelPlan:
 
     @property
     def threads(self) -> int:
-        """Of a block: those that multiply, in the family hopper a warpgroup that loads, backward one that adds up dQ."""
+        """Of a block: those that multiply, in the family hopper one warpgroup that loads, backward one that adds dQ."""
         more = (1 + self.is_backward) * WARPGROUP_WARPS if self.family == "hopper" else 0
         return 32 * (self.warps + more)
 
