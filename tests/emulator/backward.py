@@ -46,7 +46,7 @@ def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: 
         _run(dq_plan, call, values)
     else:
         source = render_dq_sum(plan)
-        kernel.run(source, dq_sum_parameters(plan.dtype), values | sizes(plan, call), 2)
+        kernel.run(source, dq_sum_parameters(plan.dtype), values | sizes(plan, call) | {"factor": 1}, 2)
     return Gradients(dq, dk, dv, {})
 
 
