@@ -62,7 +62,11 @@ def loop_of(pass_name: str) -> str:
 
 def rungs(family: str, build: Build) -> int:
     """How many the family's ladder has. LookupError for a head dim above 256."""
-    return len(hopper_ladder(*build.padded_head_dims)) if family == "hopper" else PORTABLE_RUNGS
+    return len(_ladder(build)) if family == "hopper" else PORTABLE_RUNGS
+
+
+def _ladder(build: Build) -> tuple[HopperTiles, ...]:
+    return hopper_ladder(*build.padded_head_dims, backward=build.pass_name == "backward")
 
 
 def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) -> Choice:
@@ -96,11 +100,10 @@ def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str,
 
 def _hopper_tiles(settings: Mapping[str, Value], build: Build, rung: int) -> Tiles:
     """Each warp has 16 rows, so block_q and warps follow from each other. Backward, eight warps own the keys."""
+    default = _ladder(build)[rung]
     if build.pass_name == "backward":
-        default = hopper_ladder(*build.padded_head_dims, backward=True)[rung]
         sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
         return Tiles(**sizes, warps=_int(settings, "warps", OWNER_WARPS), stages=default.stages)
-    default = hopper_ladder(*build.padded_head_dims)[rung]
     block_q = _int(settings, "block_q", FRAGMENT_ROWS * _int(settings, "warps", default.block_q // FRAGMENT_ROWS))
     tiles = HopperTiles(block_q, _int(settings, "block_kv", default.block_kv), default.stages)
     while tiles.stages > 1 and tiles.shared_bytes(*build.padded_head_dims) > TARGETS[build.target].shared_bytes:

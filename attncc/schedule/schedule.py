@@ -154,9 +154,11 @@ class Ladder:
         return tuple(dict.fromkeys((default, "portable")))
 
     def _guess(self, family: str) -> int:
-        rung = room(self.variant) if family == "hopper" else int(is_busy(self.variant))
+        last = rungs(family, self.build) - 1
+        rung = min(room(self.variant) if family == "hopper" else int(is_busy(self.variant)), last)
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
-        return max(rung, 1) if plan.uses_tile_kind else rung  # registers for that; smaller tiles find more to skip
+        # Registers for that; smaller tiles find more to skip.
+        return min(max(rung, 1), last) if plan.uses_tile_kind else rung
 
     def _plan(self, choice: Choice) -> KernelPlan:
         if choice not in self._made:

@@ -40,6 +40,7 @@ _BODIES = (
     ("uniform", "int x", "return same_in_warp(x);"),
     ("opaque", "", "return x;"),
     ("block_index", "", "return blockIdx.x;"),
+    ("thread_index", "", "return threadIdx.x;"),
     ("wide_product", "", "return (unsigned long long)a * b;"),
     ("not_below", "", "return (a % 65536 >= b % 65536 ? 65535 : 0) | (a >> 16 >= b >> 16 ? 65535u << 16 : 0);"),
     ("add_four", "", "for (int i = 0; i < 4; ++i) address[i] += x[i];"),
