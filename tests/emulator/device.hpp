@@ -17,6 +17,7 @@
 #include <vector>
 
 #define __device__
+#define __constant__ static const
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
@@ -51,6 +52,9 @@ static unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
 }
 static unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
     return ((uint64_t)high << 32 | low) >> min(shift, 32u);
+}
+static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
+    return (((uint64_t)high << 32 | low) << (shift & 31)) >> 32;
 }
 static int __ffs(unsigned x) { return __builtin_ffs(x); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
