@@ -27,8 +27,8 @@ OPERATORS: dict[str, Form] = {
     "sigmoid": call("sigmoid", 1, cost=12, hint="sigmoid_value", include=_LEAF),
     "erf": call("erff", 1, cost=16, hint="error"),
     "sqrt": call("sqrtf", 1, cost=8, hint="root"),
-    "sin": call("sinf", 1, cost=20, hint="sine"),
-    "cos": call("cosf", 1, cost=20, hint="cosine"),
+    "sin": call("sine", 1, cost=20, hint="sine_value", include="trigonometry.cuh"),
+    "cos": call("cosine", 1, cost=20, hint="cosine_value", include="trigonometry.cuh"),
 }
 
 # Operators that fix the type of their result, with it.

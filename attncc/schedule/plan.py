@@ -13,6 +13,7 @@ from ..analysis.canvas import Canvas
 from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem import Problem
+from .weight import score_step
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
@@ -113,6 +114,11 @@ class KernelPlan:
     def warp_rows(self) -> int:
         """Rows of S, or in the pass `backward` of its transpose, that a warp works on."""
         return (self.block_kv if self.pass_name == "backward" else self.block_q) // self.warps
+
+    @property
+    def score_step(self) -> int:
+        """How many of a warp's column tiles (8 keys) the code for the scores handles at once."""
+        return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8)
 
     @property
     def adds_dq(self) -> bool:

@@ -12,7 +12,15 @@ _OPERATORS = {
 }  # fmt: skip
 _LOAD = 8
 _DROPOUT = 16
+<<<<<<< HEAD
 _WIDEST = 128  # keys of a tile; what is a key set in such a tile is one in all that divide it
+=======
+_RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what large angles take
+
+# Instructions of a thread for the scores of a whole tile and of a masked one: beyond LONG_CODE, compilation would take
+# over a second, and a GPU's instruction cache would overflow. They are then loops, whose rounds have SHORT_CODE or less.
+LONG_CODE, SHORT_CODE = 2600, 1300
+>>>>>>> 3d0f6d7 (Long score lines are a loop; sine and cosine with a short exact path: no kernel compiles for seconds)
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
@@ -43,11 +51,32 @@ def room(variant: Variant) -> int:
     return int(found > HOPPER_LIGHT or any(isinstance(node, Load) for node in _varying(variant)))
 
 
+def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
+    """Of a warp's column tiles (8 keys), how many the code for score lines handles at once: a divisor of them.
+
+    All of them, if that isn't long. `row_tiles` is the warp's tiles of 16 rows.
+    """
+    pair = sum(map(_code, _varying_of(variant, [score.value for score in variant.scores])))
+    tile = 2 * 4 * row_tiles * pair
+    if tile * column_tiles <= LONG_CODE:
+        return column_tiles
+    steps = [step for step in range(1, column_tiles) if column_tiles % step == 0]
+    return max((step for step in steps if step * tile <= SHORT_CODE), default=1)
+
+
 def _varying(variant: Variant) -> set[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
+<<<<<<< HEAD
     roots = [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
     roots += [score.value for score in variant.scores]
     roots += [let.value for let in needs(variant, *roots)]
+=======
+    return _varying_of(variant, [keep.condition for keep in variant.keeps] + [score.value for score in variant.scores])
+
+
+def _varying_of(variant: Variant, roots: list[Expr]) -> set[Expr]:
+    roots = [*roots, *(let.value for let in needs(variant, *roots))]
+>>>>>>> 3d0f6d7 (Long score lines are a loop; sine and cosine with a short exact path: no kernel compiles for seconds)
     lets = variant.lets
     known: dict[Expr, bool] = {}
 
@@ -65,3 +94,7 @@ def _cost(node: Expr) -> int:
     if isinstance(node, Load):
         return _LOAD
     return _OPERATORS.get(node.op, 1) if isinstance(node, Apply) else 0
+
+
+def _code(node: Expr) -> int:
+    return _cost(node) + (_RARE.get(node.op, 0) if isinstance(node, Apply) else 0)

@@ -1,18 +1,42 @@
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, int N_TILES>
+__device__ __forceinline__ void rotate_columns(float (&scores)[N_TILES][4]) {
+    float first[STEP][4];
+    memcpy(first, scores, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < 4 * (N_TILES - STEP); ++i) scores[i / 4][i % 4] = scores[i / 4 + STEP][i % 4];
+    memcpy(scores[N_TILES - STEP], first, sizeof(first));
+}
+
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
-/// alone is computed once.
-template <int M_TILES, int N_TILES, class Visit>
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
     const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
-#pragma unroll
-        for (int side = 0; side < 2; ++side)
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float& x = scores[row / 2][n][row % 2 * 2 + side];
-                x = visit(row / 2, row % 2, lane_column + 8 * n + side, x);
-            }
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
 }
 
 /// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds

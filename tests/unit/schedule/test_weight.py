@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from attncc.schedule.schedule import make_plan
-from attncc.schedule.weight import is_busy, weight
+from attncc.schedule.weight import is_busy, score_step, weight
 from tests.printed import variant
 
 
@@ -31,3 +31,18 @@ def test_busy_variants_leave_registers(lines: str, busy: bool) -> None:
     plan = make_plan(found, dtype="bf16", head_dim=128, value_head_dim=128, target="sm_80")
     assert is_busy(found) == busy
     assert plan.block_q // plan.warps == (16 if busy else 32)
+
+
+@pytest.mark.parametrize(
+    ("lines", "tiles", "step"),
+    [
+        ("keep if causal()", (2, 16), 16),
+        ("score = 9 * tanh(score / 9)", (2, 8), 8),
+        ("score = sin(cos(score))", (1, 8), 1),
+        ("score = sin(score)", (1, 4), 4),
+        ("score = sin(score)", (1, 8), 2),
+        ("score = sin(score)", (1, 12), 3),
+    ],
+)
+def test_long_scores_are_handled_in_steps(lines: str, tiles: tuple[int, int], step: int) -> None:
+    assert score_step(variant(lines), *tiles) == step

@@ -177,6 +177,18 @@ def test_tiles_that_are_patches(text, canvas, dtype, q_len, kv_len) -> None:
     check(plan, Call(*views))
 
 
+@pytest.mark.parametrize(
+    ("line", "warps", "step"),
+    [("sin(3 * score + q_idx) * cos(kv_idx / 3)", 1, 1), ("sin(score + q_idx - kv_idx)", 2, 2)],
+)
+def test_long_score_lines_are_a_loop(line: str, warps: int, step: int) -> None:
+    """Every pair has a score of its own, so that none may take another's place."""
+    text = f"attn 1\nvariant waves {{\n    keep if q_pos >= kv_idx\n    score = {line}\n}}\n"
+    plan = plan_of(text, "bf16", (16, 24), block_q=32, block_kv=64, warps=warps, stages=1)
+    assert plan.score_step == step
+    check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 110))))
+
+
 def test_memory_beyond_the_rows_does_not_matter() -> None:
     """Strided views in a buffer of NaN: whatever lies between rows, or after the last key, is not read or not used."""
     plan = plan_of(CAUSAL, "bf16", (72, 72), block_q=64, warps=4, stages=2)
