@@ -20,8 +20,7 @@ PRINTED = frozenset(
     + ["floor_to_int", "floor_divide", "floor_remainder", "shift_left", "shift_right", "abs", "min", "max"]
     + [f"wrapping_{name}" for name in ("add", "sub", "mul", "neg", "abs")]
     + ["claim_holds", "claim_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
-<<<<<<< HEAD
-    + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sinf", "cosf"]
+    + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sine", "cosine"]
     + ["bits_below", "remainder_bits", "repeated_bits", "row_bits", "keep_bits"]
     + [
         "keep",
@@ -53,12 +52,6 @@ PRINTED = frozenset(
         "kv_start",
     ]
     + ["scale", "kv_begin", "kv_end", "q_begin", "q_end", "full_begin", "full_end"]
-=======
-    + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sine", "cosine"]
-    + ["keep", "score_mod", "kv_bounds", "tile_kind", "make_context", "make_row", "EMPTY", "PARTIAL", "FULL"]
-    + ["Params", "Context", "Row", "KvBounds", "TileKind", "b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start"]
-    + ["scale", "kv_begin", "kv_end", "full_begin", "full_end"]
->>>>>>> 3d0f6d7 (Long score lines are a loop; sine and cosine with a short exact path: no kernel compiles for seconds)
 )
 
 

@@ -12,15 +12,12 @@ _OPERATORS = {
 }  # fmt: skip
 _LOAD = 8
 _DROPOUT = 16
-<<<<<<< HEAD
 _WIDEST = 128  # keys of a tile; what is a key set in such a tile is one in all that divide it
-=======
 _RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what large angles take
 
 # Instructions of a thread for the scores of a whole tile and of a masked one: beyond LONG_CODE, compilation would take
-# over a second, and a GPU's instruction cache would overflow. They are then loops, whose rounds have SHORT_CODE or less.
+# over a second, and a GPU's instruction cache would overflow. They are loops then, of at most SHORT_CODE a round.
 LONG_CODE, SHORT_CODE = 2600, 1300
->>>>>>> 3d0f6d7 (Long score lines are a loop; sine and cosine with a short exact path: no kernel compiles for seconds)
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
@@ -66,17 +63,12 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
 
 def _varying(variant: Variant) -> set[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
-<<<<<<< HEAD
     roots = [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
-    roots += [score.value for score in variant.scores]
-    roots += [let.value for let in needs(variant, *roots)]
-=======
-    return _varying_of(variant, [keep.condition for keep in variant.keeps] + [score.value for score in variant.scores])
+    return _varying_of(variant, roots + [score.value for score in variant.scores])
 
 
 def _varying_of(variant: Variant, roots: list[Expr]) -> set[Expr]:
     roots = [*roots, *(let.value for let in needs(variant, *roots))]
->>>>>>> 3d0f6d7 (Long score lines are a loop; sine and cosine with a short exact path: no kernel compiles for seconds)
     lets = variant.lets
     known: dict[Expr, bool] = {}
 
