@@ -73,14 +73,21 @@ _DECODE_32_BIT = (
     Row(128, 128, SMALL, Tiles(16, 32, 1, 2)),
     Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
 )
-# A block owns keys: its warps hold dK and dV of 16 or 32 keys each (dK or dV alone beyond 160 registers), and S and dP.
+# A block owns keys: its warps hold dK and dV of 16 keys each (dK or dV alone beyond 160 registers), and S and dP.
 _BACKWARD_16_BIT = (
-    Row(64, 64, SMALL, Tiles(32, 128, 4, 2)),
-    Row(128, 128, LARGE, Tiles(64, 128, 8, 2)),
-    Row(128, 128, SMALL, Tiles(64, 64, 4, 1)),
+    Row(64, 64, SMALL, Tiles(64, 128, 8, 2)),
+    Row(112, 112, LARGE, Tiles(64, 128, 8, 2)),
+    Row(128, 128, LARGE, Tiles(32, 128, 8, 2)),
+    Row(128, 128, SMALL, Tiles(32, 64, 4, 1)),
     Row(192, 192, SMALL, Tiles(32, 64, 4, 1)),
-    Row(256, 256, LARGE, Tiles(64, 64, 4, 1)),
+    Row(256, 256, LARGE, Tiles(32, 64, 4, 1)),
     Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
+)
+_BUSY_BACKWARD_16_BIT = (
+    Row(64, 64, SMALL, Tiles(32, 64, 4, 2)),
+    Row(128, 128, SMALL, Tiles(16, 64, 4, 2)),
+    Row(192, 192, SMALL, Tiles(16, 64, 4, 1)),
+    Row(256, 256, SMALL, Tiles(16, 32, 2, 1)),
 )
 _BACKWARD_32_BIT = (
     Row(64, 64, SMALL, Tiles(32, 64, 4, 1)),
@@ -91,6 +98,11 @@ _BACKWARD_32_BIT = (
 _DQ_16_BIT = (
     Row(64, 64, SMALL, Tiles(128, 64, 4, 2)),
     Row(128, 128, SMALL, Tiles(64, 64, 4, 2)),
+    Row(256, 256, SMALL, Tiles(64, 32, 4, 1)),
+)
+_BUSY_DQ_16_BIT = (
+    Row(64, 64, SMALL, Tiles(64, 64, 4, 2)),
+    Row(128, 128, SMALL, Tiles(64, 32, 4, 2)),
     Row(256, 256, SMALL, Tiles(64, 32, 4, 1)),
 )
 _DQ_32_BIT = (
@@ -108,6 +120,14 @@ _TABLES = {
     ("backward", 4): _BACKWARD_32_BIT,
     ("backward_dq", 2): _DQ_16_BIT,
     ("backward_dq", 4): _DQ_32_BIT,
+}
+
+
+# For variants that compute much for each pair, where they have tiles of their own.
+_BUSY_TABLES = {
+    ("forward", 2): _BUSY_16_BIT,
+    ("backward", 2): _BUSY_BACKWARD_16_BIT,
+    ("backward_dq", 2): _BUSY_DQ_16_BIT,
 }
 
 
@@ -132,8 +152,8 @@ def default_tiles(  # noqa: PLR0917
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer" and pass_name != "backward":
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
-    table = _TABLES["forward" if pass_name == "patches" else pass_name, element_bytes]
-    for row in _BUSY_16_BIT if busy and table is _FORWARD_16_BIT else table:
+    key = "forward" if pass_name == "patches" else pass_name, element_bytes
+    for row in _BUSY_TABLES.get(key, _TABLES[key]) if busy else _TABLES[key]:
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:
             return row.tiles

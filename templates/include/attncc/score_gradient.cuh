@@ -54,19 +54,20 @@ __device__ __forceinline__ void each_number(Visit visit) {
 }
 
 /// dQ = dS K of a tile, 16 x 16 at a time: `visit(row_block, column, sum)`, both counted in sixteens. `scores` holds dS^T,
-/// which all warps have stored. Warps share row blocks, and what is left over the columns of each.
+/// which all warps have stored. Warps share row blocks and groups of at most MOST_COLUMNS columns.
 template <class Dtype, int WARPS, class ScoreTile, class KTile, class Visit>
 __device__ __forceinline__ void multiply_scores_keys(unsigned scores, unsigned keys, Visit visit) {
-    constexpr int ROW_BLOCKS = ScoreTile::ROW_BYTES / 32, COLUMNS = KTile::CHUNKS / 2;
-    constexpr int SHARE = WARPS > ROW_BLOCKS ? WARPS / ROW_BLOCKS : 1, GROUPS = SHARE < COLUMNS ? SHARE : COLUMNS;
-    const int warp = uniform(threadIdx.x / 32), group = warp % GROUPS;
+    constexpr int MOST_COLUMNS = 4, ROW_BLOCKS = ScoreTile::ROW_BYTES / 32, COLUMNS = KTile::CHUNKS / 2;
+    constexpr int SHARE = WARPS / ROW_BLOCKS < COLUMNS ? WARPS / ROW_BLOCKS : COLUMNS;
+    constexpr int NEEDED = (COLUMNS + MOST_COLUMNS - 1) / MOST_COLUMNS, GROUPS = SHARE > NEEDED ? SHARE : NEEDED;
 #pragma unroll 1
-    for (int row_block = warp / GROUPS; row_block < ROW_BLOCKS; row_block += WARPS / GROUPS) {
-        auto of_row = [&](int column, const float(&sum)[2][4]) { visit(row_block, column, sum); };
+    for (int task = uniform(threadIdx.x / 32); task < ROW_BLOCKS * GROUPS; task += WARPS) {
+        const int row_block = task / GROUPS;
         each_number<GROUPS>([&](auto number) {
             constexpr int GROUP = decltype(number)::VALUE;
-            if (group == GROUP)
-                multiply_columns<Dtype, ScoreTile, KTile, GROUP, GROUPS>(scores, row_block, keys, of_row);
+            if (task % GROUPS == GROUP)
+                multiply_columns<Dtype, ScoreTile, KTile, GROUP, GROUPS>(
+                    scores, row_block, keys, [&](int column, const float(&sum)[2][4]) { visit(row_block, column, sum); });
         });
     }
 }
