@@ -34,7 +34,7 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
         columns = min(_COLUMNS, width & -width, block_q, block_kv) if "floordiv" in found else 1
         canvas = Canvas(width, columns, columns)
         rules = analyse_patches(variant, block_q, block_kv, canvas)
-        share = _live_share(rules, canvas, block_q, block_kv) / _live_share(stretches, None, block_q, block_kv, width)
+        share = live_share(rules, canvas, block_q, block_kv) / live_share(stretches, None, block_q, block_kv, width)
         if share < (best[0] if best else _WORTH):
             best = share, canvas
     return None if best is None else best[1]
@@ -59,7 +59,7 @@ def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, A
     return (row * width + column).ravel(), (last_row * width + column + columns - 1).ravel()
 
 
-def _live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
+def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
     """The share of tiles that the rules leave, on a sample of whole tiles."""
     of = canvas or Canvas(width, 0, 0)
     rows = max(_ROWS, _POSITIONS // of.width, block_q, block_kv)

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from ..analysis.canvas import Canvas
-from ..analysis.patches import find_canvas
+from ..analysis.patches import find_canvas, live_share
 from ..analysis.tiles import analyse, analyse_patches
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..ir import Variant
@@ -87,6 +87,8 @@ def from_asts(nodes: Iterable[ast.Schedule]) -> tuple[Schedule, ...]:
     return tuple(judged)
 
 
+_TILE_COST = 16  # of a tile of keys whatever its size, in keys; roughly
+
 TILE_KNOBS = ("block_q", "block_kv", "warps")
 
 
@@ -158,7 +160,15 @@ class Ladder:
         rung = min(room(self.variant) if family == "hopper" else int(is_busy(self.variant)), last)
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
         # Registers for that; smaller tiles find more to skip.
-        return min(max(rung, 1), last) if plan.uses_tile_kind else rung
+        rung = min(max(rung, 1), last) if plan.uses_tile_kind else rung
+        if self.canvas is None:
+            return rung
+        return min(range(rung, last + 1), key=lambda below: self._work_in_patches(family, below))
+
+    def _work_in_patches(self, family: str, rung: int) -> float:
+        plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
+        share = live_share(plan.rules, plan.canvas, plan.block_q, plan.block_kv)
+        return share * (plan.block_kv + _TILE_COST) / plan.block_kv
 
     def _plan(self, choice: Choice) -> KernelPlan:
         if choice not in self._made:

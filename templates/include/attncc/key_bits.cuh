@@ -10,6 +10,11 @@ __device__ __forceinline__ int lane_keys(int keys) {
 /// Those among the first `keys`.
 __device__ __forceinline__ unsigned bits_below(int keys) { return __funnelshift_lc(~0u, 0u, lane_keys(keys)); }
 
+/// On a canvas whose rows are fragments: those in the first `rows` of them, from the lane's first on.
+__device__ __forceinline__ unsigned bits_of_rows_below(int rows) {
+    return __funnelshift_lc(~0u, 0u, 2 * min(max(rows, 0), 16));
+}
+
 /// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
 template <int PERIOD, int PERIODS>
 __device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
