@@ -57,13 +57,16 @@ def bind_backward_for(plan: KernelPlan, dout: Array, q: Array, k: Array, v: Arra
 
 
 def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: bool = False) -> BackwardResult:
-    """`run_backward`, of a call that was checked."""
+    """`run_backward`, of a call that was checked.
+
+    Here sums have one order in any case. `deterministic` makes dQ on its own, as kernels do then, and in fp32 always.
+    """
     call, meter, plan = bound.call, Meter(), plans[0]
     learnable = LearnableSums(call, compute_dtype(plan))
     dq, dk, dv = (np.zeros(array.shape, DTYPES[plan.dtype]) for array in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         with np.errstate(invalid="ignore", over="ignore"):
-            found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=plan.adds_dq and not deterministic)
+            found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=not deterministic)
         starts = (sequence.q_start, sequence.q_len), *((sequence.kv_start, sequence.kv_len),) * 2
         for array, rows, own in zip((dq, dk, dv), starts, found, strict=True):
             call.rows(array, sequence.b, *rows)[...] = own

@@ -1,0 +1,64 @@
+"""The examples run, and show what they say that they show."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    spec = importlib.util.spec_from_file_location("train_characters", EXAMPLES / "train_characters.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["train_characters"] = module  # dataclasses look it up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def runs(example: Any) -> dict[str, Any]:
+    size = example.Size(layers=1, heads=2, head_dim=16, context=40, width=24, batch=2, dtype="fp32", learning_rate=1e-2)
+    text = example.Text.of(example.make_text(4000))
+    return {kind: example.train(kind, size, text, 12, "cpu", report=False) for kind in example.KINDS}
+
+
+def test_the_text_is_the_same_each_time_and_its_sums_are_right(example: Any) -> None:
+    text = example.make_text(3000)
+    assert text == example.make_text(3000)
+    for line in text.splitlines()[:-1]:
+        first, second, result = (int(number) for number in "".join(c if c.isdigit() else " " for c in line).split())
+        assert result == (first + second if "finds" in line else first - second)
+
+
+def test_the_variant_trains_as_the_dense_formula_does(runs: dict[str, Any]) -> None:
+    for own, dense in zip(runs["attncc"].losses, runs["dense"].losses, strict=True):
+        assert own == pytest.approx(dense, abs=1e-4)
+    own, dense = (runs[kind].model.blocks[0].attention.slope for kind in ("attncc", "dense"))
+    torch.testing.assert_close(own, dense, rtol=1e-4, atol=1e-5)
+
+
+def test_every_kind_learns(runs: dict[str, Any]) -> None:
+    for run in runs.values():
+        assert run.losses[-1] < run.losses[0] - 0.5
+    assert runs["dropout"].losses != runs["attncc"].losses
+    assert runs["sdpa"].losses == pytest.approx(runs["dense"].losses, abs=0.1)
+
+
+def test_it_writes_and_plots(example: Any, runs: dict[str, Any], tmp_path: Path) -> None:
+    text = example.Text.of(example.make_text(4000))
+    written = example.write(runs["dropout"].model, text, example.CPU, "anna has", 5)
+    assert written.startswith("anna has")
+    assert len(written) == 13
+    pytest.importorskip("matplotlib")
+    example.plot(runs, tmp_path / "loss.png")
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
