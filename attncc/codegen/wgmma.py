@@ -16,6 +16,7 @@ class Products:
     """The products of attention as CUDA functions; empty in families and passes that don't use them."""
 
     scores: str = ""  # forward multiply_queries_keys_async; backward multiply_scores_async
+    held: str = ""  # multiply_held_queries_keys_async: the same with Q in registers, if the plan holds any
     output: str = ""  # multiply_probs_values_async
     key_gradient: str = ""  # add_key_gradient_async
     value_gradient: str = ""  # add_value_gradient_async
@@ -23,7 +24,8 @@ class Products:
 
 
 def products(plan: KernelPlan) -> Products:
-    """S = Q K^T takes both operands from shared memory; O += P V takes P from registers and sums over the rows of V.
+    """S = Q K^T takes both operands from shared memory, or what is held of Q from registers; O += P V takes P from
+    registers and sums over the rows of V.
 
     Backward, S^T = K Q^T and dP^T = V dO^T are one function; dV += P^T dO and dK += dS^T Q take P and dS from
     registers; dQ = dS K takes both from shared memory and sums over the rows of K.
@@ -32,9 +34,10 @@ def products(plan: KernelPlan) -> Products:
         return Products()
     if plan.is_backward:
         return _backward(plan)
-    columns = plan.padded_value_head_dim
+    columns, name = plan.padded_value_head_dim, "multiply_held_queries_keys_async"
     return Products(
         wgmma("multiply_queries_keys_async", plan.block_kv, plan.dtype),
+        wgmma(name, plan.block_kv, plan.dtype, a_in_registers=True) if plan.held_query_steps else "",
         wgmma("multiply_probs_values_async", columns, plan.dtype, a_in_registers=True, transposed_b=True),
     )
 

@@ -176,6 +176,12 @@ class KernelPlan:
         return min(rest // self.warpgroups // 8 * 8, MOST_REGISTERS)
 
     @property
+    def held_query_steps(self) -> int:
+        """hopper: how many steps of 16 columns of Q each warp keeps in registers, so that products read fewer bytes of
+        shared memory: half of them where head dims are small and no second set of scores takes registers."""
+        return 0 if self.overlap or self.padded_head_dim > 64 else self.padded_head_dim // 32
+
+    @property
     def normalizer(self) -> str:
         """The leaf file of the normaliser."""
         if self.family == "hopper" and self.variant.normalize == "softmax":

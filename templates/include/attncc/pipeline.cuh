@@ -21,6 +21,8 @@ struct Pipeline {
     static constexpr int WORKS_AT = (8 * (QUERY_BARRIERS + 2 * WARPGROUPS) + 15) / 16 * 16;
     static constexpr int NOTES_AT = WORKS_AT + 2 * WARPGROUPS * WORK_BYTES, BYTES = NOTES_AT + 4 * STAGES;
 
+    static_assert(WORK_BYTES == 48, "schedule/legality.py counts so many");
+
     unsigned base;
 
     __device__ __forceinline__ unsigned keys_full(int stage) const { return base + 8 * stage; }
