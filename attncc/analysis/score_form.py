@@ -1,23 +1,28 @@
 """Score lines in a form that whole tiles compute cheaply: score · (t₀ + t₁ score² + …) + bias.
 
 The bias is affine in kv_idx: of a lane's share of a tile it takes one evaluation and at most one multiply-add a score,
-nothing at all if it is the same for all keys of a row. A function such as tanh has this form near 0, as a polynomial;
-kernels take it for blocks of scores that are all small enough, and the exact form for others.
+nothing at all if it is the same for all keys of a row. Some lines have this form in part: a function such as tanh near
+0, as a polynomial, and a table of distances where all pairs of a tile read one entry. Kernels take it for those blocks
+of scores, and the exact form for others.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..ir import Apply, Const, Expr, Symbol, Type, Variant, apply, const, symbol, walk
+from ..ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol, walk
+from .algebra import FALSE, TRUE
 from .factors import ZERO, Factors
 from .gradient import final_score
 from .ranges import StaticRanges
+from .tiles import same_for_all
 
 _PAIR_SYMBOLS = frozenset({"score", "kv_idx", "q_idx", "q_pos"})
 
 
 _AFFINE = frozenset({"add", "sub", "neg", "mul", "div", "to_float"})
+# Ints that are the same for all pairs of many tiles: of clamped distances, those far from the diagonal.
+_STEPPED = frozenset({"min", "max", "floordiv", "shr", "select"})
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class ScoreForm:
 
     The product is q·k with the sign of the scale: the score is |scale| times it. `terms` are the same for all pairs.
     `bias` is affine in kv_idx, and grows by `step` from key to key (ZERO: it doesn't depend on the key).
-    With several terms, the form holds while |argument · product| <= reach.
+    With several terms, the form holds while |argument · product| <= reach. It holds in tiles where `holds`, over the
+    tile's ends, is true.
     """
 
     terms: tuple[Expr, ...]
@@ -46,22 +52,25 @@ class ScoreForm:
     step: Expr = ZERO
     argument: Expr = ZERO
     reach: float = 0
+    holds: Expr = TRUE
 
 
-def score_form(variant: Variant) -> ScoreForm | None:
-    """The form of the variant's score lines; None where they have none."""
+def score_form(variant: Variant, block_q: int, block_kv: int) -> ScoreForm | None:
+    """The form of the variant's score lines in tiles of at most block_q x block_kv; None where they have none."""
     former = _Former(variant)
     found = former.of(final_score(variant))
     if found is None or not found.terms:
         return None
     step = former.step(found.bias)
-    return None if step is None else ScoreForm(found.terms, found.bias, step, found.argument, found.reach)
+    holds = same_for_all(variant, block_q, block_kv, former.stepped)
+    return None if step is None or holds is FALSE else replace(found, step=step, holds=holds)
 
 
 class _Former:
     def __init__(self, variant: Variant) -> None:
         self.factors = Factors()
         self.ranges = StaticRanges(variant)
+        self.stepped: list[Expr] = []  # what a step takes to be the same for all pairs of a tile
 
     # ---------------------------------------------------------------- products and biases
 
@@ -122,9 +131,21 @@ class _Former:
             return ZERO
         if expr.type is Type.INT and not self.ranges.of(expr).fits(62):  # it might wrap
             return None
+        if isinstance(expr, Load):
+            return ZERO if all(map(self._is_stepped, expr.indices)) else None
         if isinstance(expr, Apply) and expr.op in _AFFINE:
             return self._operator_step(expr)
         return const(1.0) if isinstance(expr, Symbol) else None
+
+    def _is_stepped(self, index: Expr) -> bool:
+        """Whether an index is the same for all keys of a row, or of many tiles."""
+        form = _without_offset(index)
+        if "kv_idx" not in _symbols(form):
+            return True
+        if not isinstance(form, Apply) or form.op not in _STEPPED:
+            return False
+        self.stepped.append(form)
+        return True
 
     def _operator_step(self, expr: Apply) -> Expr | None:
         steps = [self.step(arg) for arg in expr.args]
@@ -148,6 +169,16 @@ class _Former:
             return None
         factor = other if other.type is Type.FLOAT else _converted(other)
         return self.factors.times(grows, factor) if expr.op == "mul" else self.factors.over(grows, factor)
+
+
+def _without_offset(index: Expr) -> Expr:
+    """The index less what is added to it and doesn't depend on the key."""
+    while isinstance(index, Apply) and index.op in ("add", "sub"):
+        varying = [arg for arg in index.args if "kv_idx" in _symbols(arg)]
+        if len(varying) != 1:
+            break
+        (index,) = varying
+    return index
 
 
 def _converted(expr: Expr) -> Expr:

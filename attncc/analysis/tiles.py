@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,6 +73,15 @@ def _with_tables(variant: Variant, rules: TileRules) -> TileRules:
 def canonical_keeps(variant: Variant, block_q: int, block_kv: int) -> tuple[Expr, ...]:
     """The keep lines in normal form: without lets and q_pos."""
     return _lower(variant, block_q, block_kv).keeps
+
+
+def same_for_all(variant: Variant, block_q: int, block_kv: int, ints: Sequence[Expr]) -> Expr:
+    """Whether each of some int expressions is the same for all pairs of a tile; FALSE where that can't be told."""
+    mask = _lower(replace(variant, statements=()), block_q, block_kv)
+    canonical = Canonical(mask.box.algebra, {})
+    intervals = [mask.box.interval(canonical.of(expr)) for expr in ints]
+    same = mask.box.algebra.both(*(mask.box.algebra.compare("eq", *interval[:2]) for interval in intervals))
+    return FALSE if mask.box.zones.used else same
 
 
 def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canvas) -> TileRules:

@@ -17,8 +17,18 @@ _NAMES = ("linear", "cubic", "quintic", "septic")
 
 
 def functions(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
-    """`score_factor(params, ctx)` and `score_bias(params, ctx, row, kv_idx)`."""
-    return _factor(form, lowering, fields) + "\n\n" + _bias(form, lowering, fields)
+    """`score_form_holds(…)` of a tile, `score_factor(params, ctx)` and `score_bias(params, ctx, row, kv_idx)`."""
+    return "\n\n".join(part(form, lowering, fields) for part in (_holds, _factor, _bias))
+
+
+def _holds(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
+    root = fields.interner.intern(lowering.lower(form.holds))
+    body = Body(fields, Level.ELEMENT, [(root, None)])
+    value = body.value(root)
+    body.add(f"return {value};" if root.is_leaf else f"return __all_sync(~0u, {value});")
+    arguments = "int q_first, int q_last, int kv_first, int kv_last"
+    head = f"bool score_form_holds(const Params& params, const Context& ctx, {arguments})"
+    return make_function(head, body.lines, ["Whether a warp's part of a tile has the form below."])
 
 
 def _factor(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ..analysis.algebra import TRUE
 from ..analysis.key_sets import LANE_PERIOD, KeepMask, KeySet, keep_masks, pairwise_masks
 from ..analysis.score_form import score_form
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
@@ -30,7 +31,7 @@ class UserCode:
     keep: str  # what of the mask must be tested for each pair
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
-    score_form: str  # score_factor, score_bias
+    score_form: str  # score_form_holds, score_factor, score_bias
     bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
     tile_kind: str
     dropout: str  # dropout_threshold
@@ -128,9 +129,12 @@ class _Printer:
 
     def score_form(self) -> str:
         """The cheap form of the score lines, if they have one. fp32 keeps the exact one."""
-        exact = self.plan.dtype == "fp32" or self.variant.normalize != "softmax" or not self.variant.scores
-        form = None if exact else score_form(self.variant)
-        return "" if form is None else form_code.functions(form, self.lowering, self.fields)
+        plan = self.plan
+        exact = plan.dtype == "fp32" or self.variant.normalize != "softmax" or not self.variant.scores
+        form = None if exact else score_form(self.variant, plan.block_q, plan.block_kv)
+        if form is None or (plan.canvas is not None and form.holds != TRUE):  # its ends are those of a stretch
+            return ""
+        return form_code.functions(form, self.lowering, self.fields)
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
         node = self.lowering.lower(statement.value)

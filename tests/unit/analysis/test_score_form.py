@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from attncc.analysis.algebra import TRUE
 from attncc.analysis.gradient import final_score
 from attncc.analysis.score_form import SERIES, ScoreForm, score_form
 from attncc.evaluate import Environment, evaluate
@@ -28,7 +29,7 @@ VALUES = {
 
 
 def form(lines: str) -> ScoreForm | None:
-    return score_form(variant(INPUTS + lines))
+    return score_form(variant(INPUTS + lines), 64, 32)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,7 @@ def form(lines: str) -> ScoreForm | None:
 def test_the_form_equals_the_lines(lines: str, terms: int, step: str) -> None:
     found = form(lines)
     assert found is not None and (len(found.terms), show(found.step)) == (terms, step)
+    assert found.holds == TRUE
     kv_idx, product = np.meshgrid(np.arange(5), np.linspace(-12, 12, 25))
     symbols = {"b": 0, "h": 1, "q_idx": 2, "q_pos": 6, "kv_idx": kv_idx, "kv_len": 9, "scale": -0.7}
     places = Environment({**symbols, "score": 0.7 * product}, VALUES)
@@ -78,10 +80,40 @@ def test_the_form_equals_the_lines(lines: str, terms: int, step: str) -> None:
         "score = score + 1 / (1 + kv_idx)",
         "score = score + (kv_idx + far)",  # may wrap
         "score = exp(score)",
+        "score = score + rows[b, (q_idx + kv_idx) // 2 + kv_idx]",  # differs in any tile
+        "score = score + keys[b, floor(log(1 + kv_idx))]",  # nothing is known of a float
+        "score = score + keys[b, min(far + kv_idx, 3)] + (kv_idx % 4)",
     ],
 )
 def test_lines_without_such_a_form(lines: str) -> None:
     assert form(lines) is None
+
+
+@pytest.mark.parametrize(
+    "index",
+    ["clamp(kv_idx - q_pos, -7, 9) + 7", "max(q_pos - kv_idx, 0) // 40", "5 - min(abs(kv_idx - q_pos) // 16, 3)"],
+)
+def test_a_lookup_counts_where_all_of_a_tile_read_one_entry(index: str) -> None:
+    """Never where it isn't so, and in most tiles where it is."""
+    found = form(f"let place = {index}\nscore = score + keys[b, place] * slope[h]")
+    assert found is not None and show(found.step) == "0.0"
+    place = variant(f"{INPUTS}score = score * ({index})").scores[0].value
+    right = 0
+    for q_first, kv_first in np.ndindex(12, 25):
+        tile = {
+            "q_first": 16 * q_first,
+            "q_last": 16 * q_first + 15,
+            "kv_first": 8 * kv_first,
+            "kv_last": 8 * kv_first + 7,
+        }
+        sizes = {"q_len": 192, "kv_len": 200, "h": 0, "b": 0, "score": 1.0}
+        holds = bool(evaluate(found.holds, Environment({**tile, **sizes}, VALUES)))
+        q_idx, kv_idx = np.ogrid[tile["q_first"] : tile["q_last"] + 1, tile["kv_first"] : tile["kv_last"] + 1]
+        pairs = Environment({**sizes, "q_idx": q_idx, "q_pos": q_idx + 8, "kv_idx": kv_idx})
+        same = len(np.unique(evaluate(place, pairs))) == 1
+        assert same or not holds
+        right += same == holds
+    assert right >= 0.95 * 300
 
 
 @pytest.mark.parametrize("name", SERIES)

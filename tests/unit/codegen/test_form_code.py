@@ -2,36 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from attncc.analysis.canvas import Canvas
 from attncc.codegen.user_code import UserCode
 from attncc.runtime.nvrtc import library
 from tests import printed
 from tests.printed import body, compilable
 
 ALIBI = "input slope: f32[head]\nscore = score - slope[h] * (q_pos - kv_idx)"
+TABLE = "input table: f32[head, 17]\nscore = score + table[h, clamp(kv_idx - q_pos, -8, 8) + 8]"
 CAPPED = "input cap: f32\nscore = cap * tanh(score / cap)"
 
 
-def code(lines: str, dtype: str = "bf16") -> UserCode:
-    return printed.code(lines, dtype=dtype)
+def code(lines: str, **settings: Any) -> UserCode:
+    return printed.code(lines, **{"dtype": "bf16", **settings})
 
 
 def test_a_bias_is_evaluated_at_one_key_and_grows_by_a_step() -> None:
-    factor, bias = code(ALIBI).score_form.split("\n\n")
+    holds, factor, bias = code(ALIBI).score_form.split("\n\n")
+    assert body(holds) == ["return true;"]
     assert "ScoreFactor<1> score_factor" in factor and body(factor) == ["return {{fabsf(ctx.scale)}};"]
     assert "SlopedBias score_bias" in bias
     assert body(bias) == ["return {-(ctx.slope_h * (float)(row.q_pos - kv_idx)), ctx.slope_h};"]
 
 
 def test_what_all_keys_share_takes_no_step() -> None:
-    bias = code("input bias: f32[head]\nscore = score + bias[h]").score_form.split("\n\n")[1]
+    bias = code("input bias: f32[head]\nscore = score + bias[h]").score_form.split("\n\n")[2]
     assert "RowBias score_bias" in bias and body(bias) == ["return {ctx.bias_h};"]
+
+
+def test_a_table_of_distances_is_read_once_where_all_pairs_read_one_entry() -> None:
+    holds, _, bias = code(TABLE).score_form.split("\n\n")
+    assert body(holds)[-1].startswith("return __all_sync(~0u, ")
+    assert "RowBias score_bias" in bias and "load(params.table" in bias
+
+
+def test_tiles_that_are_patches_need_a_form_that_always_holds() -> None:
+    canvas = Canvas(64, 8, 8)
+    assert code(TABLE, canvas=canvas).score_form == ""
+    assert code(ALIBI, canvas=canvas).score_form != ""
 
 
 def test_coefficients_are_computed_once_for_a_block() -> None:
     capped = code(CAPPED)
-    factor = capped.score_form.split("\n\n")[0]
+    factor = capped.score_form.split("\n\n")[1]
     assert "ScoreFactor<3> score_factor" in factor
     assert body(factor) == ["return {{ctx.linear, ctx.cubic, ctx.quintic}, ctx.reach};"]
     assert "ctx.reach = product_reach(" in capped.context
@@ -46,6 +63,6 @@ def test_fp32_keeps_the_exact_form() -> None:
     assert code(CAPPED, dtype="fp32").score_form == ""
 
 
-@pytest.mark.parametrize("lines", [ALIBI, CAPPED, f"{CAPPED}\n{ALIBI}"])
+@pytest.mark.parametrize("lines", [ALIBI, TABLE, CAPPED, f"{CAPPED}\n{ALIBI}"])
 def test_it_compiles(lines: str) -> None:
     library().compile(compilable(code(lines)), "sm_80")

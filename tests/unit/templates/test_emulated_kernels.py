@@ -229,6 +229,7 @@ def test_references_that_move_at_every_tile() -> None:
         ("score = score - slope[h] * (q_pos - kv_idx)", -0.3),
         ("score = 2 * tanh(score / 2) / slope[h]\nscore = score + slope[h] * (kv_idx - q_pos)", 0.03),
         ("score = score + rows[b, q_idx]\nscore = -score * slope[h]", 0.3),
+        ("score = score + rows[b, clamp(kv_idx - q_pos, -20, 15) + 20]", 0.3),
     ],
 )
 def test_whole_tiles_take_the_cheap_form_of_score_lines(lines, scale) -> None:
