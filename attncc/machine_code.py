@@ -6,7 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .codegen.render import KernelSource, render, render_combine, render_delta, render_dq_sum, render_zone_map
+from .codegen.render import (
+    KernelSource,
+    render,
+    render_combine,
+    render_delta,
+    render_dq_sum,
+    render_tile_lists,
+    render_zone_map,
+)
 from .runtime.cache import compile_cached
 from .runtime.nvrtc import Resources
 from .runtime.store import MachineCode
@@ -80,6 +88,8 @@ def _other_sources(plan: KernelPlan) -> list[KernelSource]:
         sources.append(render_delta(plan))
     if plan.adds_dq:
         sources.append(render_dq_sum(plan))
+    if plan.tile_lists:
+        sources.append(render_tile_lists(plan))
     dtypes = {plan.variant.input(item.input).dtype for item in surveys(plan)}
     return sources + [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
 

@@ -4,8 +4,8 @@
 
 bf16, head dim 128. Masks of positions alone should need nothing; documents one small launch over their array, timed for
 several lengths of documents. Times are those of the single kernels, as the profiler sees them; everything that a call
-launches beside its attention kernel is preparation, but for the memset of the counter from which persistent kernels take their
-blocks, whatever the mask. Bytes are what a call allocates beside its result, that counter's 512 included.
+launches beside its attention kernel is preparation, but for the memset of the counter from which persistent kernels
+take their blocks, whatever the mask. Bytes are what a call allocates beside its result, that counter's 512 included.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ COMBINE_THREADS = 128
 ZONE_MAP_THREADS = 256
 ROWS_THREADS = 128  # of kernels whose warps take 16 rows at a time
 _COLUMNS_A_LANE = 8
+TILE_LIST_THREADS = 128
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,22 @@ def render(plan: KernelPlan) -> KernelSource:
         shares=HopperBackward(plan),
     )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
+
+
+def render_tile_lists(plan: KernelPlan) -> KernelSource:
+    """The pre-pass that lists the live tiles of a plan's blocks of queries; it has the same `Params`."""
+    of_plan = f"{plan.variant.name}_{plan.dtype}_{_head_dims(plan.head_dim, plan.value_head_dim)}_{plan.target}"
+    name, entry = f"tile_lists_{of_plan}", f"tile_lists_{plan.variant.name}"
+    text = _fill(
+        "tile_lists",
+        name,
+        plan=plan,
+        entry=entry,
+        threads=TILE_LIST_THREADS,
+        code=user_code(plan, tests_tiles=True),
+        header=header.of_prepass(f"tile_lists: the live tiles of each block of {plan.block_q} queries of {of_plan}"),
+    )
+    return KernelSource(name, text, entry, TILE_LIST_THREADS, 0)
 
 
 def render_combine(dtype: str, value_head_dim: int, target: str) -> KernelSource:

@@ -31,7 +31,8 @@ def bounds_needed(plan: KernelPlan) -> bool:
 
 
 def kind_needed(plan: KernelPlan) -> bool:
-    return bool(plan.variant.keeps) and plan.uses_tile_kind
+    """Whether tiles are tested: by the kernel, or by the pre-pass that makes lists for it."""
+    return bool(plan.variant.keeps) and plan.tests_tiles
 
 
 def loop_bounds(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:

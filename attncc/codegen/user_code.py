@@ -45,9 +45,15 @@ class UserCode:
         return "\n\n".join(part for part in parts if part)
 
 
-def user_code(plan: KernelPlan, masks: Iterable[KeepMask] | None = None) -> UserCode:
-    """Prints a plan's variant. `masks` say what of its keep lines are key sets: by default, as much as can be."""
-    return _Printer(plan).print(tuple(_masks(plan) if masks is None else masks))
+def user_code(
+    plan: KernelPlan, masks: Iterable[KeepMask] | None = None, *, tests_tiles: bool | None = None
+) -> UserCode:
+    """Prints a plan's variant. `masks` say what of its keep lines are key sets: by default, as much as can be.
+
+    `tests_tiles`: for a kernel that calls `tile_kind`, as the plan's own may or may not.
+    """
+    tests = plan.uses_tile_kind if tests_tiles is None else tests_tiles
+    return _Printer(plan).print(tuple(_masks(plan) if masks is None else masks), tests)
 
 
 def _masks(plan: KernelPlan) -> Iterable[KeepMask]:
@@ -67,7 +73,7 @@ class _Printer:
         self.interner = Interner()
         self.fields = Fields(self.interner)
 
-    def print(self, masks: tuple[KeepMask, ...]) -> UserCode:
+    def print(self, masks: tuple[KeepMask, ...], tests_tiles: bool) -> UserCode:
         plan, lowering, fields = self.plan, self.lowering, self.fields
         keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None})
         keep_bits = self.keep_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
@@ -77,7 +83,7 @@ class _Printer:
             score = self.score() if self.variant.scores else ""
             form = self.score_form()
         bounds = tile_code.loop_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
-        kind = tile_code.tile_kind(plan, lowering, fields) if tile_code.kind_needed(plan) else ""
+        kind = tile_code.tile_kind(plan, lowering, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
         row = structs.row(fields)

@@ -91,7 +91,7 @@ def plan_grid(plan: KernelPlan, environment: Environment) -> TileGrid:
         q_len, kv_len = (int(environment.symbols[name]) for name in ("q_len", "kv_len"))
         kind = TileKind.PARTIAL if plan.variant.keeps else TileKind.FULL
         return uniform_grid(kind, q_len, kv_len, plan.block_q, plan.block_kv)
-    return tile_grid(plan.rules, environment, plan.block_q, plan.block_kv, single_tiles=plan.uses_tile_kind)
+    return tile_grid(plan.rules, environment, plan.block_q, plan.block_kv, single_tiles=plan.tests_tiles)
 
 
 def sequence_work(

@@ -18,7 +18,16 @@ from ..schedule.target import TARGETS
 from .device import best_target
 from .driver import Device, Driver, Function
 from .steps import ParamsLayout
-from .store import Configuration, KernelStore, combine_name, delta_name, dq_sum_name, kernel_name, zone_map_name
+from .store import (
+    Configuration,
+    KernelStore,
+    combine_name,
+    delta_name,
+    dq_sum_name,
+    kernel_name,
+    tile_lists_name,
+    zone_map_name,
+)
 
 
 class Family:
@@ -73,6 +82,8 @@ def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
         structs[delta_name(plan)] = delta_parameters(plan.dtype)
     if plan.adds_dq:
         structs[dq_sum_name(plan)] = dq_sum_parameters(plan.dtype)
+    if plan.tile_lists:
+        structs[tile_lists_name(plan)] = parameters(plan)
     for survey in surveys(plan):
         dtype = plan.variant.input(survey.input).dtype
         structs[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)

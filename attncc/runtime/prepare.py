@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from ..schedule.tile_lists import TileLists
 from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
 from .driver import MAX_GRID, Device, Function
@@ -21,7 +22,7 @@ from .overlap import Spans, spans_of
 from .persistent import alike, section
 from .splits import choose_splits
 from .steps import Step, StepBuilder, Zero
-from .store import combine_name, kernel_name
+from .store import combine_name, kernel_name, tile_lists_name
 from .strides import Strides, contiguous
 from .tensor_maps import mappable, operand_maps
 from .workspace import Workspace
@@ -93,7 +94,7 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
 
 
 class _Preparation:
-    """Builds the launches of one call, in order: surveys of inputs, the plan's kernel, the combine."""
+    """Builds the launches of one call, in order: surveys of inputs, lists of tiles, the plan's kernel, the combine."""
 
     def __init__(  # noqa: PLR0917
         self, family: Family, plan: KernelPlan, call: Call, scale_given: bool, problem: Problem, workspace: Workspace
@@ -112,9 +113,10 @@ class _Preparation:
         self._set_sizes()
         self._set_results()
         surveyed = survey_steps(self._family, self._plan, self._call, self._problem, self._workspace, self._main)
+        before = (*surveyed, *self._tile_lists())
         main = self._hopper() if self._plan.family == "hopper" else (self._main.build(self._function, self._grid()),)
         combine = (self._combine(),) if self._splits > 1 else ()
-        return (*surveyed, *main, *combine)
+        return (*before, *main, *combine)
 
     def _choose_splits(self) -> int:
         plan, problem = self._plan, self._problem
@@ -178,6 +180,15 @@ class _Preparation:
     def _floats(self, name: str, count: int) -> None:
         self._partials[name] = self._workspace.take(4 * count)
         self._main.workspace(name, self._partials[name])
+
+    def _tile_lists(self) -> Iterator[Step]:
+        """The pre-pass that lists live tiles; it takes the fields of the kernel itself."""
+        plan, main = self._plan, self._main
+        if plan.tile_lists:
+            lists, function = TileLists.of(plan, self._problem), self._family.function(tile_lists_name(plan))
+            main.workspace("tile_lists", self._workspace.take(lists.bytes))
+            main.set({"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words})
+            yield main.build(function, warps_grid(lists.count, function, self._family.device))
 
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""

@@ -100,6 +100,12 @@ def _family(plan: KernelPlan) -> str:
     return "hopper_" if plan.family == "hopper" else ""
 
 
+def tile_lists_name(plan: KernelPlan) -> str:
+    """`tile_lists_block_map_bf16_d64_sm_80`: the pre-pass that lists a plan's live tiles."""
+    configuration = Configuration(plan.dtype, plan.head_dim, plan.value_head_dim)
+    return f"tile_lists_{plan.variant.name}_{configuration.name}_{plan.target}"
+
+
 def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
     """Every kernel that launches of a plan may need, the plan's own first."""
     names = [kernel_name(plan)]
@@ -109,5 +115,7 @@ def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
         names.append(delta_name(plan))
     if plan.adds_dq:
         names.append(dq_sum_name(plan))
+    if plan.tile_lists:
+        names.append(tile_lists_name(plan))
     names += [zone_map_name(plan.variant.input(item.input).dtype, plan.target) for item in surveys(plan)]
     return tuple(dict.fromkeys(names))

@@ -44,7 +44,10 @@ KNOBS: dict[str, Knob] = {
     "stages": Knob("K/V tiles in flight", numbers=(1, 8)),
     "warps": Knob("warps of a thread block", numbers=(1, 16)),
     "split_kv": Knob("thread blocks that share the keys of a row", ("auto",), (1, 256)),
-    "skip": Knob("whether tiles are skipped by what is proven of the mask", ("auto", "always", "never")),
+    "skip": Knob(
+        "whether tiles are skipped by what is proven of the mask, and where single tiles are tested",
+        ("auto", "always", "never", "lists", "in_kernel"),
+    ),
 }
 
 

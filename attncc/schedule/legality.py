@@ -239,6 +239,14 @@ def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 
 
 def _skipping(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    if plan.skip == "lists" and not plan.may_list_tiles:
+        yield Diagnostic(
+            "A408",
+            "`skip = lists`, but there is nothing to list",
+            where("skip"),
+            notes=(_nothing_to_list(plan),),
+            help="write `skip = auto`",
+        )
     if plan.skip == "always" and not finds_empty(plan.variant, plan.rules, plan.block_q, plan.block_kv):
         keeps = plan.variant.keeps
         lines = [(keeps[index].span, reason) for index, reason in plan.rules.undecided]
@@ -250,6 +258,14 @@ def _skipping(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             notes=tuple(f"{span}: {reason}" if span else reason for span, reason in lines) or (otherwise,),
             help="write `skip = auto`: tiles are skipped where that is proven, and the mask decides the rest",
         )
+
+
+def _nothing_to_list(plan: KernelPlan) -> str:
+    if not plan.variant.keeps:
+        return "the variant has no `keep` line"
+    if plan.rules.bounds_suffice:
+        return "loop bounds decide all that can be told of its tiles"
+    return f"the pass {plan.pass_name} in the order {plan.loop} goes over tiles without lists"
 
 
 def _memory(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:

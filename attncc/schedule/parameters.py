@@ -138,7 +138,7 @@ def surveys(plan: KernelPlan) -> tuple[Survey, ...]:
     """One for each input of whose zone maps or claim the kernel reads: none if it doesn't skip tiles."""
     if not plan.variant.keeps or plan.skip == "never":
         return ()
-    rules = plan.rules.expressions if plan.uses_tile_kind else plan.rules.bounds
+    rules = plan.rules.expressions if plan.tests_tiles else plan.rules.bounds
     read = {node.input for node in walk(*rules) if isinstance(node, Load)}
     zone_maps = {zone.input: zone for zone in plan.rules.zone_maps if read & {zone.min_name, zone.max_name}}
     claims = [name for name in plan.rules.claims if sorted_name(name) in read]
@@ -241,6 +241,9 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits")
     if plan.family == "hopper":
         yield from _ints("blocks", "section")
+    if plan.tile_lists:
+        yield from _pointers("uint2", "tile_lists")
+        yield from _ints("list_batch", "list_heads", "list_words")
     yield from _of_variant(plan)
 
 
@@ -265,6 +268,7 @@ FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
+    + ["tile_lists", "list_batch", "list_heads", "list_words"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

@@ -64,7 +64,7 @@ class KernelPlan:
     warps: int
     stages: int
     split_kv: int | None
-    skip: str  # auto | always | never
+    skip: str  # auto | always | never | lists | in_kernel
     family: str = "portable"  # of FAMILIES; hopper: TMA, wgmma, and warps that do nothing but load
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
     canvas: Canvas | None = None  # the pass `patches`: what its tiles are patches of
@@ -161,7 +161,7 @@ class KernelPlan:
     def producer_registers(self) -> int:
         """hopper: of each thread of the warpgroup that loads."""
         bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
-        if not self.uses_tile_kind and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
+        if not self.tests_tiles and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
             return PRODUCER_REGISTERS[self.warpgroups]
         least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
         accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + self.overlap * self.block_kv // 4
@@ -213,9 +213,36 @@ class KernelPlan:
         return self.split_kv != 1
 
     @property
-    def uses_tile_kind(self) -> bool:
-        """Whether the kernel classifies single tiles, beyond the loop bounds."""
+    def tests_tiles(self) -> bool:
+        """Whether single tiles are tested, beyond the loop bounds."""
         return self.skip != "never" and not self.rules.bounds_suffice
+
+    @property
+    def uses_tile_kind(self) -> bool:
+        """Whether the kernel itself tests single tiles."""
+        return self.tests_tiles and not self.tile_lists
+
+    @property
+    def tile_lists(self) -> bool:
+        """Whether a pre-pass tests single tiles, and lists those that are live for each block of queries.
+
+        Unasked, where the test of a tile reads tensors: many loads, which all heads and warps would do again, and
+        registers that the kernel has better use for.
+        """
+        if not self.may_list_tiles or self.skip == "in_kernel":
+            return False
+        tests = (self.rules.any_kept, self.rules.all_kept)
+        return self.skip == "lists" or any(isinstance(node, ir.Load) and _reads_keys(node) for node in ir.walk(*tests))
+
+    @property
+    def may_list_tiles(self) -> bool:
+        """Whether there are tests of single tiles that a pre-pass could do."""
+        tests = self.tests_tiles and bool(self.variant.keeps)
+        return tests and self.pass_name == "forward" and self.loop == "q_outer"
+
+
+def _reads_keys(node: ir.Expr) -> bool:
+    return any(isinstance(part, ir.Symbol) and part.name in ("kv_first", "kv_last") for part in ir.walk(node))
 
 
 def plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:

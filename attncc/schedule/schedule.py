@@ -160,7 +160,7 @@ class Ladder:
         rung = min(room(self.variant) if family == "hopper" else int(is_busy(self.variant)), last)
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
         # Registers for that; smaller tiles find more to skip.
-        rung = min(max(rung, 1), last) if plan.uses_tile_kind else rung
+        rung = min(max(rung, 1), last) if plan.tests_tiles else rung
         if self.canvas is None:
             return rung
         return min(range(rung, last + 1), key=lambda below: self._work_in_patches(family, below))

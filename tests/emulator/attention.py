@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
-from attncc.codegen.render import render, render_combine, render_zone_map
+from attncc.codegen.render import render, render_combine, render_tile_lists, render_zone_map
 from attncc.problem import Problem
 from attncc.problem.inputs import merges
 from attncc.schedule.parameters import CLAIM_PIECES, combine_parameters, parameters, surveys, zone_map_parameters
 from attncc.schedule.plan import KernelPlan
+from attncc.schedule.tile_lists import TileLists
 from tests.emulator import kernel
 
 Array = NDArray[Any]
@@ -55,6 +56,10 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     values |= {"lse": lse.ctypes.data} | _partials(plan, call, partial_out, row_max, row_sum)
     fields, held = input_values(plan, call)
     values |= fields
+    lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
+    if plan.tile_lists:
+        values["tile_lists"] = lists.ctypes.data
+        kernel.run(render_tile_lists(plan), parameters(plan), values, 2)
     kernel.run(render(plan), parameters(plan), values, _blocks(plan, values))
     del held
     if call.splits > 1:
@@ -152,6 +157,17 @@ def surveyed(plan: KernelPlan, call: Call) -> dict[str, Array]:
             found[sorted_name(survey.input)] = holds
         kernel.run(render_zone_map("i32", plan.target), zone_map_parameters("i32"), values, 2)
     return found
+
+
+def _list_words(plan: KernelPlan, call: Call, values: Values) -> int:
+    """Sets the sizes of lists of live tiles: how many words there are of all blocks of queries."""
+    packed = call.cu is not None
+    problem = Problem(
+        *(values[name] for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")), 1, 1, packed=packed
+    )
+    lists = TileLists.of(plan, problem)
+    values |= {"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words}
+    return lists.count * lists.words
 
 
 def _blocks(plan: KernelPlan, values: Values) -> int:

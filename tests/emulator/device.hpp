@@ -57,6 +57,7 @@ static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return (((uint64_t)high << 32 | low) << (shift & 31)) >> 32;
 }
 static int __ffs(unsigned x) { return __builtin_ffs(x); }
+static int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>
 static T __ldg(const T* address) { return *address; }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from attncc import api, reference
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.tiles import analyse_patches
+from attncc.analysis.tiles import analyse, analyse_patches
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import make_plan
@@ -72,7 +72,8 @@ Array = NDArray[Any]
 def plan_of(text: str, dtype: str, head_dims: tuple[int, int], **changes: Any) -> KernelPlan:
     variant = api.parse(text).variant
     plan = make_plan(variant, dtype=dtype, head_dim=head_dims[0], value_head_dim=head_dims[1], target="sm_90")
-    return replace(plan, **changes)
+    plan = replace(plan, **changes)
+    return replace(plan, rules=analyse(variant, plan.block_q, plan.block_kv))
 
 
 def qkv(plan: KernelPlan, q_shape: Shape, kv_shape: Shape) -> tuple[Array, Array, Array]:
@@ -168,7 +169,7 @@ def test_tiles_that_are_patches(text, canvas, dtype, q_len, kv_len) -> None:
     """Bands that the sequences end within, queries before the first key, and what lies behind the last is NaN."""
     plan = plan_of(text, dtype, (40, 24), block_q=64, block_kv=32, warps=2, stages=2, canvas=canvas)
     plan = replace(plan, pass_name="patches", rules=analyse_patches(plan.variant, 64, 32, canvas))
-    assert plan.uses_tile_kind
+    assert plan.tests_tiles
     views = []
     for part in qkv(plan, (2, 2, q_len), (2, 1, kv_len)):
         buffer = np.full((*part.shape[:2], part.shape[2] + 400, part.shape[3]), np.nan, np.float32).astype(part.dtype)
@@ -187,6 +188,36 @@ def test_long_score_lines_are_a_loop(line: str, warps: int, step: int) -> None:
     plan = plan_of(text, "bf16", (16, 24), block_q=32, block_kv=64, warps=warps, stages=1)
     assert plan.score_step == step
     check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 110))))
+
+
+SCATTERED = """attn 1
+variant scattered {
+    input wanted: bool[head, _, _]
+    keep if wanted[h, q_idx // 16, kv_idx // 16]
+    keep if kv_idx >= 20
+}
+"""
+STRIPES = "attn 1\nvariant stripes {\n    keep if (q_idx // 16 + kv_idx // 16) % 5 == 0 and q_pos >= kv_idx\n}\n"
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_lists_of_live_tiles(listed: bool) -> None:
+    """More than 32 words of 32 tiles, most of them without a live tile; one head keeps nothing."""
+    plan = plan_of(SCATTERED, "bf16", (16, 16), block_q=16, block_kv=16, warps=1, stages=2, split_kv=None)
+    plan = replace(plan, skip="lists" if listed else "in_kernel")
+    assert plan.tile_lists == listed
+    wanted = np.random.default_rng(6).random((3, 2, 1250)) < 0.004
+    wanted[0, 0, [3, 1249]], wanted[1] = True, False
+    call = Call(*qkv(plan, (1, 3, 25), (1, 1, 20_000)), inputs={"wanted": wanted})
+    check(plan, call)
+
+
+@pytest.mark.parametrize("splits", [1, 3])
+def test_lists_of_packed_batches_and_splits(splits: int) -> None:
+    """Blocks of queries are counted through; a split's share begins within a word."""
+    plan = plan_of(STRIPES, "fp16", (16, 16), block_q=16, block_kv=16, warps=1, stages=1, split_kv=None, skip="lists")
+    cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 752, 752, 790])
+    check(plan, Call(*qkv(plan, (2, 91), (1, 790)), splits=splits, cu=cu))
 
 
 def test_memory_beyond_the_rows_does_not_matter() -> None:

@@ -1,0 +1,44 @@
+"""Lists of live tiles: a pre-pass tests the tiles of each block of queries once, for all heads that share them.
+
+A list holds two bits for each tile of keys, live and FULL, so its length is known before anything is tested: the host
+waits for no count, and graphs replay it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..ir import Symbol, walk
+from ..problem import Problem
+from .plan import KernelPlan
+
+TILES_A_WORD, WORD_BYTES = 32, 8
+
+
+@dataclass(frozen=True)
+class TileLists:
+    """The lists of one call: [batch, heads, q_blocks, words]; batch and heads are 1 where the mask is the same for all,
+    and batch in a packed batch, whose blocks of queries are counted through."""
+
+    batch: int
+    heads: int
+    q_blocks: int
+    words: int
+
+    @classmethod
+    def of(cls, plan: KernelPlan, problem: Problem) -> TileLists:
+        names = {node.name for node in walk(*plan.rules.expressions) if isinstance(node, Symbol)}
+        return cls(
+            problem.batch if "b" in names and not problem.packed else 1,
+            problem.num_heads if names & {"h", "kv_h"} else 1,
+            plan.q_blocks(problem),
+            -(-problem.kv_len // (plan.block_kv * TILES_A_WORD)),
+        )
+
+    @property
+    def count(self) -> int:
+        return self.batch * self.heads * self.q_blocks
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.words * WORD_BYTES
