@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from .analysis import cost
 from .analysis.grid import TileGrid, rule_tables
 from .analysis.roofline import Device, Roofline, roofline
@@ -13,7 +15,7 @@ from .analysis.rules import TileKind, TileRules
 from .analysis.tiles import analyse
 from .evaluate import Array, Environment
 from .executor.run import plan_grid, workload
-from .ir import Variant
+from .ir import Keep, Search, Variant, walk
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.splits import choose_splits
@@ -21,6 +23,7 @@ from .schedule import legality
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule, make_plan
 from .schedule.target import TARGETS
+from .schedule.tile_lists import TileLists
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,11 @@ class Explanation:
     useful_flops: int
     splits: int  # of each row's keys; where the call chooses, what it is expected to choose
     orders: tuple[Order, ...]
+    partial_tiles: tuple[int, ...]  # of the plan's kernel: how many each keep line would leave PARTIAL by itself
+
+    @property
+    def way_out(self) -> str:
+        return way_out(self.plan, self.problem)
 
     @property
     def shared_memory(self) -> dict[str, int]:
@@ -68,6 +76,8 @@ class Explanation:
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
             "useful_flops": self.useful_flops,
+            "tiles": self.way_out,
+            "partial_tiles": list(self.partial_tiles),
             "orders": [{**asdict(order), "seconds": order.roofline.seconds} for order in self.orders],
             "shared_memory": self.shared_memory,
             "shared_memory_limit": TARGETS[plan.target].shared_bytes,
@@ -103,7 +113,52 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     bound = roofline(flops, traffic, device, element_bytes)
     orders = [Order("standard", None, flops, traffic.total, {}, bound)]
     orders += [tiled(name, of) for name, of in _tiled_plans(plan).items()]
-    return Explanation(plan, problem, device, pairs, kept, cost.useful_flops(work, kept), splits, tuple(orders))
+    useful, partial = cost.useful_flops(work, kept), partial_tiles(plan, problem, inputs)
+    return Explanation(plan, problem, device, pairs, kept, useful, splits, tuple(orders), partial)
+
+
+def way_out(plan: KernelPlan, problem: Problem) -> str:
+    """Which of the ways to skip tiles the kernel takes, and why not a cheaper one, or a dearer."""
+    if not plan.variant.keeps:
+        return "all whole, there is no mask"
+    if plan.skip == "never":
+        return "none is skipped, as the schedule asks"
+    if plan.rules.bounds_suffice:
+        searched = any(isinstance(node, Search) for node in walk(*plan.rules.bounds))
+        found = "a binary search for each block of queries" if searched else "in closed form"
+        return f"loop bounds, {found}: they decide all that can be told"
+    if not plan.tile_lists:
+        reads = "its schedule asks for it" if plan.skip == "in_kernel" else "the test costs less than a launch"
+        return f"tested in the kernel, 32 at once, beyond what loop bounds tell; {reads}"
+    size = TileLists.of(plan, problem).bytes
+    reads = "its schedule asks for it" if plan.skip == "lists" else "the test of a tile reads tensors"
+    return f"listed by a pre-pass in each call, {size} bytes, beyond what loop bounds tell; {reads}"
+
+
+def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> tuple[int, ...]:
+    """For each keep line the tiles, over all heads, that stay PARTIAL and would if there were no other line.
+
+    So a tile may count for several lines; each is a reason why its mask must be evaluated.
+    """
+    keeps = plan.variant.keeps
+    if not keeps or plan.skip == "never":
+        return ()
+    whole = [grid for grid, _ in plan_grids(plan, problem, inputs)]
+    return tuple(_partial_alone(plan, keep, problem, inputs, whole) for keep in keeps)
+
+
+def _partial_alone(
+    plan: KernelPlan, keep: Keep, problem: Problem, inputs: Mapping[str, Any], whole: list[TileGrid]
+) -> int:
+    statements = tuple(item for item in plan.variant.statements if not isinstance(item, Keep) or item is keep)
+    variant = replace(plan.variant, statements=statements)
+    alone = replace(plan, variant=variant, rules=analyse(variant, plan.block_q, plan.block_kv))
+    grids = [grid for grid, _ in plan_grids(alone, problem, inputs)]
+    count = 0
+    for number, grid in enumerate(whole):
+        both = (grid.kinds == TileKind.PARTIAL) & (grids[min(number, len(grids) - 1)].kinds == TileKind.PARTIAL)
+        count += int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
+    return count * (problem.batch // len(whole))
 
 
 def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:

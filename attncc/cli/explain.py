@@ -196,6 +196,11 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         spills = resources.spill_stores + resources.spill_loads
         spilled = f"{spills} bytes of spills" if spills else "no spills"
         yield f"registers      {resources.registers} a thread, {spilled} (ptxas)"
+    yield f"tiles          {explained.way_out}"
+    partial = [(plan.variant.keeps[number], count) for number, count in enumerate(explained.partial_tiles) if count]
+    for keep, count in partial:
+        line = f"line {keep.span.line}" if keep.span else "a keep line"
+        yield f"               {line} alone leaves {count:,} of them partial"
     for survey in surveys(plan):
         found = ["min/max tables"] * (survey.zone_map is not None) + ["whether it is nondecreasing"] * survey.claim
         yield f"pre-pass       {survey.input}: {' and '.join(found)}, a launch of zone_map before the kernel"

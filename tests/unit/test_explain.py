@@ -52,6 +52,32 @@ def test_masks_that_differ_by_head_are_counted_each() -> None:
         assert tiles[name] == BATCH * HEADS * -(-LENGTH // block_q) * -(-LENGTH // block_kv)
 
 
+def test_the_way_out_is_told() -> None:
+    doc = np.zeros((BATCH, LENGTH), np.int32)
+    documents = "input doc: i32[batch, pos]{}\nkeep if doc[b, q_pos] == doc[b, kv_idx]"
+    ways = {
+        "": "no mask",
+        "keep if causal()": "loop bounds, in closed form",
+        "keep if (q_idx // 64 + kv_idx // 64) % 3 == 0": "tested in the kernel",
+    }
+    for lines, way in ways.items():
+        assert way in explained(lines).way_out
+    assert "binary search" in explained(documents.format(" nondecreasing"), doc=doc).way_out
+    listed = explained(documents.format(""), doc=doc)
+    assert listed.way_out.startswith("listed by a pre-pass") and "reads tensors" in listed.way_out
+
+
+def test_lines_answer_for_partial_tiles() -> None:
+    """A tile counts for a line that leaves it PARTIAL, unless another line finds it EMPTY."""
+    both = explained("keep if causal()\nkeep if kv_idx % 2 == 0")
+    (order,) = [order for order in both.orders if order.name == "q_outer"]
+    diagonal, parity = both.partial_tiles
+    assert parity == order.tiles["partial"] > diagonal > 0
+    alone = explained("keep if causal()")
+    assert alone.partial_tiles == (diagonal,)
+    assert explained("").partial_tiles == ()
+
+
 def test_skipping_lowers_flops_and_bytes() -> None:
     full, window = explained(""), explained("keep if window(64)")
     for one, other in zip(window.orders[1:], full.orders[1:], strict=True):

@@ -30,12 +30,20 @@ def test_nothing_is_printed_where_nothing_is_skipped() -> None:
 
 
 def test_kinds_read_zone_maps_in_range_only() -> None:
-    printed = user_code(plans.plan(plans.DOCUMENTS))
+    printed = user_code(plans.plan(plans.DOCUMENTS, skip="in_kernel"))
     assert "const int *doc__min;" in printed.params_struct
     loads = [line for line in printed.tile_kind.splitlines() if "load" in line]
     assert loads and all("load_if(" in line for line in loads)
     assert printed.tile_kind.rstrip("}\n").endswith("return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;")
     library().compile(compilable(printed, USE + "tile_kind(params, c, 0, 1, 0, 1);"), "sm_80")
+
+
+def test_a_kernel_with_lists_tests_no_tiles() -> None:
+    """The pre-pass does, from the same `Params`."""
+    plan = plans.plan(plans.DOCUMENTS)
+    kernel, lists = user_code(plan), user_code(plan, tests_tiles=True)
+    assert plan.tile_lists and kernel.tile_kind == "" and "tile_kind(" in lists.tile_kind
+    assert kernel.params_struct == lists.params_struct and "uint2 *tile_lists;" in kernel.params_struct
 
 
 def test_lines_that_may_not_be_there_are_not_searched() -> None:

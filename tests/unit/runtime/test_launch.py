@@ -204,7 +204,7 @@ def test_kv_outer_keeps_its_state_in_the_workspace(bench: MakeBench) -> None:
 
 
 def test_zone_maps_come_before_the_kernel(bench: MakeBench) -> None:
-    made = bench(plan(plans.DOCUMENTS))
+    made = bench(plan(plans.DOCUMENTS, skip="in_kernel"))
     doc = FakeArray((BATCH, KV_LEN), "int32", strides=(0, 1))
     made.kernel(*qkv(), doc=doc)
     zone_map, main = made.cuda.launches
@@ -219,6 +219,28 @@ def test_zone_maps_come_before_the_kernel(bench: MakeBench) -> None:
         assert (main.params[f"doc__{end}_stride0"], main.params[f"doc__{end}_stride1"]) == (blocks, 1)
         assert (main.params[f"doc__{end}_size0"], main.params[f"doc__{end}_size1"]) == (BATCH, blocks)
     assert main.params["doc"] == doc.pointer
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_lists_of_tiles_come_before_the_kernel(bench: MakeBench, packed: bool) -> None:
+    """From the same fields; a list for each block of queries, whatever the head, and room for two words of 32 tiles."""
+    made = bench(plan(plans.DOCUMENTS))
+    q, k = (FakeArray((n, length, D), "float16") for n, length in ((HEADS, 100), (KV_HEADS, 600)))
+    if packed:
+        starts = {name: FakeArray((4,), "int32") for name in ("cu_seqlens_q", "cu_seqlens_kv")}
+        made.kernel(q, k, k, doc=FakeArray((600,), "int32"), **starts)
+    else:
+        made.kernel(*qkv(q_len=100, kv_len=600), doc=FakeArray((BATCH, 600), "int32"))
+    zone_map, lists, main = made.cuda.launches
+    blocks = 100 // 32 + 3 if packed else 4
+    count = blocks if packed else BATCH * blocks
+    assert lists.kernel == "tile_lists_documents_fp16_d16_sm_90" and lists.grid == -(-count // 4)
+    fields = {"list_batch": 1 if packed else BATCH, "list_heads": 1, "list_words": 2, "q_blocks": blocks}
+    assert {name: main.params[name] for name in fields} == fields
+    assert main.params == lists.params
+    assert main.params["tile_lists"] - zone_map.params["maximum"] >= 600 // 32 * 4
+    (workspace,) = made.framework.released
+    assert math.prod(workspace.shape) * 4 - (main.params["tile_lists"] - workspace.pointer) >= count * 2 * 8
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -90,7 +90,7 @@ def test_room_for_what_a_variant_computes() -> None:
     softcap = variant("score = 9 * tanh(score / 9)")
     documents = variant("input doc: i32[batch, pos]\nkeep if doc[b, q_pos] == doc[b, kv_idx]")
     assert planned(bias).block_kv < planned(softcap).block_kv == planned().block_kv
-    assert planned(documents).producer_registers > planned(bias).producer_registers
+    assert planned(documents, skip="in_kernel").producer_registers > planned(bias).producer_registers
 
 
 @pytest.mark.parametrize("head_dim", [16, 40, 64, 72, 96, 128, 192, 256])
