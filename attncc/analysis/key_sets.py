@@ -162,11 +162,19 @@ class KeySets:
 
     def _near(self, limit: Affine, distance: Affine, most: Expr) -> Expr:
         """A limit; if it or the distance may be far from 0, clamped to mean the same for what is 0 to most - 1."""
-        found = self._algebra.sum(limit)
+        found = self._algebra.sum(self._by_q_pos(limit))
         ranges = self._algebra.form_range(limit), self._algebra.form_range(distance)
         if all(low >= -_NEAR and high <= _NEAR for low, high in ranges):
             return found
         return self._algebra.min(self._algebra.max(found, self._algebra.number(0)), most)
+
+    def _by_q_pos(self, form: Affine) -> Affine:
+        """The same form, with q_pos where it holds its three terms: rows know that already."""
+        q_pos = self._algebra.form(self._q_pos)
+        factor = form.terms.get(self._algebra.symbol("q_idx"), 0)
+        if factor == 0 or any(form.terms.get(atom) != factor * sign for atom, sign in q_pos.terms.items()):
+            return form
+        return form.plus(q_pos, -factor).plus(Affine({self._algebra.symbol("q_pos"): factor}))
 
     def _remainder(self, inner: Affine, period: int, at_most: bool, limit: Affine) -> KeySet | None:
         shift, end = inner.plus(Affine({self._index: 1}), -1), limit.shifted(1) if at_most else limit
