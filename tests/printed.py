@@ -51,9 +51,12 @@ def compilable(printed: UserCode, statements: str = "") -> str:
     return assemble("\n".join(parts), "test")
 
 
-def kept_pair(printed: UserCode, block_kv: int) -> str:
+def kept_pair(printed: UserCode, plan: KernelPlan) -> str:
     """A C expression: whether `row` keeps the key `column`, by all that is printed of the mask."""
-    first_of_lane = f"column / {block_kv} * {block_kv} + column % 8 / 2 * 2"
-    bit = f"column % {block_kv} / 8 * 2 + column % 2"
-    bits = f"(keep_bits(params, context, row, {first_of_lane}) >> ({bit}) & 1)"
+    width, _, columns = plan.tile_columns
+    rows = plan.block_kv // columns
+    slot = f"(column / {width} % {rows} * {columns} + column % {width} % {columns})"
+    tile = f"(column / {width} / {rows} * {rows * width} + column % {width} / {columns} * {columns})"
+    in_tile = f"({slot} % 8 / 2 * 2 / {columns} * {width} + {slot} % 8 / 2 * 2 % {columns})"
+    bits = f"(keep_bits(params, context, row, {tile} + {in_tile}) >> ({slot} / 8 * 2 + {slot} % 2) & 1)"
     return f"({bits if printed.keep_bits else 1} & {'keep(params, context, row, column)' if printed.keep else 1})"

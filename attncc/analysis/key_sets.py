@@ -8,14 +8,14 @@ step is an equality, and a key is in the set exactly if the condition holds for 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import gcd
 
 from ..ir import Apply, Const, Expr, Keep, Symbol, Variant, apply, substituted, symbol
 from .affine import Affine
 from .algebra import Algebra, Relation
 from .canonical import Canonical
-from .canvas import Canvas, of_corners
+from .canvas import Canvas
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class OfRow:
 
 @dataclass(frozen=True)
 class Below:
-    """kv_idx < limit; on a canvas, the key's row < limit. The limit, and how far it is from a tile, fit 32 bits."""
+    """kv_idx < limit. The limit, and how far it is from a key of the tile, fit 32 bits."""
 
     limit: Expr
 
@@ -43,7 +43,7 @@ class RemainderBelow:
 
 @dataclass(frozen=True)
 class Repeating:
-    """What holds for kv_idx holds for kv_idx + 8 (`LANE_PERIOD`); on a canvas, for the key below it."""
+    """What holds for kv_idx holds for kv_idx + `LaneKeys.step`."""
 
     holds: Expr
 
@@ -67,21 +67,36 @@ class United:
 
 KeySet = OfRow | Below | RemainderBelow | Repeating | Outside | Common | United
 
-LANE_PERIOD = 8  # a lane of a warp holds the same two of each 8 columns
+
+@dataclass(frozen=True)
+class LaneKeys:
+    """The keys that a lane of a warp holds of a tile: from its first on, two that are `side` apart in each `step`."""
+
+    step: int = 8
+    side: int = 1
+
+    @classmethod
+    def of(cls, canvas: Canvas | None) -> LaneKeys:
+        """Two neighbours among 8 columns of the scores, which are positions, or slots of a patch."""
+        if canvas is None:
+            return cls()
+        if canvas.kv_columns == 1:
+            return cls(8 * canvas.width, canvas.width)
+        return cls(8 // canvas.kv_columns * canvas.width)
+
+
 _NEAR = 2**31 - 2**16  # leaves 32-bit ints room for the keys of a tile
 _MOST_PERIODS = 3  # of a remainder in one tile: each costs two limits
 
 
 class KeySets:
-    """Key sets of a variant's conditions, in tiles of `block_kv` keys, or patches of a canvas `LANE_PERIOD` wide."""
+    """Key sets of the conditions of a variant, in tiles of `block_kv` keys."""
 
-    def __init__(self, variant: Variant, block_kv: int, canvas: Canvas | None = None) -> None:
-        row = canvas and replace(canvas, q_columns=1)
-        self._canvas = canvas
-        self._algebra = Algebra(variant, 1, block_kv, canvas=row)
-        self._canonical = Canonical(self._algebra, variant.lets, row)
+    def __init__(self, variant: Variant, block_kv: int, lane: LaneKeys) -> None:
+        self._lane = lane
+        self._algebra = Algebra(variant, 1, block_kv)
+        self._canonical = Canonical(self._algebra, variant.lets)
         self._block_kv = block_kv
-        self._index = self._algebra.symbol("kv_idx" if canvas is None else "kv_row_idx")
         self._q_pos = self._canonical.of(symbol("q_pos"))
 
     def of(self, condition: Expr) -> KeySet | None:
@@ -91,12 +106,11 @@ class KeySets:
     def _set(self, expr: Expr) -> KeySet | None:
         if not self._algebra.varies(expr)[1]:
             return OfRow(self._written(expr))
-        return self._limits(expr) or (Repeating(self._written(expr)) if self._repeats(expr) else None)
+        return Repeating(self._written(expr)) if self._repeats(expr) else self._limits(expr)
 
     def _written(self, expr: Expr) -> Expr:
         """With q_pos by its name, of which more is known: where it indexes an input, and that other lines read it."""
-        named = substituted(expr, self._q_pos, symbol("q_pos"))
-        return named if self._canvas is None else of_corners(named, self._canvas)
+        return substituted(expr, self._q_pos, symbol("q_pos"))
 
     def _limits(self, expr: Expr) -> KeySet | None:
         if expr in self._algebra.relations:
@@ -140,7 +154,7 @@ class KeySets:
     def _limited(self, atom: Expr, at_most: bool, limit: Affine) -> KeySet | None:
         """Where the atom is at most, or at least, a limit."""
         if isinstance(atom, Symbol):
-            return self._half(at_most, limit) if atom is self._index else None
+            return self._half(at_most, limit)
         if not isinstance(atom, Apply) or atom.op not in ("floordiv", "mod") or not isinstance(atom.args[1], Const):
             return None
         inner, size = self._algebra.form(atom.args[0]), int(atom.args[1].value)
@@ -156,7 +170,7 @@ class KeySets:
         end = limit.shifted(1) if at_most else limit
         if not self._algebra.fits(end):
             return None
-        distance = end.plus(Affine({self._index: 1}), -1)
+        distance = end.plus(Affine({self._algebra.symbol("kv_idx"): 1}), -1)
         below = Below(self._written(self._near(end, distance, self._algebra.symbol("kv_len"))))
         return below if at_most else Outside(below)
 
@@ -177,9 +191,12 @@ class KeySets:
         return form.plus(q_pos, -factor).plus(Affine({self._algebra.symbol("q_pos"): factor}))
 
     def _remainder(self, inner: Affine, period: int, at_most: bool, limit: Affine) -> KeySet | None:
-        shift, end = inner.plus(Affine({self._index: 1}), -1), limit.shifted(1) if at_most else limit
+        if self._lane != LaneKeys():
+            return None
+        kv_idx = self._algebra.symbol("kv_idx")
+        shift, end = inner.plus(Affine({kv_idx: 1}), -1), limit.shifted(1) if at_most else limit
         moves = any(self._algebra.varies(atom)[1] for atom in shift.terms)
-        if moves or self._canvas is not None or not self._algebra.fits(shift) or not self._algebra.fits(end):
+        if moves or not self._algebra.fits(shift) or not self._algebra.fits(end):
             return None
         end_in_period = self._near(end, end.times(2), self._algebra.number(period))
         below = RemainderBelow(self._written(self._algebra.sum(shift)), period, self._written(end_in_period))
@@ -191,16 +208,16 @@ class KeySets:
     # ------------------------------------------------------------ repetition
 
     def _repeats(self, expr: Expr) -> bool:
-        """Whether kv_idx counts only through remainders whose period divides that of a lane's columns."""
+        """Whether kv_idx counts only through remainders whose period divides the step of a lane's keys."""
         if not self._algebra.varies(expr)[1]:
             return True
         if isinstance(expr, Symbol):
-            return expr.name == "kv_column_idx"
+            return False
         if isinstance(expr, Apply) and expr.op == "mod" and isinstance(expr.args[1], Const):
             form, size = self._algebra.form(expr.args[0]), int(expr.args[1].value)
             factor = form.terms.get(self._algebra.symbol("kv_idx"), 0)
             others = all(self._repeats(atom) for atom in form.terms if not isinstance(atom, Symbol))
-            if size and others and LANE_PERIOD % (abs(size) // gcd(size, factor)) == 0:
+            if size and others and self._lane.step % (abs(size) // gcd(size, factor)) == 0:
                 return True
         return all(map(self._repeats, expr.children))
 
@@ -232,9 +249,9 @@ def pairwise_masks(variant: Variant) -> Iterator[KeepMask]:
     return (KeepMask(keep, None, keep.condition) for keep in variant.keeps)
 
 
-def keep_masks(variant: Variant, block_kv: int, canvas: Canvas | None = None) -> Iterator[KeepMask]:
+def keep_masks(variant: Variant, block_kv: int, lane: LaneKeys = LaneKeys()) -> Iterator[KeepMask]:
     """The keep lines of a variant, as much of each as can be a key set."""
-    sets = KeySets(variant, block_kv, canvas)
+    sets = KeySets(variant, block_kv, lane)
     for keep in variant.keeps:
         parts = [(part, sets.of(part)) for part in _conjunction(keep.condition)]
         keys = tuple(found for _, found in parts if found is not None)

@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from ..analysis.canvas import Canvas
-from ..analysis.key_sets import Below, Common, KeySet, OfRow, Outside, RemainderBelow, Repeating, United, periods
-from ..ir import Expr, apply, const, substituted, symbol
+from ..analysis.key_sets import (
+    Below,
+    Common,
+    KeySet,
+    LaneKeys,
+    OfRow,
+    Outside,
+    RemainderBelow,
+    Repeating,
+    United,
+    periods,
+)
+from ..ir import apply, const, substituted, symbol
 from .expressions import Lowering
 from .floats import connect
 from .integers import ARITHMETIC
@@ -12,8 +22,6 @@ from .nodes import INT, Node, call, cast, prefix
 
 BITS = "unsigned"
 _LEAF = "key_bits.cuh"
-_BELOW = call("bits_below", 1, cost=8, hint="bits", include=_LEAF)
-_ROWS_BELOW = call("bits_of_rows_below", 1, cost=4, hint="bits", include=_LEAF)
 _REPEATED = call("repeated_bits", 2, cost=3, hint="bits", include=_LEAF)
 _OF_ROW = call("row_bits", 1, hint="bits", include=_LEAF)
 _OUTSIDE = prefix("~", hint="bits")
@@ -24,10 +32,12 @@ _KV_IDX = symbol("kv_idx")
 class BitPrinter:
     """Nodes of key sets, in which `kv_idx` is the lane's first key."""
 
-    def __init__(self, lowering: Lowering, block_kv: int, canvas: Canvas | None) -> None:
+    def __init__(self, lowering: Lowering, block_kv: int, lane: LaneKeys) -> None:
         self._lowering = lowering
         self._block_kv = block_kv
-        self._canvas = canvas
+        self._lane = lane
+        in_lane = "" if lane == LaneKeys() else f"<{lane.step}, {lane.side}>"
+        self._below = call(f"bits_below{in_lane}", 1, cost=8, hint="bits", include=_LEAF)
 
     def node(self, keys: KeySet) -> Node:
         match keys:
@@ -46,18 +56,12 @@ class BitPrinter:
             case OfRow(holds):
                 return _OF_ROW.node(BITS, lower(holds))
             case Below(limit):
-                distance = ARITHMETIC["sub"].node(INT, _limit(lower(limit)), lower(self._index))
-                return (_BELOW if self._canvas is None else _ROWS_BELOW).node(BITS, distance)
+                return self._below.node(BITS, ARITHMETIC["sub"].node(INT, _limit(lower(limit)), lower(_KV_IDX)))
             case RemainderBelow():
                 return self._remainder(keys)
             case Repeating(holds):
-                second = substituted(holds, _KV_IDX, apply("add", _KV_IDX, const(1)))
+                second = substituted(holds, _KV_IDX, apply("add", _KV_IDX, const(self._lane.side)))
                 return _REPEATED.node(BITS, lower(holds), lower(second))
-
-    @property
-    def _index(self) -> Expr:
-        """What limits are of: the lane's first key, or its row of the canvas."""
-        return _KV_IDX if self._canvas is None else apply("floordiv", _KV_IDX, const(self._canvas.width))
 
     def _remainder(self, keys: RemainderBelow) -> Node:
         moved = _KV_IDX if keys.shift == const(0) else apply("add", _KV_IDX, keys.shift)

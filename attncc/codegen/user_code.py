@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from ..analysis.algebra import TRUE
-from ..analysis.key_sets import LANE_PERIOD, KeepMask, KeySet, keep_masks, pairwise_masks
+from ..analysis.key_sets import KeepMask, KeySet, LaneKeys, keep_masks, pairwise_masks
 from ..analysis.score_form import score_form
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..schedule.parameters import parameters
@@ -57,10 +57,10 @@ def user_code(
 
 
 def _masks(plan: KernelPlan) -> Iterable[KeepMask]:
-    """Key sets serve where a row of the scores is a stretch of keys, or rows of a canvas each as wide as a fragment."""
-    if plan.is_backward or (plan.canvas is not None and plan.canvas.kv_columns != LANE_PERIOD):
+    """Key sets serve where the keys of a row stand in a row of the scores."""
+    if plan.is_backward:
         return pairwise_masks(plan.variant)
-    return keep_masks(plan.variant, plan.block_kv, plan.canvas)
+    return keep_masks(plan.variant, plan.block_kv, LaneKeys.of(plan.canvas))
 
 
 class _Printer:
@@ -104,7 +104,7 @@ class _Printer:
         return self._mask(head, nodes, BOOL)
 
     def keep_bits(self, sets: Mapping[Keep, KeySet]) -> str:
-        printer = BitPrinter(self.lowering, self.plan.block_kv, self.plan.canvas)
+        printer = BitPrinter(self.lowering, self.plan.block_kv, LaneKeys.of(self.plan.canvas))
         nodes = {keep: printer.node(keys) for keep, keys in sets.items()}
         head = "unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._mask(head, nodes, BITS)

@@ -124,7 +124,7 @@ def run(
 def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], grid: int) -> None:
     code = user_code(plan)
     kernel = KERNEL.replace("RESULT", result.format(block_q=plan.block_q, block_kv=plan.block_kv))
-    kernel = kernel.replace(KEEP, kept_pair(code, plan.block_kv))
+    kernel = kernel.replace(KEEP, kept_pair(code, plan))
     leaves = '#include "attncc/element.cuh"\n#include "attncc/tile_kind.cuh"'
     text = assemble("\n".join([leaves, code.includes, code.params_struct, code.functions, kernel]), "printed_code")
     device = driver().device(torch.cuda.current_device())

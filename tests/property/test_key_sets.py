@@ -9,12 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from attncc.analysis.canvas import Canvas
 from attncc.analysis.key_sets import (
-    LANE_PERIOD,
     Below,
     Common,
     KeepMask,
     KeySet,
+    LaneKeys,
     OfRow,
     Outside,
     RemainderBelow,
@@ -33,6 +34,7 @@ from tests.printed import kept_pair, variant
 
 from .masks import mask_of, random_environment, random_variant
 
+CANVASES = (None, None, Canvas(4, 1, 1), Canvas(64, 8, 8), Canvas(12, 4, 4))
 BLOCKS = (16, 32, 48, 64, 80, 128)
 
 
@@ -43,14 +45,14 @@ class Pairs:
     values: Environment
     q_len: int
     kv_len: int
-    block_kv: int
+    lane: LaneKeys
 
     @classmethod
-    def of(cls, environment: Environment, block_kv: int) -> Pairs:
+    def of(cls, environment: Environment, lane: LaneKeys) -> Pairs:
         q_len, kv_len = (int(environment.symbols[name]) for name in ("q_len", "kv_len"))
         q_idx, kv_idx = np.arange(q_len)[:, None], np.arange(kv_len)[None]
         values = environment.with_symbols(q_idx=q_idx, kv_idx=kv_idx, q_pos=q_idx + kv_len - q_len)
-        return cls(values, q_len, kv_len, block_kv)
+        return cls(values, q_len, kv_len, lane)
 
     def value(self, expr: Expr) -> Array:
         return np.broadcast_to(evaluate(expr, self.values), (self.q_len, self.kv_len))
@@ -78,7 +80,7 @@ class Pairs:
                 return (kv_idx + self.value(shift)) % period < self.value(limit)
         found = self.value(keys.holds)
         if isinstance(keys, Repeating):
-            assert (found[:, LANE_PERIOD:] == found[:, :-LANE_PERIOD]).all()
+            assert (found[:, self.lane.step :] == found[:, : -self.lane.step]).all()
         return found
 
     def kept(self, mask: KeepMask) -> Array:
@@ -93,8 +95,9 @@ def test_random_masks_hold_the_same_pairs() -> None:
         drawn, block_kv = random_variant(random), int(random.choice(BLOCKS))
         lengths = (int(length) for length in random.integers(1, 200, 2))
         environment = random_environment(random, *lengths, extreme=index % 4 == 0)
-        pairs = Pairs.of(environment, block_kv)
-        masks = list(keep_masks(drawn, block_kv))
+        lane = LaneKeys.of(CANVASES[index % len(CANVASES)])
+        pairs = Pairs.of(environment, lane)
+        masks = list(keep_masks(drawn, block_kv, lane))
         found += sum(mask.keys is not None for mask in masks)
         kept = np.logical_and.reduce([pairs.kept(mask) for mask in masks])
         np.testing.assert_array_equal(kept, mask_of(drawn, environment), f"mask {index}\n{drawn.show_lowered()}")
@@ -139,12 +142,13 @@ void run(const void* given, int q_len, int kv_len, bool* kept) {{
 """
 
 
-def printed_masks(drawn: list[Variant], block_kv: int) -> ctypes.CDLL:
+def printed_masks(drawn: list[Variant], block_kv: int, canvas: Canvas | None) -> ctypes.CDLL:
     """`run(number of the variant, Params, q_len, kv_len, kept)`, compiled for the CPU."""
     texts, includes = [], {'#include "attncc/element.cuh"'}
     for number, item in enumerate(drawn):
-        code = user_code(plans.plan(item, skip="never", block_kv=block_kv))
-        kept = kept_pair(code, block_kv)
+        plan = plans.plan(item, skip="never", block_kv=block_kv, canvas=canvas)
+        code = user_code(plan)
+        kept = kept_pair(code, plan)
         includes |= set(code.includes.splitlines())
         texts.append(CASE.format(number=number, struct=code.params_struct, functions=code.functions, kept=kept))
     calls = "\n".join(f"    if (which == {n}) v{n}::run(given, q_len, kv_len, kept);" for n in range(len(drawn)))
@@ -169,11 +173,14 @@ def packed_params(item: Variant, block_kv: int, environment: Environment) -> byt
 
 
 @pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
-@pytest.mark.parametrize("block_kv", [32, 80, 128])
-def test_printed_masks_hold_the_same_pairs(block_kv: int) -> None:
+@pytest.mark.parametrize(
+    ("block_kv", "canvas"),
+    [(32, None), (80, None), (128, None), (64, Canvas(64, 8, 8)), (32, Canvas(12, 4, 4)), (64, Canvas(5, 1, 1))],
+)
+def test_printed_masks_hold_the_same_pairs(block_kv: int, canvas: Canvas | None) -> None:
     drawn = [variant(lines) for lines in WRITTEN.values()]
     drawn += [random_variant(np.random.default_rng((12, block_kv, index))) for index in range(40)]
-    library = printed_masks(drawn, block_kv)
+    library = printed_masks(drawn, block_kv, canvas)
     for number, item in enumerate(drawn):
         for q_len, kv_len in ((70, 131), (40, 40), (5, 300)):
             random = np.random.default_rng((13, number))

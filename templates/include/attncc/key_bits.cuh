@@ -1,18 +1,17 @@
-// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the key 8 n + side, counted from
-// the lane's first (the accumulator layout of mma_16bit.cuh).
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
 
-/// How many of the lane's keys are among `keys` that begin with the lane's first; not cut off at 32.
-__device__ __forceinline__ int lane_keys(int keys) {
-    const unsigned count = max(keys, 0);
-    return count / 8 * 2 + min(count % 8, 2u);
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return count / STEP * 2 + min((count % STEP + SIDE - 1) / SIDE, 2u);
 }
 
-/// Those among the first `keys`.
-__device__ __forceinline__ unsigned bits_below(int keys) { return __funnelshift_lc(~0u, 0u, lane_keys(keys)); }
-
-/// On a canvas whose rows are fragments: those in the first `rows` of them, from the lane's first on.
-__device__ __forceinline__ unsigned bits_of_rows_below(int rows) {
-    return __funnelshift_lc(~0u, 0u, 2 * min(max(rows, 0), 16));
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
 
 /// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.

@@ -1,4 +1,3 @@
-#include "attncc/key_bits.cuh"
 #include "attncc/math.cuh"
 
 /// Where the rows (or keys) of a tile stand: a sequence is a canvas of rows of WIDTH positions, which divides its length, and a
@@ -33,10 +32,4 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot / COLUMNS * WIDTH + slot % COLUMNS; }
-
-    /// How many of a lane's keys are among `positions` that begin with the lane's first and end with a row of the canvas.
-    static __device__ __forceinline__ int lane_keys(int positions) {
-        const unsigned count = max(positions, 0), step = offset(8);
-        return COLUMNS == 1 ? ::lane_keys((count + WIDTH - 1) / WIDTH) : (count + step - 1) / step * 2;
-    }
 };

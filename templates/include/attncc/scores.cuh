@@ -1,3 +1,5 @@
+#include "attncc/key_bits.cuh"
+
 /// Moves the first STEP column tiles behind the others.
 template <int STEP, int N_TILES>
 __device__ __forceinline__ void rotate_columns(float (&scores)[N_TILES][4]) {
@@ -49,7 +51,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
 #pragma unroll
         for (int first = 0; first < N_TILES; first += 16) {
             const int key = KvOrder::offset(lane_column + 8 * first);
-            const int beyond = max(32 - KvOrder::lane_keys(keys - key), 0);
+            const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
             const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
             const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
 #pragma unroll

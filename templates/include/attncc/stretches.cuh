@@ -1,4 +1,3 @@
-#include "attncc/key_bits.cuh"
 #include "attncc/math.cuh"
 
 /// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
@@ -21,7 +20,4 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// How many of a lane's keys are among `positions` that begin with the lane's first.
-    static __device__ __forceinline__ int lane_keys(int positions) { return ::lane_keys(positions); }
 };
