@@ -26,7 +26,9 @@ def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv") ->
     `inner` is what a kernel's inner loop goes over for a block of the other side: `kv`, or `q`, which has `q_bounds`.
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
     """
-    rules, presumed = _analysed(variant, (block_q, block_kv), inner, Trust.PRESUMED)
+    # A search takes all lanes of a warp, which kernels that go over rows don't always have together.
+    trust = Trust.PRESUMED if inner == "kv" else Trust.IGNORED
+    rules, presumed = _analysed(variant, (block_q, block_kv), inner, trust)
     if presumed and _worth_a_test(rules):
         holds = presumed[0] if len(presumed) == 1 else apply("and", *presumed)
         rules = _where(holds, rules, _bounds_alone(variant, (block_q, block_kv), inner))
