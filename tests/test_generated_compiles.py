@@ -7,15 +7,16 @@ head dims meet on the spec that exercises the most code.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from attncc.build import prepare
-from attncc.codegen.render import KernelSource
+from attncc.machine_code import compiled, other_kernels, settle
 from attncc.resources import folder
-from attncc.runtime.nvrtc import Cubin, library
+from attncc.runtime.nvrtc import Resources
+from attncc.runtime.store import kernel_name
 from attncc.schedule.target import TARGETS
 from attncc.source import SourceFile
 
@@ -44,26 +45,28 @@ def cases() -> Iterator[Case]:
 
 
 @pytest.fixture(scope="module")
-def compilations() -> Iterator[dict[tuple[Case, str], Future[Cubin]]]:
+def compilations() -> Iterator[dict[tuple[Case, str], Future[Resources]]]:
     """All kernels of all cases, on their way: NVRTC uses all cores while the first tests wait."""
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         yield {
-            (case, source.name): pool.submit(library().compile, source.text, case[1], f"{source.name}.cu")
-            for case in cases()
-            for source in sources(case)
+            (case, name): pool.submit(compilation) for case in cases() for name, compilation in compilations_of(case)
         }
 
 
-def sources(case: Case) -> list[KernelSource]:
+def compilations_of(case: Case) -> Iterator[tuple[str, Callable[[], Resources]]]:
+    """Of each kernel with the plan that it gets, and of those that its launches need besides."""
     spec, target, dtype, head_dim = case
     source = SourceFile(f"specs/{spec}.attn", (folder("specs") / f"{spec}.attn").read_text(encoding="utf-8"))
-    packages = prepare(source, archs=[target], dtypes=[dtype], head_dims=[head_dim])
-    return [source for package in packages for source, _ in package.sources.values()]
+    (package,) = prepare(source, archs=[target], dtypes=[dtype], head_dims=[head_dim])
+    for ladder in package.ladders:
+        yield kernel_name(ladder.first), lambda ladder=ladder: settle(ladder).compiled.resources
+    for name, item in other_kernels(package.plans).items():
+        yield name, lambda item=item: compiled(*item).resources
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: "-".join(map(str, case)))
-def test_compiles_without_spills(case: Case, compilations: dict[tuple[Case, str], Future[Cubin]]) -> None:
-    found = {name: future.result().resources for (of, name), future in compilations.items() if of == case}
+def test_compiles_without_spills(case: Case, compilations: dict[tuple[Case, str], Future[Resources]]) -> None:
+    found = {name: future.result() for (of, name), future in compilations.items() if of == case}
     assert found
     for name, resources in found.items():
         assert not resources.messages, name
