@@ -5,6 +5,7 @@ torch is imported when one of its tensors has come, never before.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,18 +24,19 @@ if TYPE_CHECKING:
     from .kernel import Kernel
 
 _operators: dict[str, TorchOperators] = {}
+_lock = threading.Lock()
 
 
 def operator_name(token: str) -> str:
     """The name of the forward operator of the kernel with this token; registered when it is first asked for."""
-    if token not in _operators:
-        from .kernel import by_token
+    from .kernel import by_token
 
-        kernel = by_token[token]
-        _operators[token] = TorchOperators(
-            kernel.variant, kernel.configurations, kernel.run_unrecorded, kernel.run_backward
-        )
-    return _operators[token].name
+    with _lock:
+        if token not in _operators:
+            kernel = by_token[token]
+            parts = kernel.variant, kernel.configurations, kernel.run_unrecorded, kernel.run_backward
+            _operators[token] = TorchOperators(*parts)
+        return _operators[token].name
 
 
 # What torch.compile is told with `torch.compiler.assume_constant_result`: to run the function and not look into it.

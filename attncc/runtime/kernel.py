@@ -132,6 +132,10 @@ class Kernel:
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
         return self.run_backward(BackwardArguments(call, dout, out, lse, dlse, deterministic), stream)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        """Itself: models are copied, as for a moving average of weights, and a kernel has no state that changes."""
+        return self
+
     def load(self, device: int = 0) -> None:
         """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""
         self._launcher.load(device)

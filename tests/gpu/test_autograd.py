@@ -1,4 +1,4 @@
-"""PyTorch on a GPU: autograd, torch.compile, CUDA graphs, autocast, checkpoints, modules. Kernels are judged elsewhere."""
+"""PyTorch on a GPU: autograd, torch.compile, CUDA graphs, autocast, checkpoints. Kernels are judged elsewhere."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,13 @@ def test_state_moves_with_the_module() -> None:
     assert torch.equal(one.half()(*operands(), **call), one(*operands(), **call))  # parameters of another type
     shared = torch.nn.Parameter(torch.ones(2))
     assert module(slope=shared).slope is shared
+
+
+def test_copies_of_a_model_share_the_kernel() -> None:
+    one = module()
+    other = copy.deepcopy(one)
+    assert other.kernel is one.kernel
+    assert other.slope is not one.slope
 
 
 def test_no_dropout_in_eval_mode() -> None:

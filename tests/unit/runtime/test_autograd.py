@@ -272,6 +272,18 @@ def test_compiled_for_any_length() -> None:
         torch.testing.assert_close(q.grad, expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_export(strict: bool) -> None:
+    own = kernel(SIGMOID)
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return own(q, k, v)
+
+    exported = torch.export.export(Model(), operands(), strict=strict)
+    assert torch.equal(exported.module()(*operands()), own(*operands()))
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_autocast(grad: bool) -> None:
     own = kernel(dtype="bf16")
