@@ -210,7 +210,9 @@ def make_patches(forward: Ladder, schedule: Schedule | None = None) -> Ladder | 
     """
     plan, canvas = forward.first, None
     if plan.loop == "q_outer" and plan.skip != "never" and plan.split_kv == 1 and plan.variant.dropout is None:
-        canvas = find_canvas(plan.variant, plan.block_q, plan.block_kv, plan.rules)
+        tiles = (below for below in forward.plans() if below.family == plan.family)
+        tried = (find_canvas(plan.variant, below.block_q, below.block_kv, below.rules) for below in tiles)
+        canvas = next((found for found in tried if found is not None), None)  # that the first tiles divide badly
     if canvas is not None:
         build = replace(forward.build, pass_name="patches")
         default = replace(forward.schedule, pass_name="patches", settings=_family(forward.schedule))
