@@ -170,6 +170,14 @@ class KernelPlan:
         return max(least, min(spare, launched // (self.warpgroups + 1)) // 8 * 8)  # it can only give
 
     @property
+    def warpgroups_end_apart(self) -> bool:
+        """hopper: whether the keys of each warpgroup's rows end elsewhere, which costs little to find out."""
+        end = list(ir.walk(self.rules.kv_end))
+        varies = any(isinstance(node, ir.Symbol) and node.name in ("q_first", "q_last") for node in end)
+        reads = any(isinstance(node, ir.Load | ir.Search) for node in end)
+        return self.skip != "never" and self.warpgroups > 1 and varies and not reads
+
+    @property
     def consumer_registers(self) -> int:
         """hopper: of each thread that multiplies."""
         rest = LAUNCHED_REGISTERS[self.warpgroups] - self.producer_registers
