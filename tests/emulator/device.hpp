@@ -99,6 +99,7 @@ static void meet(int& arrived, int& generation, int expected) {
     while (generation == mine) yield();
 }
 static void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
+static void __syncwarp() { meet_warp(); }
 static void __syncthreads() { meet(block_arrived, block_generation, fibers.size()); }
 
 static bool votes[2];  // those of two barriers may be apart at once
@@ -170,7 +171,7 @@ static size_t __cvta_generic_to_shared(const void* pointer) { return (const unsi
 
 template <class T>
 static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
-    if (address % alignment || address + sizeof(T) > shared_size) fail("bad address in shared memory");
+    if (address % alignment || address + sizeof(T) > shared_size) { fprintf(stderr,"DEBUG %u align %zu size %zu of %zu thread %d\n",address,alignment,sizeof(T),shared_size,current); fail("bad address in shared memory"); }
     return *(T*)(shared_memory + address);
 }
 
@@ -241,6 +242,9 @@ static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigne
 
 // -------------------------------------------------------------------- launches
 
+static void (*before_block)() = [] {};  // what other parts of the device have to do
+static void (*between_turns)() = [] {};
+
 /// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns.
 static void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed) {
     std::vector<unsigned char> memory(shared_bytes + 1024);
@@ -253,6 +257,7 @@ static void launch(void (*body)(), int blocks, int threads, size_t shared_bytes,
         fibers = std::vector<Fiber>(threads);
         warps.assign(threads / 32, Warp{});
         block_arrived = block_generation = 0;
+        before_block();
         std::vector<int> order;
         for (int thread = 0; thread < threads; ++thread) {
             Fiber& fiber = fibers[thread];
@@ -267,6 +272,7 @@ static void launch(void (*body)(), int blocks, int threads, size_t shared_bytes,
         for (int left = threads, turns = 0; left > 0; ++turns) {
             if (turns > 1000000) fail("deadlock");
             std::shuffle(order.begin(), order.end(), dice);
+            between_turns();
             for (int first : order)
                 for (unsigned again = dice() % 8 + 1; again > 0; --again)
                     for (current = first; current < first + 32; ++current) {

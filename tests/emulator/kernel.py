@@ -22,6 +22,7 @@ from attncc.schedule.parameters import Parameter, struct_format
 
 COMPILER = shutil.which("g++")
 _HERE = Path(__file__).parent
+_MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load by TMA
 
 # Bodies of the functions that hold inline assembly: name, a word of the parameters where it is overloaded, body.
 _BODIES = (
@@ -35,6 +36,8 @@ _BODIES = (
     ("load_float2", "", "return shared_at<float2>(address);"),
     ("load_word", "", "return shared_at<unsigned>(address);"),
     ("store_word", "", "shared_at<unsigned>(address) = word;"),
+    ("load_words", "", "memcpy(x, &shared_at<uint4>(address), 16);"),
+    ("store_words", "unsigned address", "memcpy(&shared_at<uint4>(address), x, 16);"),
     ("exp2_flushed", "", "const float y = exp2f(x); return y < 0x1p-126f ? 0 : y;"),
     ("fast_reciprocal", "", "return 1 / x;"),
     ("uniform", "int x", "return same_in_warp(x);"),
@@ -47,15 +50,46 @@ _BODIES = (
     ("to_float", "fp16", "return half_to_float(x.bits);"),
     ("load_if", "", "return inside ? load(address) : decltype(load(address))();"),
 )
+# The same for Hopper.
+_HOPPER_BODIES = (
+    ("barrier_init", "", "init_barrier(barrier, arrivals);"),
+    ("barrier_init_done", "", ""),
+    ("barrier_arrive", "", "arrive(barrier, 0);"),
+    ("barrier_arrive_expecting", "", "arrive(barrier, bytes);"),
+    ("barrier_wait", "", "wait_for_phase(barrier, parity);"),
+    ("named_wait", "", "meet_named(id, threads);"),
+    ("tma_prefetch", "", ""),
+    ("tma_load", "", "load_box(target, &map, barrier, {column, row, head, batch});"),
+    ("bulk_load", "", "load_bytes(target, source, bytes, barrier);"),
+    ("fence_async", "", ""),
+    ("wgmma_fence", "", ""),
+    ("wgmma_commit", "", ""),
+    ("wgmma_wait", "", "finish_all_products();"),
+    ("pin", "", ""),
+    ("give_registers", "", ""),
+    ("take_registers", "", ""),
+    ("store_matrices_transposed", "", "store_transposed(address, x);"),
+    ("put_pair", "", "shared_at<uint2>(address) = {(unsigned)x, (unsigned)y};"),
+    ("put_four", "", "shared_at<uint4>(address) = {(unsigned)x, (unsigned)y, (unsigned)z, (unsigned)w};"),
+    ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),
+    ("take_four", "", "const uint4 four = shared_at<uint4>(address); x = four.x, y = four.y, z = four.z, w = four.w;"),
+)
 _NARROW = {"bf16": ("float_to_brain", "brain_to_float"), "fp16": ("float_to_half", "half_to_float")}
 
 
-def run(source: KernelSource, parameters: tuple[Parameter, ...], values: Mapping[str, float], blocks: int) -> None:
-    """Launches a kernel. `values` holds a value for each parameter, an address where it is a pointer."""
+def run(
+    source: KernelSource,
+    parameters: tuple[Parameter, ...],
+    values: Mapping[str, float],
+    blocks: int,
+    maps: bytes = b"",
+) -> None:
+    """Launches a kernel. `values` holds a value for each parameter, an address where it is a pointer; `maps` the tensor
+    maps that it takes before them."""
     library = _built(source.text, source.entry)
     packed = struct.pack(struct_format(parameters), *(values[item.name] for item in parameters))
     assert library.size_of_params() == len(packed)
-    library.run(packed, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1)
+    library.run(packed, maps, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1)
 
 
 def evaluate(text: str, includes: str) -> ctypes.CDLL:
@@ -65,17 +99,22 @@ def evaluate(text: str, includes: str) -> ctypes.CDLL:
 
 @cache
 def _built(text: str, entry: str) -> ctypes.CDLL:
+    hopper = _MAP in text
+    arguments = [f"given_maps[{number}]" for number in range(text.count(_MAP))] + ["given"]
     return _compiled(
         f"""#include "device.hpp"
+{'#include "hopper.hpp"' if hopper else ""}
 {_on_host(text)}
+{"static TensorMap given_maps[4];" if hopper else "static char given_maps[1];"}
 static Params given;
 static void body() {{
-    {entry}(given);
+    {entry}({", ".join(arguments)});
     fibers[current].done = true;
 }}
 extern "C" int size_of_params() {{ return sizeof(Params); }}
-extern "C" void run(const void* params, int blocks, int threads, size_t shared_bytes, unsigned seed) {{
+extern "C" void run(const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed) {{
     memcpy(&given, params, sizeof(Params));
+    {"memcpy(given_maps, maps, sizeof(given_maps)), before_block = begin_block, between_turns = deliver;" if hopper else ""}
     launch(body, blocks, threads, shared_bytes, seed);
 }}
 """
@@ -84,7 +123,7 @@ extern "C" void run(const void* params, int blocks, int threads, size_t shared_b
 
 def _compiled(text: str) -> ctypes.CDLL:
     assert COMPILER is not None
-    key = sha256((text + (_HERE / "device.hpp").read_text()).encode()).hexdigest()[:16]
+    key = sha256((text + "".join(path.read_text() for path in sorted(_HERE.glob("*.hpp")))).encode()).hexdigest()[:16]
     library = Path(gettempdir()) / f"attncc-emulated-{key}.so"
     if not library.exists():
         source, built = library.with_suffix(".cpp"), library.with_suffix(".new")
@@ -104,8 +143,15 @@ def _on_host(text: str) -> str:
         narrow, widen = _NARROW[element[1]]
         text = _with_body(text, "pack", "", f"return {narrow}(low) | (unsigned){narrow}(high) << 16;")
         text = _with_body(text, "mma", "", f"multiply(sum, a, b0, b1, {widen});")
-    text = re.sub(r"extern __shared__ .* shared\[\];", "unsigned char* shared = shared_memory;", text)
-    assert not re.search(r"\basm\b", re.sub(r"//.*", "", text)), "inline assembly without a stand-in"
+    if _MAP in text:
+        for name, word, body in _HOPPER_BODIES:
+            text = _with_body(text, name, word, body)
+        for name in re.findall(r"\b(\w+_async)\(float", text):
+            transposed = str("gradient" in name).lower()
+            text = _with_body(text, name, "", f"start_product(sum, a, b, accumulate, {transposed}, {widen});")
+    text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
+    left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)
+    assert left is None, f"inline assembly without a stand-in: {left[0]}"
     return text
 
 

@@ -21,7 +21,7 @@ struct BackwardPipeline {
     static constexpr int DSCORES = DOUTS + 2 * STAGES, BARRIERS = DSCORES + 2 * STAGES;
     static constexpr int WORK_AT = 8 * BARRIERS, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int BYTES = QUERY_NOTES_AT + 16 * 2 * STAGES;
-    static constexpr int OWNERS = 8, ADDERS = 4;  // warps that own keys, warps that add to dQ
+    static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
 
     unsigned base;
 
@@ -39,17 +39,17 @@ struct BackwardPipeline {
     __device__ __forceinline__ void init() const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(keys_full(stage), 1);
-            barrier_init(keys_empty(stage), OWNERS + ADDERS);
+            barrier_init(keys_empty(stage), OWNER_WARPS + ADDER_WARPS);
         }
         barrier_init(values_full(), 1);
-        barrier_init(values_empty(), OWNERS);
+        barrier_init(values_empty(), OWNER_WARPS);
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(queries_full(stage), 1);
-            barrier_init(queries_empty(stage), OWNERS);
+            barrier_init(queries_empty(stage), OWNER_WARPS);
             barrier_init(douts_full(stage), 1);
-            barrier_init(douts_empty(stage), OWNERS);
-            barrier_init(dscores_full(stage), OWNERS);
-            barrier_init(dscores_empty(stage), ADDERS);
+            barrier_init(douts_empty(stage), OWNER_WARPS);
+            barrier_init(dscores_full(stage), OWNER_WARPS);
+            barrier_init(dscores_empty(stage), ADDER_WARPS);
         }
         barrier_init_done();
     }
@@ -57,47 +57,47 @@ struct BackwardPipeline {
     /// What a stage of keys is about, and what is to be done with it. The first is not kept in registers: who needs it reads it.
     __device__ __forceinline__ void write(int stage, const KeyWork& work) const {
         const unsigned address = base + WORK_AT + WORK_BYTES * stage;
-        store_four(address, work.sequence, work.batch_index, work.kv_head, work.kv_block);
-        store_four(address + 16, work.q_start, work.q_len, work.kv_start, work.kv_len);
+        put_four(address, work.sequence, work.batch_index, work.kv_head, work.kv_block);
+        put_four(address + 16, work.q_start, work.q_len, work.kv_start, work.kv_len);
     }
 
     __device__ __forceinline__ void write_order(int stage, int order) const {
-        store(base + WORK_AT + WORK_BYTES * stage + 32, order, 0);
+        put_pair(base + WORK_AT + WORK_BYTES * stage + 32, order, 0);
     }
 
     __device__ __forceinline__ KeyWork work(int stage) const {
         const unsigned address = base + WORK_AT + WORK_BYTES * stage;
         KeyWork work;
         work.part = 0;
-        load_four(address, work.sequence, work.batch_index, work.kv_head, work.kv_block);
-        load_four(address + 16, work.q_start, work.q_len, work.kv_start, work.kv_len);
+        take_four(address, work.sequence, work.batch_index, work.kv_head, work.kv_block);
+        take_four(address + 16, work.q_start, work.q_len, work.kv_start, work.kv_len);
         return work;
     }
 
     __device__ __forceinline__ int order(int stage) const {
         int order, unused;
-        load(base + WORK_AT + WORK_BYTES * stage + 32, order, unused);
+        take_pair(base + WORK_AT + WORK_BYTES * stage + 32, order, unused);
         return order;
     }
 
     // A stage of queries has two notes, for its even and odd turns: who adds to dQ reads one when the next may be there already.
     __device__ __forceinline__ void write(int stage, unsigned turn, const QueryNote& note) const {
         const unsigned address = query_note_at(stage, turn);
-        store(address, note.row_block, note.tile.word);
-        store(address + 8, note.tile.head, 0);
+        put_pair(address, note.row_block, note.tile.word);
+        put_pair(address + 8, note.tile.head, 0);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
     __device__ __forceinline__ QueryNote query_note(int stage, unsigned turn) const {
         QueryNote note;
-        load(query_note_at(stage, turn), note.row_block, note.tile.word);
+        take_pair(query_note_at(stage, turn), note.row_block, note.tile.word);
         return note;
     }
 
     /// The head of a tile, for those who need it.
     __device__ __forceinline__ int head(int stage, unsigned turn) const {
         int head, unused;
-        load(query_note_at(stage, turn) + 8, head, unused);
+        take_pair(query_note_at(stage, turn) + 8, head, unused);
         return head;
     }
 
@@ -106,19 +106,19 @@ private:
         return base + QUERY_NOTES_AT + 16 * (stage + turn * STAGES);
     }
 
-    static __device__ __forceinline__ void store(unsigned address, int x, int y) {
+    static __device__ __forceinline__ void put_pair(unsigned address, int x, int y) {
         asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
     }
 
-    static __device__ __forceinline__ void store_four(unsigned address, int x, int y, int z, int w) {
+    static __device__ __forceinline__ void put_four(unsigned address, int x, int y, int z, int w) {
         asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
     }
 
-    static __device__ __forceinline__ void load_four(unsigned address, int& x, int& y, int& z, int& w) {
+    static __device__ __forceinline__ void take_four(unsigned address, int& x, int& y, int& z, int& w) {
         asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(address) : "memory");
     }
 
-    static __device__ __forceinline__ void load(unsigned address, int& x, int& y) {
+    static __device__ __forceinline__ void take_pair(unsigned address, int& x, int& y) {
         x = y = 0;
         if (threadIdx.x % 32 == 0)
             asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");

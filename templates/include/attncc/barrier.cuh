@@ -12,6 +12,12 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
+/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
+__device__ __forceinline__ void warp_arrive(unsigned barrier) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
 /// Arrives; the phase then also waits for this many bytes of TMA.
 __device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

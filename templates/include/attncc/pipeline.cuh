@@ -98,9 +98,3 @@ private:
         return base + WORKS_AT + (2 * warpgroup + turn) * WORK_BYTES;
     }
 };
-
-/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
-/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
-__device__ __forceinline__ void warp_arrive(unsigned barrier) {
-    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
-}

@@ -1,14 +1,5 @@
 #include "attncc/copy.cuh"
-
-__device__ __forceinline__ unsigned load_word(unsigned address) {
-    unsigned word;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
-    return word;
-}
-
-__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-}
+#include "attncc/words.cuh"
 
 /// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
 /// tile may still be on its way; a barrier must follow before it is used.

@@ -1,5 +1,6 @@
 #include "attncc/element.cuh"
 #include "attncc/math.cuh"
+#include "attncc/words.cuh"
 
 // What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
 // each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
@@ -41,7 +42,7 @@ struct Statistics {
         const float delta_piece = delta & !later ? delta_weight : 0, third = delta | later ? 0 : pieces.third;
         const float low = word == 0 | word == 1 ? piece : word == 2 ? delta_piece : third;
         const float high = word == 0 ? piece : word == 1 | word == 2 ? delta_piece : 0;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(target + 4 * thread), "r"(Dtype::pack(low, high)) : "memory");
+        store_word(target + 4 * thread, Dtype::pack(low, high));
     }
 };
 

@@ -32,14 +32,3 @@ __device__ __forceinline__ void store_matrices_transposed(unsigned address, cons
                  "r"(x[2]), "r"(x[3])
                  : "memory");
 }
-
-/// Puts four words aside where this lane alone writes, and takes them back.
-__device__ __forceinline__ void put_words(unsigned address, const unsigned (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
-
-__device__ __forceinline__ void take_words(unsigned address, unsigned (&x)[4]) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
-}

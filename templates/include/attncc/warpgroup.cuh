@@ -1,5 +1,6 @@
 #include "attncc/barrier.cuh"
 #include "attncc/tma.cuh"
+#include "attncc/words.cuh"
 
 // What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
 // and all of them together one more.
@@ -13,10 +14,8 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale, int wa
     if (!(scale <= 0)) return scale;
 #pragma unroll 1
     for (int byte = threadIdx.x % 128 * 4; byte < QTile::BYTES; byte += 128 * 4) {
-        unsigned word;
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(queries + byte));
-        word = scale == 0 ? 0 : word ^ Dtype::SIGN_BITS;
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(queries + byte), "r"(word) : "memory");
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
     }
     fence_async();
     warpgroup_wait(warpgroup);
@@ -31,8 +30,7 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
         for (int byte = (rows * 8 + threadIdx.x % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
-            asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(tile + panel * Tile::ROWS * 128 + byte), "r"(0)
-                         : "memory");
+            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
     fence_async();
     named_wait(barrier, THREADS);
 }
@@ -50,10 +48,8 @@ __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
     if (effective == scale) return scale;
 #pragma unroll 1
     for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
-        unsigned word;
-        asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(keys + byte));
-        word = Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective));
-        asm volatile("st.shared.b32 [%0], %1;" ::"r"(keys + byte), "r"(word) : "memory");
+        const unsigned word = load_word(keys + byte);
+        store_word(keys + byte, Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective)));
     }
     fence_async();
     named_wait(1 + THREADS / 128, THREADS);
