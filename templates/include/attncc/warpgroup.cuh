@@ -35,13 +35,15 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     named_wait(barrier, THREADS);
 }
 
-/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype. Of a smaller one,
-/// 0 included, the keys take what is missing. All THREADS that multiply share the work.
+/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype, with all its bits.
+/// Of one that is too small, 0 included, or too large, the keys take the rest, a power of 2 if it is too large.
 template <class Dtype>
 __device__ __forceinline__ float effective_scale(float scale) {
+    if (fabsf(scale) > Dtype::MOST_SCALE) return __uint_as_float((__float_as_uint(scale) & 0x807fffff) | 0x3f800000);
     return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
 }
 
+/// Gives the keys their part, and returns the effective scale. All THREADS that multiply share the work.
 template <class Dtype, class KTile, int THREADS>
 __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
     const float effective = effective_scale<Dtype>(scale);
