@@ -16,6 +16,7 @@ from ..source import Span
 from . import knobs, legality
 from .choices import Build, Choice, choose, loop_of, rungs
 from .families import default_family
+from .grain import suits
 from .knobs import Value
 from .plan import KernelPlan
 from .target import TARGETS
@@ -162,8 +163,14 @@ class Ladder:
         # Registers for that; smaller tiles find more to skip.
         rung = min(max(rung, 1), last) if plan.tests_tiles else rung
         if self.canvas is None:
-            return rung
+            return self._suiting(family, rung, last) if plan.tests_tiles else rung
         return min(range(rung, last + 1), key=lambda below: self._work_in_patches(family, below))
+
+    def _suiting(self, family: str, rung: int, last: int) -> int:
+        """The first rung from here whose tiles begin and end with the blocks of the mask; this one if there is none."""
+        rungs_below = range(rung, last + 1)
+        plans = (self._plan(choose(self.schedule.chosen, self.build, family, below)) for below in rungs_below)
+        return next((below for below, plan in zip(rungs_below, plans, strict=True) if suits(plan)), rung)
 
     def _work_in_patches(self, family: str, rung: int) -> float:
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
