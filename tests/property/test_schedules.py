@@ -49,6 +49,22 @@ def problems(draw: st.DrawFn) -> Problem:
     return problem.with_starts(q_starts, kv_starts)
 
 
+@st.composite
+def backward_plans(draw: st.DrawFn) -> tuple[KernelPlan, KernelPlan]:
+    """Of blocks that own keys, and of blocks that own rows, of one variant."""
+    variant = variants()[draw(st.integers(0, len(variants()) - 1))]
+    skip = draw(st.sampled_from(["auto", "never"]))
+
+    def plan(pass_name: str, loop: str, inner: str) -> KernelPlan:
+        block_q, block_kv = draw(st.sampled_from([16, 32, 64])), draw(st.sampled_from([16, 48, 64]))
+        return KernelPlan(
+            variant, analyse(variant, block_q, block_kv, inner=inner), pass_name, "sm_80", "fp64", 16, 24, loop,
+            block_q, block_kv, warps=1, stages=1, split_kv=1, skip=skip,
+        )  # fmt: skip
+
+    return plan("backward", "kv_outer", "q"), plan("backward_dq", "q_outer", "kv")
+
+
 @settings(max_examples=60, deadline=None)
 @given(plan=plans(), problem=problems(), seed=st.integers(0, 2**32))
 def test_the_executor_agrees_with_the_reference(plan: KernelPlan, problem: Problem, seed: int) -> None:
@@ -67,3 +83,23 @@ def test_the_executor_agrees_with_the_reference(plan: KernelPlan, problem: Probl
     np.testing.assert_allclose(result.out, out, rtol=1e-8, atol=1e-11)
     if lse is not None:
         np.testing.assert_allclose(result.lse, lse, rtol=1e-10, atol=1e-11)
+
+
+@settings(max_examples=60, deadline=None)
+@given(plans=backward_plans(), problem=problems(), seed=st.integers(0, 2**32))
+def test_gradients_agree_with_the_reference(plans: tuple[KernelPlan, KernelPlan], problem: Problem, seed: int) -> None:
+    rng, variant = np.random.default_rng(seed), plans[0].variant
+    arrays = synthetic.qkv(problem, "fp64", rng)
+    call = {"layout": problem.layout, "seed": seed, **synthetic.inputs(variant, problem, rng)}
+    if problem.packed:
+        call |= {"cu_seqlens_q": np.array(problem.q_starts, np.int32)}
+        call |= {"cu_seqlens_kv": np.array(problem.kv_starts, np.int32)}
+    out, lse = reference.forward(variant, *arrays, **call)
+    dout, dlse = rng.standard_normal(out.shape), None if lse is None else rng.standard_normal(lse.shape)
+    results = {"out": out, "lse": lse, "dlse": dlse, "deterministic": bool(seed % 2)}
+    found = executor.run_backward(plans, dout, *arrays, **results, **call).gradients
+    exact = reference.backward(variant, dout, *arrays, dlse=dlse, **call)
+    for name in ("dq", "dk", "dv"):
+        np.testing.assert_allclose(getattr(found, name), getattr(exact, name), rtol=1e-8, atol=1e-9, err_msg=name)
+    for name, value in exact.inputs.items():
+        np.testing.assert_allclose(found.inputs[name], value, rtol=1e-4, atol=1e-4, err_msg=name)
