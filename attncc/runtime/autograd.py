@@ -27,8 +27,8 @@ _operators: dict[str, TorchOperators] = {}
 _lock = threading.Lock()
 
 
-def operator_name(token: str) -> str:
-    """The name of the forward operator of the kernel with this token; registered when it is first asked for."""
+def _operators_of(token: str) -> TorchOperators:
+    """The operators of the kernel with this token, registered when they are first asked for."""
     from .kernel import by_token
 
     with _lock:
@@ -36,7 +36,12 @@ def operator_name(token: str) -> str:
             kernel = by_token[token]
             parts = kernel.variant, kernel.configurations, kernel.run_unrecorded, kernel.run_backward
             _operators[token] = TorchOperators(*parts)
-        return _operators[token].name
+        return _operators[token]
+
+
+def operator_name(token: str) -> str:
+    """The name of a kernel's forward operator."""
+    return _operators_of(token).name
 
 
 # What torch.compile is told with `torch.compiler.assume_constant_result`: to run the function and not look into it.
@@ -73,8 +78,11 @@ def recorded(kernel: Kernel, call: Arguments, *, traced: bool = False) -> Any:
     if not traced and not _fits(variant, call):
         raise _refusal(torch, kernel, call)
     _check_recordable(torch, variant, call)
-    operator = getattr(getattr(torch.ops, NAMESPACE), operator_name(kernel.token))
-    out, lse = operator(*flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled()))
+    flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
+    if traced:
+        out, lse = getattr(getattr(torch.ops, NAMESPACE), operator_name(kernel.token))(*flat)
+    else:
+        out, lse = _operators_of(kernel.token).recorded(flat)
     return (out, lse) if call.return_lse else out
 
 
