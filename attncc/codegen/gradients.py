@@ -1,31 +1,142 @@
-"""The derivative of the score lines, as CUDA: one function gives the final score and how it moves."""
+"""The derivative of the score lines, as CUDA: how the final score moves, and what that adds to learnable inputs."""
 
 from __future__ import annotations
 
-from ..analysis.gradient import final_score, gradient
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..analysis.gradient import InputGradient, final_score, gradient
+from ..analysis.same_entry import same_entry
+from ..ir import Expr, Symbol, show, walk
+from ..schedule.parameters import field_name, gradient_name
 from ..schedule.plan import KernelPlan
 from .expressions import Lowering
 from .functions import Body, Fields
+from .line_marks import Line
+from .loads import Address, place
 from .nodes import Level
 from .structs import make_function
 
-_STRUCT = """\
-// The score after all score lines, and its derivative by the score before them.
-struct ScoreGradient {
-    float score, slope;
-};
-"""
+PAIR = "const Params& params, const Context& ctx, const Row& row, int kv_idx"
+_TILE = "const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last"
+_ENDS = "params, ctx, q_first, q_last, kv_first, kv_last"
+
+
+@dataclass(frozen=True)
+class Read:
+    """A read of a learnable input by the score lines, whose gradient a kernel adds up."""
+
+    number: int
+    gradient: InputGradient
+
+    @property
+    def value(self) -> str:
+        """The field of `ScoreGradient`."""
+        return f"learned_{self.number}"
+
+    @property
+    def sum(self) -> str:
+        """The leaf struct that adds up: by what its place depends on."""
+        read = {node.name for node in walk(*self.gradient.indices) if isinstance(node, Symbol)}
+        rows, keys = bool(read & {"q_idx", "q_pos"}), "kv_idx" in read
+        if (rows and keys) or "score" in read:
+            return "PairSum"
+        return "RowSum" if rows else "KeySum" if keys else "HeadSum"
+
+
+def reads(plan: KernelPlan) -> tuple[Read, ...]:
+    """Those whose gradient the plan's kernel adds up."""
+    found = gradient(plan.variant).inputs if plan.pass_name == "backward" else ()
+    return tuple(Read(number, item) for number, item in enumerate(found))
 
 
 def score_gradient(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
     """`struct ScoreGradient`, and where there are score lines `score_gradient(params, ctx, row, kv_idx, score)`."""
+    values = ["score", "slope", *(read.value for read in reads(plan))]
+    struct = (
+        "// The score after all score lines, and its derivatives: by the score before them, by learnable inputs.\n"
+        f"struct ScoreGradient {{\n    float {', '.join(values)};\n}};\n"
+    )
     if not plan.variant.scores:
-        return _STRUCT
-    roots = (final_score(plan.variant), gradient(plan.variant).score)
-    score, slope = (fields.interner.intern(lowering.lower(root)) for root in roots)
-    body = Body(fields, Level.ELEMENT, [(score, None), (slope, None)])
-    texts = [body.value(node) for node in (score, slope)]
+        return struct
+    found = gradient(plan.variant)
+    roots: list[Expr] = [final_score(plan.variant), found.score, *(read.gradient.value for read in reads(plan))]
+    nodes = [fields.interner.intern(lowering.lower(root)) for root in roots]
+    body = Body(fields, Level.ELEMENT, [(node, None) for node in nodes])
+    texts = [body.value(node) for node in nodes]
     body.add(f"return {{{', '.join(texts)}}};")
-    arguments = "const Params& params, const Context& ctx, const Row& row, int kv_idx, float score"
     sources = [item.span.one_line for item in plan.variant.scores if item.span is not None]
-    return _STRUCT + "\n" + make_function(f"ScoreGradient score_gradient({arguments})", body.lines, sources)
+    return struct + "\n" + make_function(f"ScoreGradient score_gradient({PAIR}, float score)", body.lines, sources)
+
+
+def learned(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
+    """`struct Learned`, which adds up the gradients of learnable inputs; empty where the kernel has none."""
+    if not reads(plan):
+        return ""
+    functions = [_add(plan, read, lowering, fields) for read in reads(plan)]
+    functions += [_same(plan, read, lowering, fields) for read in reads(plan)]
+    return "\n\n".join([*functions, _struct(reads(plan))])
+
+
+def _add(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> str:
+    """`add_learned_N(params, ctx, row, kv_idx, x)`: adds to the entry that a pair reads."""
+    item, name = plan.variant.input(read.gradient.input), gradient_name(read.gradient.input)
+    indices = tuple(lowering.lower(index) for index in read.gradient.indices)
+    found = place(Address(name, item, read.gradient.indices, indices), lowering.size)
+    offset, guard = (node and fields.interner.intern(node) for node in found)
+    assert offset is not None
+    roots = [(offset, None), *([(guard, None)] if guard else [])]
+    body = Body(fields, Level.ELEMENT, roots)
+    condition = f"if ({body.value(guard)}) " if guard else ""
+    body.add(f"{condition}add_learned(params.exact, params.{field_name(name)}, {body.value(offset)}, x);")
+    entry = f"{item.name}[{', '.join(map(show, read.gradient.indices))}]" if indices else item.name
+    return make_function(f"void add_{read.value}({PAIR}, float x)", body.lines, [f"gradient of {entry}"])
+
+
+def _same(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> str:
+    """`same_learned_N(params, ctx, q_first, q_last, kv_first, kv_last)`: whether a tile is known to have one entry."""
+    rule = None
+    if read.sum == "PairSum" and not any(node == Symbol(node.type, "score") for node in walk(*read.gradient.indices)):
+        rule = same_entry(plan.variant, plan.block_q, plan.block_kv, read.gradient.indices)
+    lines = [Line("return false;")]
+    if rule is not None:
+        node = fields.interner.intern(lowering.lower(rule))
+        body = Body(fields, Level.ELEMENT, [(node, None)])
+        body.add(f"return {body.value(node)};")
+        lines = body.lines
+    return make_function(f"bool same_{read.value}({_TILE})", lines)
+
+
+def _struct(found: tuple[Read, ...]) -> str:
+    """One sum for each read, and what the kernel calls for all of them."""
+    return "\n".join(
+        [
+            "// What the pairs of a head add to the gradients of learnable inputs.",
+            "template <int M_TILES>",
+            "struct Learned {",
+            *(f"    {read.sum}<M_TILES> sum_{read.number};" for read in found),
+            "",
+            f"    __device__ __forceinline__ void begin_tile({_TILE}) {{",
+            *(f"        sum_{read.number}.begin_tile(same_{read.value}({_ENDS}));" for read in found),
+            "    }",
+            *_method("pair", "int key, const ScoreGradient& found, float dscore, ", found, _pair_arguments),
+            *_method("column", "", found, lambda read: ""),
+            *_method("tile", "", found, lambda read: ""),
+            *_method("head", "int key, ", found, lambda read: "key, "),
+            "};",
+        ]
+    )
+
+
+def _pair_arguments(read: Read) -> str:
+    return f"key, dscore == 0 ? 0.0f : dscore * found.{read.value}, "
+
+
+def _method(name: str, more: str, found: tuple[Read, ...], arguments: object) -> Iterator[str]:
+    yield ""
+    yield f"    __device__ __forceinline__ void {name}({more}{PAIR}) {{"
+    for read in found:
+        yield f"        sum_{read.number}.{name}({arguments(read)}[&](float x) {{"  # type: ignore[operator]
+        yield f"            add_{read.value}(params, ctx, row, kv_idx, x);"
+        yield "        });"
+    yield "    }"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..ir import Expr, Input, Load, Symbol, show
-from ..schedule.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, packed_axis, packed_side
+from ..schedule.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, gradient_name, packed_axis, packed_side
 from .floats import SELECT, connect
 from .integers import ARITHMETIC
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, call, infix, leaf
@@ -54,7 +54,7 @@ class Address:
 
     @property
     def is_table(self) -> bool:
-        return self.name != self.item.name
+        return self.name not in (self.item.name, gradient_name(self.item.name))
 
 
 def load(address: Address, size: Callable[[str, int], Node], bounds: tuple[int, int]) -> Node:
@@ -71,6 +71,13 @@ def load(address: Address, size: Callable[[str, int], Node], bounds: tuple[int, 
     if not guards:
         return LOAD.node(_VALUES[dtype], pointer, bounds=bounds).called(hint, note=note, named=False)
     return LOAD_IF.node(_VALUES[dtype], _all(guards), pointer, bounds=bounds).called(hint, note=note, named=False)
+
+
+def place(address: Address, size: Callable[[str, int], Node]) -> tuple[Node, Node | None]:
+    """How many elements from its start an entry of an input's gradient lies, and whether there is such an entry (None:
+    always)."""
+    base, guards = leaf(LONG, "0"), list(_guards(replace(address, name=address.item.name), size))
+    return _pointer(base, address), _all(guards) if guards else None
 
 
 def claim(address: Address, size: Callable[[str, int], Node]) -> Node:

@@ -14,7 +14,14 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..schedule import legality
 from ..schedule.choices import FRAGMENT_ROWS
 from ..schedule.hopper_backward import HopperBackward
-from ..schedule.parameters import combine_parameters, delta_parameters, dq_sum_parameters, zone_map_parameters
+from ..schedule.parameters import (
+    combine_parameters,
+    delta_parameters,
+    dq_sum_parameters,
+    exact_sum_parameters,
+    sink_gradient_parameters,
+    zone_map_parameters,
+)
 from ..schedule.plan import KernelPlan
 from ..schedule.target import TARGETS
 from . import header
@@ -120,7 +127,7 @@ def render_delta(plan: KernelPlan) -> KernelSource:
         header=header.of_prepass(what),
         value_head_dim=value_head_dim,
         lanes=1 << (value_head_dim // _COLUMNS_A_LANE - 1).bit_length(),
-        statistics="statistics_pieces" if plan.family == "hopper" else "statistics_floats",
+        statistics=_statistics(plan),
     )
 
 
@@ -137,6 +144,36 @@ def render_dq_sum(plan: KernelPlan) -> KernelSource:
         column_blocks=-(-head_dim // FRAGMENT_ROWS),
         adder=TARGETS[plan.target].adder,
     )
+
+
+def render_sink_gradient(plan: KernelPlan) -> KernelSource:
+    """The kernel that makes the gradient of a plan's learnable sink."""
+    assert plan.learned_sink is not None
+    sink_dtype = plan.learned_sink.dtype
+    return _of_rows(
+        "sink_gradient",
+        f"sink_gradient_{_of_family(plan)}{sink_dtype}_{plan.dtype}_{plan.target}",
+        plan,
+        params_struct=params_struct(sink_gradient_parameters(sink_dtype)),
+        header=header.of_prepass(f"sink_gradient: of an {sink_dtype} sink; {plan.dtype}"),
+        statistics=_statistics(plan),
+    )
+
+
+def render_exact_sum(plan: KernelPlan) -> KernelSource:
+    """The kernel that rounds sums which don't depend on the order of their additions."""
+    return _of_rows(
+        "exact_sum",
+        f"exact_sum_{plan.target}",
+        plan,
+        params_struct=params_struct(exact_sum_parameters()),
+        header=header.of_prepass("exact_sum: rounds the sums of gradients of learnable inputs"),
+    )
+
+
+def _statistics(plan: KernelPlan) -> str:
+    """The leaf file that stores what the backward pass needs of each row."""
+    return "statistics_pieces" if plan.family == "hopper" else "statistics_floats"
 
 
 def _of_family(plan: KernelPlan) -> str:

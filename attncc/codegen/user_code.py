@@ -32,6 +32,7 @@ class UserCode:
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_form_holds, score_factor, score_bias
+    learned: str  # backward: struct Learned
     bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
     tile_kind: str
     dropout: str  # dropout_threshold
@@ -40,8 +41,8 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        mask = (self.keep, self.keep_bits, self.score, self.score_form, self.bounds, self.tile_kind)
-        parts = (self.context, self.row, *mask, self.dropout, self.sink)
+        mask = (self.keep, self.keep_bits, self.score, self.score_form, self.learned)
+        parts = (self.context, self.row, *mask, self.bounds, self.tile_kind, self.dropout, self.sink)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -79,7 +80,9 @@ class _Printer:
         keep_bits = self.keep_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
             score, form = gradients.score_gradient(plan, lowering, fields), ""
+            learned = gradients.learned(plan, lowering, fields)
         else:
+            learned = ""
             score = self.score() if self.variant.scores else ""
             form = self.score_form()
         bounds = tile_code.loop_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
@@ -89,11 +92,12 @@ class _Printer:
         row = structs.row(fields)
         context = structs.context(fields, self.scale())
         leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
+        leaves |= {"learned.cuh"} if learned else set()
         includes = sorted(self.interner.includes | leaves)
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_bits, score, form, bounds, kind, dropout, sink,
+            context, row, keep, keep_bits, score, form, learned, bounds, kind, dropout, sink,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ..ir import Input
 from ..problem import ArrayFacts, Call, Problem
 from ..problem.gradients import Results
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
@@ -13,6 +12,7 @@ from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
 from .driver import Function
 from .family import Family
+from .learned_sums import LearnedSums, shape_of
 from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
 from .persistent import alike, key_section
 from .prepare import checked_grid, warps_grid
@@ -68,7 +68,7 @@ def prepare_backward(
     preparation = _Preparation(family, _repacked(form, [name for name, _ in packs]), problem, places)
     steps = tuple(preparation.steps())
     learnable = [item for item in family.plans[0].variant.inputs if item.learnable]
-    shapes = [_shape_of(form.call, item) for item in learnable]
+    shapes = [shape_of(form.call, item) for item in learnable]
     call, words = form.call, (preparation.workspace.size // _WORD_BYTES,)
     return BackwardPrepared(
         family,
@@ -83,12 +83,6 @@ def prepare_backward(
         ),
         framework.allocator(words, "float32", ordinal) if words[0] else None,
     )
-
-
-def _shape_of(call: Call, item: Input) -> tuple[int, ...]:
-    """The shape of what was given for an input; () for a number."""
-    facts = dict(call.inputs)[item.name]
-    return facts.shape if isinstance(facts, ArrayFacts) else ()
 
 
 def _packs(plan: KernelPlan, form: BackwardForm, problem: Problem, places: BackwardPlaces) -> Iterator[tuple[str, int]]:
@@ -143,8 +137,10 @@ class _Preparation:
         self.workspace = Workspace()
         self._adds_dq = self._plan.adds_dq and not form.deterministic
         self._rows = _Rows(self._plan, problem, self.workspace, adds_dq=self._adds_dq)
+        self._learned = LearnedSums(family, form, problem, places.sums, self.workspace)
 
     def steps(self) -> Iterator[Step]:
+        yield from self._learned.zeros()
         if self._rows.sum_words:
             yield Zero(self._family.device.context, self._rows.dq_sum, self._rows.sum_words)
         yield from self._delta(self._plan, self._rows)
@@ -154,6 +150,9 @@ class _Preparation:
         owners = self._batch * self._problem.num_kv_heads * keys * self._plan.gradient_parts
         yield from self._main(self._plan, self._rows, {"kv_blocks": keys}, owners, ("dk", "dv"))
         yield from self._rounded_dq() if self._adds_dq else self._separate_dq()
+        if self._rows.statistics is not None and self._rows.all_blocks:
+            yield from self._learned.of_sink(self._rows.statistics, self._rows.blocks, self._rows.all_blocks)
+        yield from self._learned.rounded()
 
     def _separate_dq(self) -> Iterator[Step]:
         plan, rows = self._dq_plan, self._rows
@@ -183,6 +182,7 @@ class _Preparation:
             main.workspace("statistics", rows.statistics)
         if rows.sum_words:
             main.workspace("dq_sum", rows.dq_sum)
+        self._learned.tell(main, plan)
         if grid:
             yield from survey_steps(self._family, plan, call, problem, self.workspace, main)
             function = self._family.function(name)

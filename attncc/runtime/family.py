@@ -9,7 +9,9 @@ from ..schedule.parameters import (
     combine_parameters,
     delta_parameters,
     dq_sum_parameters,
+    exact_sum_parameters,
     parameters,
+    sink_gradient_parameters,
     surveys,
     zone_map_parameters,
 )
@@ -24,7 +26,9 @@ from .store import (
     combine_name,
     delta_name,
     dq_sum_name,
+    exact_sum_name,
     kernel_name,
+    sink_gradient_name,
     tile_lists_name,
     zone_map_name,
 )
@@ -84,6 +88,10 @@ def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
         structs[dq_sum_name(plan)] = dq_sum_parameters(plan.dtype)
     if plan.tile_lists:
         structs[tile_lists_name(plan)] = parameters(plan)
+    if plan.learned_sink is not None:
+        structs[sink_gradient_name(plan)] = sink_gradient_parameters(plan.learned_sink.dtype)
+    if plan.learns:
+        structs[exact_sum_name(plan)] = exact_sum_parameters()
     for survey in surveys(plan):
         dtype = plan.variant.input(survey.input).dtype
         structs[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)

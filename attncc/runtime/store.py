@@ -106,6 +106,17 @@ def tile_lists_name(plan: KernelPlan) -> str:
     return f"tile_lists_{plan.variant.name}_{configuration.name}_{plan.target}"
 
 
+def sink_gradient_name(plan: KernelPlan) -> str:
+    """`sink_gradient_f32_bf16_sm_80`: the kernel that makes the gradient of a plan's learnable sink."""
+    assert plan.learned_sink is not None
+    return f"sink_gradient_{_family(plan)}{plan.learned_sink.dtype}_{plan.dtype}_{plan.target}"
+
+
+def exact_sum_name(plan: KernelPlan) -> str:
+    """`exact_sum_sm_80`: the kernel that rounds sums of learnable inputs' gradients in deterministic calls."""
+    return f"exact_sum_{plan.target}"
+
+
 def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
     """Every kernel that launches of a plan may need, the plan's own first."""
     names = [kernel_name(plan)]
@@ -117,5 +128,9 @@ def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
         names.append(dq_sum_name(plan))
     if plan.tile_lists:
         names.append(tile_lists_name(plan))
+    if plan.learned_sink is not None:
+        names.append(sink_gradient_name(plan))
+    if plan.learns:
+        names.append(exact_sum_name(plan))
     names += [zone_map_name(plan.variant.input(item.input).dtype, plan.target) for item in surveys(plan)]
     return tuple(dict.fromkeys(names))

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..analysis.gradient import gradient
 from ..analysis.rules import ZoneMap, sorted_name
 from ..ir import Axis, Input, Load, walk
 from ..problem.inputs import POSITION_TAGS
@@ -17,6 +18,8 @@ from .plan import KernelPlan
 
 # Scalars by C type, with the format character of the `struct` module.
 SCALAR_FORMATS = {"long long": "q", "unsigned long long": "Q", "int": "i", "float": "f"}
+
+EXACT_WORDS = 17  # of 8 bytes, of one exact sum of floats
 
 # The C type of an element, for each dtype of an input and of the build; fp16 and bf16 are structs of leaf code.
 ELEMENT_TYPES = {
@@ -113,6 +116,24 @@ def combine_parameters(dtype: str) -> tuple[Parameter, ...]:
     return _ordered([*pointers, *_strides("out"), *_ints("batch", "num_heads", "q_len", "splits")])
 
 
+def sink_gradient_parameters(sink_dtype: str) -> tuple[Parameter, ...]:
+    """The fields of `Params` of the kernel that makes the gradient of a sink. `group`: query heads that share a logit.
+
+    The gradient's strides count its elements, the sink's those of the sink; the sink may be given as a number.
+    """
+    pointers = [Parameter("sink", f"const {ELEMENT_TYPES[sink_dtype]}*"), *_pointers("const float", "statistics")]
+    pointers += [*_pointers("void", "gradient"), *_pointers("const int", "cu_seqlens_q")]
+    names = (f"{of}_stride_{axis}" for of in ("sink", "gradient") for axis in ("batch", "head"))
+    strides = [Parameter(name, "long long") for name in names]
+    ints = _ints("batch", "num_heads", "q_len", "row_blocks", "group", "exact")
+    return _ordered([*pointers, *strides, *ints, Parameter("sink_value", VALUE_TYPES[sink_dtype])])
+
+
+def exact_sum_parameters() -> tuple[Parameter, ...]:
+    """The fields of `Params` of the kernel that rounds `count` exact sums of EXACT_WORDS words to fp32."""
+    return (*_pointers("const long long", "sums"), *_pointers("float", "out"), Parameter("count", "long long"))
+
+
 def zone_map_parameters(dtype: str) -> tuple[Parameter, ...]:
     """The fields of `Params` of the zone map kernel for an input of this dtype, seen as 4 axes (leading ones 1 long).
 
@@ -148,9 +169,22 @@ def surveys(plan: KernelPlan) -> tuple[Survey, ...]:
 def field_name(name: str) -> str:
     """The field of `Params` that holds the pointer of an input or a table of it; its other fields start with it."""
     base, mark, end = name.rpartition("__")
-    if mark and end in ("min", "max", "sorted"):
+    if mark and end in ("min", "max", "sorted", "gradient"):
         return f"{identifier(base, FIELD_NAMES)}__{end}"
     return identifier(name, FIELD_NAMES)
+
+
+def gradient_name(input_name: str) -> str:
+    """The name under which a kernel adds to the gradient of a learnable input."""
+    return f"{input_name}__gradient"
+
+
+def learned(plan: KernelPlan) -> tuple[Input, ...]:
+    """The learnable inputs whose gradient the plan's kernel adds up: those that score lines read."""
+    if plan.pass_name != "backward":
+        return ()
+    read = {item.input for item in gradient(plan.variant).inputs}
+    return tuple(item for item in plan.variant.inputs if item.name in read)
 
 
 def packed_axis(item: Input) -> int | None:
@@ -204,6 +238,12 @@ def _backward(plan: KernelPlan) -> Iterator[Parameter]:
         yield from _strides(name)
     yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "row_blocks")
     yield from _ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits")))
+    for item in learned(plan):
+        field = field_name(gradient_name(item.name))
+        yield Parameter(field, "void*", item.name)
+        for axis in range(len(item.axes)):
+            yield Parameter(f"{field}_stride{axis}", "long long", item.name)
+    yield from _ints(*["exact"] * bool(learned(plan)))
     if plan.family == "hopper":
         yield from _ints("blocks", "section")
     yield from _of_variant(plan)
@@ -268,7 +308,7 @@ FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
-    + ["tile_lists", "list_batch", "list_heads", "list_words"]
+    + ["exact", "tile_lists", "list_batch", "list_heads", "list_words"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

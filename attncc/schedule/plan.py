@@ -141,6 +141,17 @@ class KernelPlan:
         return 16 if self.family == "hopper" else 8
 
     @property
+    def learns(self) -> bool:
+        """backward: whether there are inputs to get a gradient."""
+        return self.pass_name == "backward" and any(item.learnable for item in self.variant.inputs)
+
+    @property
+    def learned_sink(self) -> ir.Input | None:
+        """backward: the sink, if it gets a gradient."""
+        sink = None if self.variant.sink is None else self.variant.input(self.variant.sink)
+        return sink if sink is not None and sink.learnable and self.learns else None
+
+    @property
     def gradient_parts(self) -> int:
         """backward: 2 where one thread block makes dK and another dV, since no warp has registers for both."""
         registers = self.warp_rows * (self.padded_head_dim + self.padded_value_head_dim) // 32

@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attncc.codegen.render import render, render_delta, render_dq_sum
+from attncc.codegen.render import render, render_delta, render_dq_sum, render_exact_sum, render_sink_gradient
 from attncc.problem.gradients import Gradients
-from attncc.schedule.parameters import delta_parameters, dq_sum_parameters, parameters
+from attncc.schedule.parameters import (
+    EXACT_WORDS,
+    delta_parameters,
+    dq_sum_parameters,
+    exact_sum_parameters,
+    parameters,
+    sink_gradient_parameters,
+)
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 from tests.emulator.attention import Array, Call, Values, input_values, sizes, tensors
@@ -29,9 +36,10 @@ class Results:
 
 
 def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: Results) -> Gradients:
-    """dq, dk and dv. dQ comes from a kernel of its own if that has a plan, and is added up otherwise.
+    """dq, dk, dv and, in fp32, the gradients of learnable inputs.
 
-    Outputs and sums are full of NaN before, but for the sum of dQ.
+    Where dQ has a plan, it comes from a kernel of its own, and the sums of learnable inputs are exact, as in a
+    deterministic call; else all are added up in floats. Outputs are full of NaN before, sums of zeros.
     """
     dq, dk, dv = (np.full(array.shape, np.nan, array.dtype) for array in (call.q, call.k, call.v))
     rows = _row_blocks(plan, call)
@@ -43,8 +51,13 @@ def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: 
     if results.lse is not None:
         values["statistics"] = statistics.ctypes.data
         _delta(plan, call, results, values)
-    maps = b"".join(map(_map, (call.q, call.k, call.v, results.dout), _box_rows(plan))) if plan.family == "hopper" else b""
-    _run(plan, call, values, maps)
+    maps = (
+        b"".join(map(_map, (call.q, call.k, call.v, results.dout), _box_rows(plan))) if plan.family == "hopper" else b""
+    )
+    sums = Sums(plan, call, exact=dq_plan is not None)
+    _run(plan, call, values | sums.values(), maps)
+    if plan.learned_sink is not None:
+        sums.add_sink(values)
     if dq_plan is not None:
         _run(dq_plan, call, values)
     else:
@@ -52,7 +65,46 @@ def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: 
         known = sizes(plan, call)
         factor = known["scale"] if plan.family == "hopper" and plan.variant.scale is None else 1
         kernel.run(source, dq_sum_parameters(plan.dtype), values | known | {"factor": factor}, 2)
-    return Gradients(dq, dk, dv, {})
+    return Gradients(dq, dk, dv, {name: sums.rounded(name) for name in sums.arrays})
+
+
+class Sums:
+    """The sums of the gradients of learnable inputs: fp32, shaped as the inputs, or exact."""
+
+    def __init__(self, plan: KernelPlan, call: Call, *, exact: bool) -> None:
+        self._plan, self._call, self._exact = plan, call, exact
+        items = [item for item in plan.variant.inputs if item.learnable]
+        self._shapes = {item.name: call.inputs[item.name].shape for item in items}
+        self.arrays = {
+            name: np.zeros((*shape, EXACT_WORDS), np.int64) if exact else np.zeros(shape, np.float32)
+            for name, shape in self._shapes.items()
+        }
+
+    def values(self) -> Values:
+        values: Values = {"exact": int(self._exact)}
+        for name, array in self.arrays.items():
+            strides = np.empty(self._shapes[name], np.int8).strides  # in elements
+            values |= {f"{name}__gradient": array.ctypes.data}
+            values |= {f"{name}__gradient_stride{axis}": stride for axis, stride in enumerate(strides)}
+        return values
+
+    def add_sink(self, values: Values) -> None:
+        item = self._plan.learned_sink
+        assert item is not None and len(item.axes) == 1
+        given = self._call.inputs[item.name]
+        values = values | sizes(self._plan, self._call) | self.values()
+        values |= {"sink": given.ctypes.data, "sink_value": 0, "gradient": self.arrays[item.name].ctypes.data}
+        values |= {f"{name}_stride_{axis}": 0 for name in ("sink", "gradient") for axis in ("batch", "head")}
+        values |= {"sink_stride_head": given.strides[0] // given.itemsize, "gradient_stride_head": 1, "group": 1}
+        kernel.run(render_sink_gradient(self._plan), sink_gradient_parameters(item.dtype), values, 2)
+
+    def rounded(self, name: str) -> Array:
+        if not self._exact:
+            return self.arrays[name]
+        out = np.full(self._shapes[name], np.nan, np.float32)
+        values = {"sums": self.arrays[name].ctypes.data, "out": out.ctypes.data, "count": out.size}
+        kernel.run(render_exact_sum(self._plan), exact_sum_parameters(), values, 2)
+        return out
 
 
 def _row_blocks(plan: KernelPlan, call: Call) -> int:

@@ -43,6 +43,7 @@ static To bits_as(From from) {
 }
 static float __int_as_float(int x) { return bits_as<float>(x); }
 static float __uint_as_float(unsigned x) { return bits_as<float>(x); }
+static double __longlong_as_double(long long x) { return bits_as<double>(x); }
 static int __float_as_int(float x) { return bits_as<int>(x); }
 static unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
 static long long __float2ll_rd(float x) { return (long long)floorf(x); }
@@ -210,7 +211,8 @@ static void read_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
     meet_warp();
 }
 
-static float atomicAdd(float* address, float x) { return std::exchange(*address, *address + x); }
+template <class T>
+static T atomicAdd(T* address, T x) { return std::exchange(*address, *address + x); }
 
 // -------------------------------------------------------------------- arithmetic
 

@@ -31,6 +31,13 @@ struct Statistics {
                        Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
     }
 
+    /// lse, beyond all scores for a row without weight, and delta.
+    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
+        const uint4 x = *(const uint4*)(statistics + 4 * row);
+        return make_float2(-(Dtype::low(x.x) + Dtype::low(x.x >> 16) + Dtype::low(x.y)),
+                           -(Dtype::low(x.y >> 16) + Dtype::low(x.z) + Dtype::low(x.z >> 16)));
+    }
+
     /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
     /// -delta * delta_weight, the latter a number of 8 bits. The row's eight numbers are columns 0 to 7 and again 8 to 15: so two
     /// pieces of lse_weight meet all of -lse, and the third its first piece. The threads of a warpgroup call.

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from attncc.diagnostics import AttnccError
-from attncc.ir import Variant
+from attncc.ir import Axis, Input, Score, Variant, apply, symbol
 from attncc.schedule.schedule import make_plan
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
@@ -122,3 +122,39 @@ def test_what_is_refused(bench: MakeBench, changed: dict[str, Any], code: str) -
     with pytest.raises(AttnccError, match=code):
         made.kernel.backward(**operands() | changed)
     assert not made.cuda.launches
+
+
+BIASED = Variant(
+    "biased",
+    inputs=(
+        Input("bias", "f16", (Axis("head"), Axis(length=9)), learnable=True),
+        Input("logit", "f32", (Axis("head"),), learnable=True),
+    ),
+    statements=(Score(apply("add", plans.SCORE, plans.load("bias", symbol("h"), plans.KV_IDX))),),
+    sink="logit",
+)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_learnable_inputs(bench: MakeBench, deterministic: bool) -> None:
+    """Sums are set to 0, the kernel that owns keys adds to them, a sink has its own; exact ones are rounded."""
+    made, given = made_of(bench, BIASED), operands()
+    bias, logit = FakeArray((HEADS, 9), "float16"), FakeArray((HEADS,), "float32")
+    found = made.kernel.backward(**given, bias=bias, logit=logit, deterministic=deterministic)
+    assert {name: (array.shape, array.dtype) for name, array in found.inputs.items()} == {
+        "bias": (bias.shape, "float16"), "logit": (logit.shape, "float32"),
+    }  # fmt: skip
+    main = next(item.params for item in made.cuda.launches if item.kernel == "biased_backward_fp16_d16_sm_90")
+    sink = next(item.params for item in made.cuda.launches if item.kernel.startswith("sink_gradient"))
+    assert (main["bias__gradient_stride0"], main["bias__gradient_stride1"]) == (9, 1)
+    assert main["exact"] == sink["exact"] == deterministic and sink["sink"] == logit.pointer
+    zeroed = [address for address, _, _ in made.cuda.zeroed]
+    assert main["bias__gradient"] in zeroed and sink["gradient"] in zeroed
+    if deterministic:
+        rounded = [item.params for item in made.cuda.launches if item.kernel.startswith("exact_sum")]
+        assert [item["count"] for item in rounded] == [HEADS * 9, HEADS]
+        assert [item["sums"] for item in rounded] == zeroed and rounded[1]["out"] == found.inputs["logit"].pointer
+        assert made.cuda.zeroed_words == [HEADS * 9 * 34, HEADS * 34]
+    else:
+        assert sink["gradient"] == found.inputs["logit"].pointer
+    assert found.inputs["bias"].contents  # rounded from the sum

@@ -31,6 +31,23 @@ variant softcap {
 """
 
 
+LEARNED = """attn 1
+variant learned {
+    input table: f32[head, 9] learnable
+    input slope: f32[head] learnable
+    input keys: f32[batch, kv] learnable
+    input rows: f32[head, q] learnable
+    input cap: f32 learnable
+    input logit: f32[head] learnable
+    keep if q_pos >= kv_idx
+    score = score + table[h, clamp(kv_idx - q_pos, -40, 40) // 10 + 4] - slope[h] * (q_pos - kv_idx)
+    score = score * rows[h, q_idx] + keys[b, kv_idx]
+    score = cap * tanh(score / cap)
+    sink logit
+}
+"""
+
+
 def plans_of(text: str, dtype: str, head_dims: tuple[int, int], **tiles: Any) -> tuple[KernelPlan, KernelPlan]:
     """Of both kernels. `tiles` are those of the first."""
     variant = api.parse(text).variant
@@ -53,6 +70,10 @@ def check(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, dlse: bool =
     for name in ("dq", "dk", "dv"):
         judged = reference.accuracy(*(getattr(item, name) for item in (found, plain, exact)), plan.dtype)
         assert judged.holds, (name, judged)
+    for name, gradient in found.inputs.items():
+        size = max(1e-3, np.abs(exact.inputs[name]).max())
+        tolerance = {"bf16": 2e-2, "fp16": 3e-3, "fp32": 1e-5}[plan.dtype]
+        np.testing.assert_allclose(gradient / size, exact.inputs[name] / size, atol=tolerance, rtol=0, err_msg=name)
     return found
 
 
@@ -128,3 +149,15 @@ def test_memory_beyond_the_rows_does_not_matter() -> None:
         views[-1][:] = part
     for of_dq in (dq_plan, None):
         check(plan, of_dq, Call(*views))
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_learnable_inputs(exact: bool) -> None:
+    """A table, most of whose tiles read one entry; a factor of a head, of a row, of a key, of all; a sink."""
+    plan, dq_plan = plans_of(LEARNED, "fp16", (16, 16), block_q=32, block_kv=32, warps=2, stages=1)
+    rng = np.random.default_rng(2)
+    shapes = {"table": (2, 9), "slope": (2,), "keys": (2, 150), "rows": (2, 150), "cap": (), "logit": (2,)}
+    inputs = {name: np.float32(rng.normal(1, 0.3, shape)) for name, shape in shapes.items()}
+    inputs["cap"], inputs["slope"] = np.array(4.0, np.float32), np.float32([0.01, 0.02])
+    call = Call(*qkv(plan, (2, 2, 150), (2, 1, 150)), scale=0.5, inputs=inputs)
+    check(plan, dq_plan if exact else None, call, dlse=True)

@@ -1,0 +1,13 @@
+/// No learnable input is read. The interface is that of the printed struct Learned.
+struct NothingLearned {
+    template <class... Pair>
+    __device__ __forceinline__ void begin_tile(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void pair(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void column(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void tile(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void head(const Pair&...) {}
+};
