@@ -13,7 +13,7 @@ from ..analysis.canvas import Canvas
 from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem import Problem
-from .weight import score_step
+from .weight import room, score_step
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
@@ -28,14 +28,14 @@ FAMILIES = ("portable", "hopper")
 # A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs, and most where it classifies tiles: what those
-# that multiply need least of beside their accumulators (OTHER) is then left to it. LAUNCHED sums one thread of each
-# warpgroup.
+# in steps of 8, and needs more where loop bounds are read from inputs, and most where it classifies tiles. It then
+# keeps all that those that multiply can spare beside their accumulators and OTHER, or LIGHT_OTHER where they compute
+# little. LAUNCHED sums one thread of each warpgroup.
 LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
 READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
 CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
-OTHER_REGISTERS = 96
+OTHER_REGISTERS, LIGHT_OTHER_REGISTERS = 96, 72
 MOST_REGISTERS = 240
 GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
 PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
@@ -177,7 +177,8 @@ class KernelPlan:
         least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
         accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + self.overlap * self.block_kv // 4
         launched = LAUNCHED_REGISTERS[self.warpgroups]
-        spare = launched - self.warpgroups * (accumulators + OTHER_REGISTERS)
+        other = LIGHT_OTHER_REGISTERS if room(self.variant) == 0 else OTHER_REGISTERS
+        spare = launched - self.warpgroups * (accumulators + other)
         return max(least, min(spare, launched // (self.warpgroups + 1)) // 8 * 8)  # it can only give
 
     @property
