@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.compilations import COMPILATIONS, Case
+
 Golden = Callable[[Path, str], None]
 
 
@@ -22,6 +24,21 @@ def pytest_configure(config: pytest.Config) -> None:
     asked = re.sub(r"not\s+gpu", "", config.getoption("markexpr"))
     if re.search(r"\bgpu\b", asked) and find_spec("torch") is None:
         raise pytest.UsageError("pytest -m gpu needs torch: pip install '.[torch]'")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """What `test_generated_compiles` asks for is begun before the first test. Not where several processes share the
+    tests: each would compile all."""
+    if session.config.option.collectonly or hasattr(session.config, "workerinput"):
+        return
+    callspecs = [getattr(item, "callspec", None) for item in session.items]
+    cases = [case for spec in callspecs if spec and isinstance(case := spec.params.get("case"), Case)]
+    if cases:
+        COMPILATIONS.begin(cases)
+
+
+def pytest_unconfigure() -> None:
+    COMPILATIONS.end()
 
 
 @pytest.fixture
