@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from .defaults import Tiles, default_tiles
 from .hopper_tiles import HopperTiles, hopper_ladder, overlaps
 from .knobs import Value
-from .plan import DTYPE_BYTES
+from .plan import BACKWARD_PASSES, DTYPE_BYTES
 from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
-PORTABLE_RUNGS = 2  # of the family's ladder of tiles: those for variants that compute little, and much
+# Of the portable ladder of tiles: for variants that compute little, and much; then the latter with fewer keys, twice.
+PORTABLE_RUNGS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +79,18 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
     if family == "hopper":
         return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
     default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=rung > 0)
+    if build.pass_name not in BACKWARD_PASSES:
+        default = _with_fewer_keys(default, halvings=max(rung - 1, 0))
     sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
     tiles = replace(default, **sizes)
     tiles = _shared_by_warps(settings, "block_kv" if build.pass_name == "backward" else "block_q", tiles, default)
     return _chosen(settings, build, family, loop, _fitting(tiles, build))
+
+
+def _with_fewer_keys(tiles: Tiles, halvings: int) -> Tiles:
+    """In whole fragments, of two column tiles each."""
+    keys = tiles.block_kv >> halvings
+    return replace(tiles, block_kv=max(keys - keys % FRAGMENT_ROWS, FRAGMENT_ROWS))
 
 
 def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str, tiles: Tiles) -> Choice:

@@ -21,10 +21,10 @@ LOSS = "ptxas info : (C7512) Potential Performance Loss: wgmma.mma_async instruc
 Spills = Callable[[str], int]  # of a kernel's text
 
 
-def ladder(target: str = "sm_90a", head_dim: int = 128, **settings: Value) -> Ladder:
+def ladder(target: str = "sm_90a", head_dim: int = 128, dtype: str = "bf16", **settings: Value) -> Ladder:
     given = tuple((name, (value,)) for name, value in settings.items())
     schedule = Schedule("s", "full", "forward", target, given)
-    return make_ladder(Variant("full"), Build("forward", target, "bf16", head_dim, head_dim), schedule)
+    return make_ladder(Variant("full"), Build("forward", target, dtype, head_dim, head_dim), schedule)
 
 
 def settled(monkeypatch: pytest.MonkeyPatch, of: Ladder, spills: dict[str, int | str]) -> Settled:
@@ -80,13 +80,21 @@ def test_tiles_that_a_schedule_names_stay(monkeypatch: pytest.MonkeyPatch, knob:
 
 def test_other_settings_keep_the_ladder() -> None:
     assert len(rungs(ladder(family="hopper", stages=2, skip="never"))) == 4
-    assert len(rungs(ladder(target="sm_80"))) == 2
+    assert len(rungs(ladder(target="sm_80"))) == 3
 
 
 def test_the_portable_family_ends_every_ladder() -> None:
     families = [plan.family for plan in ladder().plans()]
-    assert families == ["hopper"] * 4 + ["portable"] * 2
+    assert families == ["hopper"] * 4 + ["portable"] * 3
     assert {plan.family for plan in ladder(family="hopper").plans()} == {"hopper"}
+
+
+@pytest.mark.parametrize(("dtype", "target", "head_dim"), [("bf16", "sm_80", 64), ("fp32", "sm_120", 256)])
+def test_the_last_rungs_have_fewer_keys(dtype: str, target: str, head_dim: int) -> None:
+    plans = list(ladder(dtype=dtype, target=target, head_dim=head_dim).plans())
+    assert plans[-1].block_kv == 16
+    sizes = [(plan.warp_rows, plan.block_kv) for plan in plans]
+    assert sizes == sorted(sizes, reverse=True)
 
 
 def test_rungs_that_cannot_be_are_left_out() -> None:

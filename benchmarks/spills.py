@@ -1,0 +1,87 @@
+"""Which kernels spill registers, of all that users may ask for: every spec, dtype, head dim and target.
+
+    python -m benchmarks.spills [--specs NAMES] [--targets NAMES] [--every] [--jobs N]
+
+Without --every a covering design: of specs, dtypes, head dims and targets, each two meet somewhere. Needs no GPU.
+Kernels have the plans that a build gives them; what was compiled before comes from the cache. Exits with 1 if any
+spills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from typing import NamedTuple
+
+from attncc.build import prepare
+from attncc.machine_code import Settled, settle
+from attncc.resources import folder
+from attncc.source import SourceFile
+
+DTYPES = ("fp16", "bf16", "fp32")
+HEAD_DIMS = ((16, 16), (40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256))
+TARGETS = ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_120")
+SPECS = tuple(sorted(path.stem for path in folder("specs").glob("*.attn") if path.stem != "masks"))
+
+
+class Case(NamedTuple):
+    spec: str
+    dtype: str
+    head_dims: tuple[int, int]
+    target: str
+
+
+def cover(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
+    for (i, spec), (j, head_dims) in product(enumerate(specs), enumerate(HEAD_DIMS)):
+        yield Case(spec, DTYPES[(i + j) % len(DTYPES)], head_dims, targets[(i + i // 3 + j // 2) % len(targets)])
+
+
+def every(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
+    return (Case(*case) for case in product(specs, DTYPES, HEAD_DIMS, targets))
+
+
+def settled(case: Case) -> list[Settled]:
+    text = (folder("specs") / f"{case.spec}.attn").read_text(encoding="utf-8")
+    source = SourceFile(f"specs/{case.spec}.attn", text)
+    packages = prepare(source, archs=[case.target], dtypes=[case.dtype], head_dims=[case.head_dims])
+    return [settle(ladder) for package in packages for ladder in package.ladders]
+
+
+def report(case: Case) -> list[tuple[str, bool]]:
+    """A line for each kernel that spills, or that didn't get its first guess of tiles; and whether it spills."""
+    name = f"{case.spec} {case.dtype} {case.head_dims[0]}:{case.head_dims[1]} {case.target}"
+    return [
+        (f"{name} {item.plan.pass_name}: {item.plan.tiles}: {item.why}; not {dict(item.rejected)}", bool(item.troubles))
+        for item in settled(case)
+        if item.troubles or item.rejected
+    ]
+
+
+def names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--specs", type=names, default=SPECS)
+    parser.add_argument("--targets", type=names, default=TARGETS)
+    parser.add_argument("--every", action="store_true")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    cases = list((every if options.every else cover)(options.specs, options.targets))
+    spilling = 0
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for lines in pool.map(report, cases):
+            for line, spills in lines:
+                print(("SPILLS " if spills else "       ") + line, flush=True)
+                spilling += spills
+    print(f"{len(cases)} builds, {spilling} kernels that spill")
+    sys.exit(spilling > 0)
+
+
+if __name__ == "__main__":
+    main()
