@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from attncc.schedule.tile_lists import TileLists
 from tests.emulator import kernel
 
 Array = NDArray[Any]
+THREAD_BLOCKS = 3  # of kernels that are persistent
 Values = dict[str, Any]
 
 
@@ -56,16 +58,30 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     values |= {"lse": lse.ctypes.data} | _partials(plan, call, partial_out, row_max, row_sum)
     fields, held = input_values(plan, call)
     values |= fields
+    blocks = _blocks(plan, values)
+    values |= {"blocks": blocks, "section": 2, "next_block": 0}
     lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
     if plan.tile_lists:
         values["tile_lists"] = lists.ctypes.data
         kernel.run(render_tile_lists(plan), parameters(plan), values, 2)
-    kernel.run(render(plan), parameters(plan), values, _blocks(plan, values))
+    if plan.family == "hopper":
+        rows = ((call.q, 64), (call.k, plan.block_kv), (call.v, plan.block_kv))
+        maps = b"".join(tensor_map(array, box) for array, box in rows)
+        kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS), maps)
+    else:
+        kernel.run(render(plan), parameters(plan), values, blocks)
     del held
     if call.splits > 1:
         source = render_combine(plan.dtype, plan.value_head_dim, plan.target)
         kernel.run(source, combine_parameters(plan.dtype), values | {"batch": values["outer"]}, 3)
     return out, lse
+
+
+def tensor_map(array: Array, box_rows: int) -> bytes:
+    """As `Map` of hopper.hpp: the array seen as (column, row, head, batch)."""
+    seen = array if array.ndim == 4 else array[None]
+    extents, strides = seen.shape[::-1], [stride // seen.itemsize for stride in seen.strides[::-1]]
+    return struct.pack("<Q4q4qi", array.ctypes.data, *extents, *strides, box_rows).ljust(128, b"\0")
 
 
 def sizes(plan: KernelPlan, call: Call) -> Values:

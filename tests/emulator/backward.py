@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,10 +18,9 @@ from attncc.schedule.parameters import (
 )
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
-from tests.emulator.attention import Array, Call, Values, input_values, sizes, tensors
+from tests.emulator.attention import THREAD_BLOCKS, Array, Call, Values, input_values, sizes, tensor_map, tensors
 
 ROW_BLOCK = 16
-_THREAD_BLOCKS = 3  # of kernels that are persistent
 
 
 @dataclass(frozen=True)
@@ -51,9 +49,9 @@ def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: 
     if results.lse is not None:
         values["statistics"] = statistics.ctypes.data
         _delta(plan, call, results, values)
-    maps = (
-        b"".join(map(_map, (call.q, call.k, call.v, results.dout), _box_rows(plan))) if plan.family == "hopper" else b""
-    )
+    maps = b""
+    if plan.family == "hopper":
+        maps = b"".join(map(tensor_map, (call.q, call.k, call.v, results.dout), _box_rows(plan)))
     sums = Sums(plan, call, exact=dq_plan is not None)
     _run(plan, call, values | sums.values(), maps)
     if plan.learned_sink is not None:
@@ -117,13 +115,6 @@ def _box_rows(plan: KernelPlan) -> tuple[int, int, int, int]:
     return plan.block_q, plan.block_kv, plan.block_kv, plan.block_q
 
 
-def _map(array: Array, box_rows: int) -> bytes:
-    """As `Map` of hopper.hpp: the array seen as (column, row, head, batch)."""
-    seen = array if array.ndim == 4 else array[None]
-    sizes, strides = seen.shape[::-1], [stride // seen.itemsize for stride in seen.strides[::-1]]
-    return struct.pack("<Q4q4qi", array.ctypes.data, *sizes, *strides, box_rows).ljust(128, b"\0")
-
-
 def _delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> None:
     assert results.lse is not None
     source = render_delta(plan)
@@ -142,5 +133,5 @@ def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"") -> Non
     if plan.pass_name == "backward":
         blocks = values["outer"] * values["num_kv_heads"] * values["kv_blocks"] * plan.gradient_parts
     values |= {"blocks": blocks, "section": 2, "next_block": 0}
-    kernel.run(render(plan), parameters(plan), values, min(blocks, _THREAD_BLOCKS) if maps else blocks, maps)
+    kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS) if maps else blocks, maps)
     del held

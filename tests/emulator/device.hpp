@@ -144,6 +144,7 @@ static unsigned __ballot_sync(unsigned, bool x) {
     });
 }
 static bool __all_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) == ~0u; }
+static bool __any_sync(unsigned mask, bool x) { return __ballot_sync(mask, x) != 0; }
 
 static int same_in_warp(int x) {
     return exchange(x, [&] {

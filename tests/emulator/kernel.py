@@ -68,6 +68,24 @@ _HOPPER_BODIES = (
     ("pin", "", ""),
     ("give_registers", "", ""),
     ("take_registers", "", ""),
+    (
+        "write",
+        "const Note& note",
+        "shared_at<int>(base + NOTES_AT + 4 * stage) ="
+        " note.tile.kv_first | (int)note.tile.kind | note.last * LAST | note.end * END;",
+    ),
+    (
+        "read",
+        "int stage",
+        "const int word = shared_at<int>(base + NOTES_AT + 4 * stage);"
+        " return {{word & -FRAGMENT_KEYS, (TileKind)(word & (LAST - 1))}, (word & LAST) != 0, (word & END) != 0};",
+    ),
+    ("write_work", "", "memcpy(&shared_at<uint4>(work_at(warpgroup, turn)), &work, sizeof(Work));"),
+    (
+        "read_work",
+        "",
+        "Work work; memcpy(&work, &shared_at<uint4>(work_at(warpgroup, turn)), sizeof(Work)); return work;",
+    ),
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
     ("put_pair", "", "shared_at<uint2>(address) = {(unsigned)x, (unsigned)y};"),
     ("put_four", "", "shared_at<uint4>(address) = {(unsigned)x, (unsigned)y, (unsigned)z, (unsigned)w};"),
@@ -147,7 +165,7 @@ def _on_host(text: str) -> str:
         for name, word, body in _HOPPER_BODIES:
             text = _with_body(text, name, word, body)
         for name in re.findall(r"\b(\w+_async)\(float", text):
-            transposed = str("gradient" in name).lower()
+            transposed = str("gradient" in name or "probs" in name).lower()
             text = _with_body(text, name, "", f"start_product(sum, a, b, accumulate, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)

@@ -1,0 +1,59 @@
+"""The forward kernels for Hopper on an emulated GPU: what the producer's walk over tiles makes of masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attncc import api
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.schedule import Schedule, make_plan
+from tests.emulator import kernel
+from tests.emulator.attention import Call
+from tests.unit.templates.test_emulated_kernels import CAUSAL, DOCUMENTS, ONE_KEY, SCATTERED, STRIPES, check, qkv
+
+pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+
+
+def plan_of(text: str, dtype: str, head_dims: tuple[int, int] = (64, 64), **settings: Any) -> KernelPlan:
+    """With small tiles, of one consumer warpgroup."""
+    variant = api.parse(text).variant
+    chosen = {"block_q": 64, "block_kv": 32, "stages": 2, **settings}
+    schedule = Schedule("s", variant.name, "forward", "sm_90a", tuple((name, (x,)) for name, x in chosen.items()))
+    dims = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
+    plan = make_plan(variant, dtype=dtype, target="sm_90a", schedule=schedule, **dims)
+    assert plan.family == "hopper"
+    return plan
+
+
+@pytest.mark.parametrize(("text", "dtype"), [(CAUSAL, "bf16"), (ONE_KEY, "fp16")])
+def test_loop_bounds(text: str, dtype: str) -> None:
+    """More rows than keys, and blocks of queries without a key."""
+    plan = plan_of(text, dtype, (72, 40))
+    check(plan, Call(*qkv(plan, (2, 2, 150), (2, 1, 100))))
+
+
+@pytest.mark.parametrize("way", ["lists", "in_kernel"])
+def test_scattered_tiles(way: str) -> None:
+    """More than 32 words of 32 tiles of a list, most of them without a live tile; one head keeps nothing."""
+    plan = plan_of(SCATTERED, "bf16", skip=way, split_kv=2)
+    wanted = np.random.default_rng(6).random((3, 5, 2100)) < 0.001
+    wanted[0, 0, [3, 2080]], wanted[1] = True, False
+    check(plan, Call(*qkv(plan, (1, 3, 70), (1, 1, 33_400)), splits=2, inputs={"wanted": wanted}))
+
+
+def test_lists_of_packed_batches() -> None:
+    plan = plan_of(STRIPES, "fp16", skip="lists")
+    cu = np.int32([0, 3, 3, 170, 190, 191]), np.int32([0, 5, 12, 752, 752, 790])
+    check(plan, Call(*qkv(plan, (2, 191), (1, 790)), cu=cu))
+
+
+def test_documents_found_by_search() -> None:
+    """By the warp that loads; of two sequences one is not what it claims to be."""
+    plan = plan_of(DOCUMENTS, "bf16")
+    doc = np.random.default_rng(4).integers(0, 9, (2, 300)).astype(np.int32)
+    doc[0].sort()
+    doc[1, :250].sort()
+    check(plan, Call(*qkv(plan, (2, 1, 170), (2, 1, 300)), inputs={"doc": doc}))
