@@ -24,13 +24,8 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
     Widths are the divisors that the keep lines take positions apart by. Both ways are counted on a sample canvas, so a
     mask that reads inputs stays with stretches.
     """
-    if len(list(walk(stretches.any_kept, stretches.all_kept))) > _MOST_NODES:
-        return None
-    keeps = canonical_keeps(variant, block_q, block_kv)
-    if any(isinstance(node, Load) for node in walk(*keeps)):
-        return None
     best: tuple[float, Canvas] | None = None
-    for width, found in sorted(_divisors(keeps).items(), reverse=True)[:_MOST_WIDTHS]:
+    for width, found in widths(variant, block_q, block_kv, stretches):
         columns = min(_COLUMNS, width & -width, block_q, block_kv) if "floordiv" in found else 1
         canvas = Canvas(width, columns, columns)
         rules = analyse_patches(variant, block_q, block_kv, canvas)
@@ -38,6 +33,16 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
         if share < (best[0] if best else _WORTH):
             best = share, canvas
     return None if best is None else best[1]
+
+
+def widths(variant: Variant, block_q: int, block_kv: int, stretches: TileRules) -> list[tuple[int, set[str]]]:
+    """The widths of a canvas that are worth trying, with the operators that divide positions by them."""
+    if len(list(walk(stretches.any_kept, stretches.all_kept))) > _MOST_NODES:
+        return []
+    keeps = canonical_keeps(variant, block_q, block_kv)
+    if any(isinstance(node, Load) for node in walk(*keeps)):
+        return []
+    return sorted(_divisors(keeps).items(), reverse=True)[:_MOST_WIDTHS]
 
 
 def _divisors(keeps: tuple[Expr, ...]) -> dict[int, set[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from ..schedule.identifiers import identifier
@@ -182,22 +182,21 @@ class Body:
 
     def _expression(self, node: Node) -> str:
         """The form with its arguments; the longest of them get locals where the line would be too long."""
-        text = self._formatted(node)
+        arguments = [self._argument(arg, need) for arg, need in zip(node.args, node.needs, strict=True)]
+        text = node.form.format(*arguments)
         while len(text) > WIDTH - 26:
-            inline = [arg for arg in node.args if arg not in self._locals and self._is_inline(arg)]
+            inline = [(arg, place) for place, arg in enumerate(node.args) if self._is_inline(arg)]
             if not inline:
                 break
-            self._local(max(inline, key=lambda arg: arg.cost))
-            text = self._formatted(node)
+            longest, place = max(inline, key=lambda item: item[0].cost)
+            arguments[place] = self._local(longest)
+            text = node.form.format(*arguments)
         return text
 
     def _is_inline(self, node: Node) -> bool:
-        return not node.is_leaf and self._fields.reference(node, self._level, self._span) is None
+        known = node.is_leaf or node in self._locals
+        return not known and self._fields.reference(node, self._level, self._span) is None
 
-    def _formatted(self, node: Node) -> str:
-        return node.form.format(*self._arguments(node))
-
-    def _arguments(self, node: Node) -> Iterator[str]:
-        for arg, need in zip(node.args, node.needs, strict=True):
-            text, precedence = self._text(arg)
-            yield f"({text})" if precedence < need else text
+    def _argument(self, node: Node, need: Precedence) -> str:
+        text, precedence = self._text(node)
+        return f"({text})" if precedence < need else text

@@ -8,7 +8,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from ..analysis.canvas import Canvas
-from ..analysis.patches import find_canvas, live_share
+from ..analysis.patches import find_canvas, live_share, widths
 from ..analysis.tiles import analyse, analyse_patches
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..ir import Variant
@@ -217,9 +217,10 @@ def make_patches(forward: Ladder, schedule: Schedule | None = None) -> Ladder | 
     """
     plan, canvas = forward.first, None
     if plan.loop == "q_outer" and plan.skip != "never" and plan.split_kv == 1 and plan.variant.dropout is None:
-        tiles = (below for below in forward.plans() if below.family == plan.family)
+        found = widths(plan.variant, plan.block_q, plan.block_kv, plan.rules)
+        tiles = (below for below in forward.plans() if below.family == plan.family) if found else ()
         tried = (find_canvas(plan.variant, below.block_q, below.block_kv, below.rules) for below in tiles)
-        canvas = next((found for found in tried if found is not None), None)  # that the first tiles divide badly
+        canvas = next((item for item in tried if item is not None), None)  # the first tiles may divide it badly
     if canvas is not None:
         build = replace(forward.build, pass_name="patches")
         default = replace(forward.schedule, pass_name="patches", settings=_family(forward.schedule))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ..analysis.key_sets import keep_masks
 from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
 
@@ -61,13 +63,14 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
     return max((step for step in steps if step * tile <= SHORT_CODE), default=1)
 
 
-def _varying(variant: Variant) -> set[Expr]:
+@lru_cache(maxsize=64)
+def _varying(variant: Variant) -> frozenset[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
     roots = [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
     return _varying_of(variant, roots + [score.value for score in variant.scores])
 
 
-def _varying_of(variant: Variant, roots: list[Expr]) -> set[Expr]:
+def _varying_of(variant: Variant, roots: list[Expr]) -> frozenset[Expr]:
     roots = [*roots, *(let.value for let in needs(variant, *roots))]
     lets = variant.lets
     known: dict[Expr, bool] = {}
@@ -79,7 +82,7 @@ def _varying_of(variant: Variant, roots: list[Expr]) -> set[Expr]:
             known[node] = any([own, *map(varies, inner)])
         return known[node]
 
-    return {node for node in walk(*roots) if varies(node)}
+    return frozenset(node for node in walk(*roots) if varies(node))
 
 
 def _cost(node: Expr) -> int:

@@ -28,6 +28,14 @@ from .masks import (
 BLOCKS = (5, 16, 32, 48, 64, 96, 128)
 VARIANTS, TILES = 1000, 50
 
+Sizes = tuple[tuple[int, int], tuple[int, int]]  # q_len and kv_len, block_q and block_kv
+
+
+def random_sizes(random: np.random.Generator) -> Sizes:
+    blocks = int(pick(random, BLOCKS)), int(pick(random, BLOCKS))
+    q_len, kv_len = (int(length) for length in random.integers(1, 400, 2))
+    return (kv_len if random.random() < 0.4 else q_len, kv_len), blocks
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -48,11 +56,10 @@ class Trial:
         *,
         packed: bool = False,
         inner: str = "kv",
+        sizes: Sizes | None = None,
         **contents: bool,
     ) -> Trial:
-        block_q, block_kv = int(pick(random, BLOCKS)), int(pick(random, BLOCKS))
-        q_len, kv_len = (int(length) for length in random.integers(1, 400, 2))
-        q_len = kv_len if random.random() < 0.4 else q_len
+        (q_len, kv_len), (block_q, block_kv) = sizes or random_sizes(random)
         rules = analyse(variant, block_q, block_kv, inner)
         environment = random_environment(random, q_len, kv_len, **contents)
         boxes = random_boxes(random, (q_len, kv_len), (block_q, block_kv), TILES)
@@ -103,6 +110,12 @@ class Trial:
         assert (full == rows * np.maximum(full_end - full_begin, 0)).all(), self.name
         if self.rules.rows_never_empty:
             assert self.mask.any(axis=1).all(), self.name
+
+    def check_exact(self) -> None:
+        """Every tile as kernels lay them is told to be EMPTY or FULL where brute force finds it so."""
+        kept, laid, (empty, full) = self.kept(), self.boxes.laid(), self.decided()
+        assert (empty == (kept == 0))[laid].all(), self.name
+        assert (full == (kept == self.boxes.pairs))[laid & (kept > 0)].all(), self.name
 
     def check_rows_sound(self) -> None:
         """The same of the rows that matter to each block of keys; where they suffice, tile rules find nothing more."""
