@@ -187,7 +187,7 @@ def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
     )
     elements = TARGETS[plan.target].shared_bytes // DTYPE_BYTES[plan.dtype]
     block_q, block_kv = cost.paper_blocks(elements, plan.head_dim)
-    rules = analyse(plan.variant, block_q, block_kv)
+    rules = analyse(plan.variant, block_q, block_kv, searches=False)
     paper = replace(plan, loop="kv_outer", block_q=block_q, block_kv=block_kv, rules=rules)
     return {
         "Algorithm 1": paper,

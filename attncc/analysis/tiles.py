@@ -20,14 +20,14 @@ from .terms import NEAR
 from .values import WRAPS
 
 
-def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv") -> TileRules:
+def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv", *, searches: bool = True) -> TileRules:
     """Sound rules for tiles of at most block_q x block_kv pairs; docs/analysis.md gives the argument.
 
     `inner` is what a kernel's inner loop goes over for a block of the other side: `kv`, or `q`, which has `q_bounds`.
+    `searches`: whether bounds may be searched for, as where they are asked for once a block, by whole warps.
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
     """
-    # A search takes all lanes of a warp, which kernels that go over rows don't always have together.
-    trust = Trust.PRESUMED if inner == "kv" else Trust.IGNORED
+    trust = Trust.PRESUMED if searches and inner == "kv" else Trust.IGNORED
     rules, presumed = _analysed(variant, (block_q, block_kv), inner, trust)
     if presumed and _worth_a_test(rules):
         holds = presumed[0] if len(presumed) == 1 else apply("and", *presumed)

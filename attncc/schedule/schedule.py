@@ -185,7 +185,8 @@ class Ladder:
     def _new_plan(self, choice: Choice) -> KernelPlan:
         build, blocks = self.build, (choice.block_q, choice.block_kv)
         if self.canvas is None:
-            rules = analyse(self.variant, *blocks, "q" if build.pass_name == "backward" else "kv")
+            inner = "q" if build.pass_name == "backward" else "kv"
+            rules = analyse(self.variant, *blocks, inner, searches=choice.loop == "q_outer")
         else:
             rules = analyse_patches(self.variant, *blocks, self.canvas)
         return KernelPlan(

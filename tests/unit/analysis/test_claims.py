@@ -57,10 +57,10 @@ def test_what_a_claim_does_not_help(lines: str) -> None:
 
 
 def test_loops_over_rows_use_no_claims() -> None:
-    """Their kernels ask for bounds with other keys in other lanes: nothing that a warp could search for together."""
-    rules = analyse(DOCUMENTS, 32, 32, "q")
-    assert rules.claims == () and [zone.input for zone in rules.zone_maps] == ["doc"]
-    assert not any(isinstance(node, Search) for node in walk(*rules.expressions))
+    """Their kernels ask for bounds with other keys in other lanes, or again and again."""
+    for rules in (analyse(DOCUMENTS, 32, 32, "q"), analyse(DOCUMENTS, 32, 32, searches=False)):
+        assert rules.claims == () and [zone.input for zone in rules.zone_maps] == ["doc"]
+        assert not any(isinstance(node, Search) for node in walk(*rules.expressions))
 
 
 def test_a_claim_is_not_worth_a_test_where_only_rows_read_it() -> None:
