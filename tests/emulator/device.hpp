@@ -173,7 +173,7 @@ static size_t __cvta_generic_to_shared(const void* pointer) { return (const unsi
 
 template <class T>
 static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
-    if (address % alignment || address + sizeof(T) > shared_size) { fprintf(stderr,"DEBUG %u align %zu size %zu of %zu thread %d\n",address,alignment,sizeof(T),shared_size,current); fail("bad address in shared memory"); }
+    if (address % alignment || address + sizeof(T) > shared_size) fail("bad address in shared memory");
     return *(T*)(shared_memory + address);
 }
 

@@ -1,0 +1,96 @@
+"""The backward kernel for Hopper on an emulated GPU (tests/emulator) against the dense reference in fp64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from attncc import api, reference
+from attncc.schedule.choices import Build
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.schedule import Schedule, make_ladder
+from tests.emulator import kernel
+from tests.emulator.attention import Call
+from tests.emulator.backward import Results, backward
+from tests.unit.templates.test_emulated_backward import FULL, LINEAR, SOFTCAP, check
+from tests.unit.templates.test_emulated_kernels import CAUSAL, EVERYTHING, SIGMOID, qkv
+
+pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+
+WINDOW = "attn 1\nvariant window {\n    keep if 0 <= q_pos - kv_idx < 100\n}\n"
+
+
+def plan_of(text: str, dtype: str, head_dims: tuple[int, int], rung: int = 0) -> KernelPlan:
+    variant = api.parse(text).variant
+    schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
+    return list(make_ladder(variant, Build("backward", "sm_90a", dtype, *head_dims), schedule).plans())[rung]
+
+
+@pytest.mark.parametrize(("text", "rung"), [(FULL, 0), (CAUSAL, 1)])
+def test_plain_attention(text: str, rung: int) -> None:
+    """Blocks of 256 and of 128 keys, of which the last is ragged, and more than there are thread blocks."""
+    plan = plan_of(text, "bf16", (64, 64), rung)
+    check(plan, None, Call(*qkv(plan, (1, 2, 150), (1, 2, 300))))
+
+
+@pytest.mark.parametrize("head_dims", [(128, 128), (40, 72), (112, 16)])
+def test_head_dims(head_dims: tuple[int, int]) -> None:
+    plan = plan_of(CAUSAL, "fp16", head_dims)
+    check(plan, None, Call(*qkv(plan, (1, 3, 70), (1, 1, 140))))
+
+
+def test_everything_at_once() -> None:
+    """A mask, data, a score line, a sink, dropout, groups, a negative scale, a gradient of lse, rows without keys."""
+    plan = plan_of(EVERYTHING, "bf16", (64, 64))
+    rng = np.random.default_rng(1)
+    doc = np.sort(rng.integers(0, 4, (2, 100)).astype(np.int32))
+    slope, logit = np.float32([0.5, 0.1, 0.3, 0.2]), np.float32([1.0, -2.0, 0.5, 0.0])
+    inputs = {"doc": doc, "slope": slope, "logit": logit}
+    call = Call(*qkv(plan, (2, 4, 130), (2, 2, 100)), scale=-0.2, seed=2**40 + 3, inputs=inputs)
+    found = check(plan, None, call, dlse=True)
+    assert not found.dq[:, :, :30].any()
+
+
+def test_slopes_that_depend_on_the_score_with_dropout() -> None:
+    plan = plan_of(SOFTCAP, "bf16", (128, 128))
+    q, k, v = qkv(plan, (1, 2, 70), (1, 1, 130))
+    check(plan, None, Call(q, k, v, scale=1.0, seed=7, inputs={"cap": np.array(3.0, np.float32)}))
+
+
+@pytest.mark.parametrize("text", [CAUSAL, SIGMOID, LINEAR])
+def test_packed_batches(text: str) -> None:
+    """Sequences without rows, without keys, of one row, and with more rows than keys."""
+    plan = plan_of(text, "fp16", (32, 16))
+    cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
+    check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu))
+
+
+def test_rows_of_nobody_and_of_neighbours_may_hold_anything() -> None:
+    """What stands in them, NaN included, doesn't reach the gradients of a sequence."""
+    plan = plan_of(CAUSAL, "bf16", (64, 64))
+    cu = np.int32([0, 40, 75]), np.int32([0, 60, 100])
+    q, k, v = qkv(plan, (2, 90), (1, 130))
+    out, lse = reference.forward(plan.variant, q, k, v, cu_seqlens_q=cu[0], cu_seqlens_kv=cu[1])
+    dout = np.ones_like(q)
+    tensors = (q, k, v, dout, out.astype(q.dtype))
+    dirty = [array.copy() for array in tensors]
+    for array, rows in zip(dirty, (40, 60, 60, 40, 40), strict=True):
+        array[:, rows:] = np.nan
+    clean, other = (
+        backward(plan, None, Call(*given[:3], cu=cu), Results(given[3], given[4], lse.astype(np.float32)))
+        for given in (tensors, dirty)
+    )
+    for name, rows in (("dq", 40), ("dk", 60), ("dv", 60)):
+        np.testing.assert_array_equal(*(getattr(found, name)[:, :rows] for found in (clean, other)))
+
+
+def test_masks_that_few_tiles_meet() -> None:
+    """More tiles of queries than are classified at once, groups, tiles for one owner alone."""
+    plan = plan_of(WINDOW, "bf16", (16, 16), 1)
+    check(plan, None, Call(*qkv(plan, (1, 2, 1150), (1, 1, 1200))))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-5, 50.0])
+def test_scales_whose_reciprocal_is_not_a_number_of_fp16(scale: float) -> None:
+    plan = plan_of(CAUSAL, "fp16", (32, 32))
+    check(plan, None, Call(*qkv(plan, (1, 1, 70), (1, 1, 70)), scale=scale))
