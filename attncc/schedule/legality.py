@@ -121,8 +121,10 @@ def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
 
 
 def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name) if plan.family == "hopper" else None
-    if lacks is not None:
+    lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name)
+    if plan.learns:
+        lacks = lacks or "gradients of learnable inputs"
+    if plan.family == "hopper" and lacks is not None:
         yield Diagnostic(
             "A412",
             "the family hopper has no such kernel",

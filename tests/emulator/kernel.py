@@ -118,6 +118,7 @@ def evaluate(text: str, includes: str) -> ctypes.CDLL:
 @cache
 def _built(text: str, entry: str) -> ctypes.CDLL:
     hopper = _MAP in text
+    of_maps = "memcpy(given_maps, maps, sizeof(given_maps)), before_block = begin_block, between_turns = deliver;"
     arguments = [f"given_maps[{number}]" for number in range(text.count(_MAP))] + ["given"]
     return _compiled(
         f"""#include "device.hpp"
@@ -130,9 +131,10 @@ static void body() {{
     fibers[current].done = true;
 }}
 extern "C" int size_of_params() {{ return sizeof(Params); }}
-extern "C" void run(const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed) {{
+extern "C" void run(
+    const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed) {{
     memcpy(&given, params, sizeof(Params));
-    {"memcpy(given_maps, maps, sizeof(given_maps)), before_block = begin_block, between_turns = deliver;" if hopper else ""}
+    {of_maps if hopper else ""}
     launch(body, blocks, threads, shared_bytes, seed);
 }}
 """

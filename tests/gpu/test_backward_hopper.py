@@ -1,0 +1,136 @@
+"""The backward kernel of the family hopper on the GPU, against the dense reference in fp64 under the accuracy rule."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attncc
+from attncc import reference
+from attncc.schedule.schedule import Schedule
+from tests.plans import DTYPES
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.gpu
+
+FULL = "attn 1\nvariant full {\n}\n"
+CAUSAL = "attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n"
+WINDOW = "attn 1\nvariant window {\n    keep if 0 <= q_pos - kv_idx < 100\n}\n"
+SIGMOID = "attn 1\nvariant sigmoid_causal {\n    keep if q_pos >= kv_idx\n    normalize sigmoid\n}\n"
+LINEAR = "attn 1\nvariant linear {\n    keep if q_pos >= kv_idx\n    normalize none\n}\n"
+SOFTCAP = """attn 1
+variant softcap {
+    input cap: f32
+    keep if q_pos >= kv_idx
+    score = cap * tanh(score / cap)
+    dropout 0.3
+}
+"""
+EVERYTHING = """attn 1
+variant everything {
+    input slope: f32[head]
+    input doc: i32[batch, pos]
+    input logit: f32[head]
+    keep if q_pos >= kv_idx
+    keep if doc[b, q_pos] == doc[b, kv_idx]
+    score = score - slope[h] * (q_pos - kv_idx)
+    sink logit
+    dropout 0.1
+}
+"""
+INPUTS: dict[str, Any] = {
+    "cap": np.array(3.0, np.float32),
+    "slope": np.float32([0.5, 0.1, 0.3, 0.2]),
+    "logit": np.float32([1.0, -2.0, 0.5, 0.0]),
+}
+# q and kv lengths; heads and kv heads.
+SHAPES = [((128, 128), (2, 2)), ((200, 333), (3, 1)), ((513, 257), (4, 2)), ((1, 300), (2, 1)), ((1000, 1000), (2, 2))]
+
+
+@pytest.fixture(autouse=True)
+def _needs_hopper() -> None:
+    if torch.cuda.get_device_capability() != (9, 0):
+        pytest.skip("needs a GPU of compute capability 9.0")
+
+
+def check(text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], **given: Any) -> None:
+    """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN."""
+    variant = attncc.parse(text).variant
+    schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
+    sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
+    kernel = attncc.compile(text, dtype=dtype, arch="sm_90a", schedule=schedule, **sizes)
+    softmax = variant.normalize == "softmax"
+    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
+    tensors = [torch.from_numpy(array).cuda().to(kind) for array in arrays]
+    on_gpu = {name: torch.from_numpy(x).cuda() if isinstance(x, np.ndarray) else x for name, x in given.items()}
+    found = kernel(*tensors, return_lse=softmax, **on_gpu)
+    out, lse = found if softmax else (found, None)
+    dout = torch.randn(out.shape, generator=torch.Generator("cuda").manual_seed(2), device="cuda").to(kind)
+    torch.full((1 << 26,), torch.nan, device="cuda")  # what the allocator hands out next
+    gradients = kernel.backward(dout, *tensors, out, lse, **on_gpu)
+    torch.cuda.synchronize()
+    rounded = [x.double().cpu().numpy() for x in (dout, *tensors)]
+    narrow = [x.astype(DTYPES[dtype]) for x in rounded]
+    exact = reference.backward(variant, *narrow, **given)
+    plain = reference.baseline_backward(variant, *narrow, **given)
+    for name in ("dq", "dk", "dv"):
+        own = getattr(gradients, name).double().cpu().numpy()
+        judged = reference.accuracy(own, getattr(plain, name), getattr(exact, name), dtype)
+        assert judged.holds, (name, judged)
+
+
+def normal(*shapes: tuple[int, ...]) -> list[Any]:
+    rng = np.random.default_rng(5)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+@pytest.mark.parametrize(("lengths", "heads"), SHAPES)
+@pytest.mark.parametrize("text", [FULL, CAUSAL], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_plain_attention(text: str, head_dim: int, lengths: tuple[int, int], heads: tuple[int, int]) -> None:
+    q, kv = (2, heads[0], lengths[0], head_dim), (2, heads[1], lengths[1], head_dim)
+    check(text, "bf16", (head_dim, head_dim), normal(q, kv, kv))
+
+
+@pytest.mark.parametrize("head_dims", [(16, 16), (40, 72), (80, 80), (96, 96), (112, 64), (128, 64)])
+def test_head_dims(head_dims: tuple[int, int]) -> None:
+    shapes = (1, 3, 300, head_dims[0]), (1, 1, 400, head_dims[0]), (1, 1, 400, head_dims[1])
+    check(CAUSAL, "fp16", head_dims, normal(*shapes))
+
+
+@pytest.mark.parametrize("text", [WINDOW, SIGMOID, LINEAR], ids=["window", "sigmoid", "linear"])
+def test_masks_and_normalisers(text: str) -> None:
+    check(text, "bf16", (64, 64), normal((1, 4, 1300, 64), (1, 2, 1200, 64), (1, 2, 1200, 64)))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_slopes_that_depend_on_the_score_with_dropout(head_dim: int) -> None:
+    shapes = (1, 2, 300, head_dim), (1, 1, 500, head_dim), (1, 1, 500, head_dim)
+    check(SOFTCAP, "bf16", (head_dim, head_dim), normal(*shapes), cap=INPUTS["cap"], seed=7, scale=1.0)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+def test_everything_at_once(dtype: str) -> None:
+    doc = np.sort(np.random.default_rng(1).integers(0, 4, (2, 400)).astype(np.int32))
+    given = {"doc": doc, "slope": INPUTS["slope"], "logit": INPUTS["logit"], "seed": 2**40 + 3, "scale": -0.2}
+    check(EVERYTHING, dtype, (64, 64), normal((2, 4, 330, 64), (2, 2, 400, 64), (2, 2, 400, 64)), **given)
+
+
+@pytest.mark.parametrize("text", [CAUSAL, SIGMOID], ids=["causal", "sigmoid"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_packed_batches(text: str, head_dim: int) -> None:
+    """Sequences without rows, without keys, of one row, and with more rows than keys."""
+    cu = np.int32([0, 3, 3, 370, 590, 591]), np.int32([0, 5, 12, 492, 492, 750])
+    shapes = (2, 591, head_dim), (1, 750, head_dim), (1, 750, head_dim)
+    check(text, "bf16", (head_dim, head_dim), normal(*shapes), cu_seqlens_q=cu[0], cu_seqlens_kv=cu[1])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-5, -1.0, 50.0])
+def test_scales_of_any_size_and_sign(scale: float) -> None:
+    check(CAUSAL, "fp16", (64, 64), normal((1, 2, 200, 64), (1, 2, 200, 64), (1, 2, 200, 64)), scale=scale)
+
+
+def test_more_blocks_than_the_gpu_holds() -> None:
+    check(CAUSAL, "bf16", (64, 64), normal((2, 40, 512, 64), (2, 40, 512, 64), (2, 40, 512, 64)))

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+from attncc import api
+from attncc.diagnostics import AttnccError
+from attncc.schedule import legality
+from attncc.schedule.choices import Build
+from attncc.schedule.hopper_backward import HopperBackward
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.schedule import Schedule, make_ladder
+
+FULL = "attn 1\nvariant full {\n}\n"
+SCORED = "attn 1\nvariant scored {\n    score = tanh(score)\n    dropout 0.1\n}\n"
+LEARNED = "attn 1\nvariant learned {\n    input bias: f32[head] learnable\n    score = score + bias[h]\n}\n"
+
+
+def plans(text: str, head_dims: tuple[int, int], *settings: tuple[str, int | str]) -> list[KernelPlan]:
+    variant = api.parse(text).variant
+    chosen = (("family", ("hopper",)), *((name, (value,)) for name, value in settings))
+    schedule = Schedule("asked", variant.name, "backward", "sm_90a", chosen)
+    return list(make_ladder(variant, Build("backward", "sm_90a", "bf16", *head_dims), schedule).plans())
+
+
+@pytest.mark.parametrize("head_dims", [(16, 16), (64, 64), (80, 80), (96, 96), (128, 128), (64, 128)])
+def test_registers_are_those_of_a_multiprocessor_in_steps_of_eight(head_dims: tuple[int, int]) -> None:
+    for plan in plans(FULL, head_dims):
+        shares = HopperBackward(plan)
+        counts = shares.owner_registers, shares.adder_registers, shares.producer_registers
+        assert 2 * counts[0] + counts[1] + counts[2] <= 512
+        assert all(count % 8 == 0 and 24 <= count <= 240 for count in counts)
+        assert sum(legality.accumulators(plan).values()) <= counts[0]
+
+
+def test_blocks_of_keys_grow_where_registers_allow() -> None:
+    assert [plan.block_kv for plan in plans(FULL, (64, 64))] == [256, 128]
+    assert [plan.block_kv for plan in plans(FULL, (128, 128))] == [128]
+
+
+def test_dq_is_made_in_slices_of_a_panel() -> None:
+    assert [HopperBackward(plans(FULL, (size, size))[0]).dq_columns for size in (64, 80, 128)] == [64, 80, 64]
+
+
+def test_when_lse_and_delta_join_the_products() -> None:
+    plain, scored = (HopperBackward(plans(text, (64, 64))[0]) for text in (FULL, SCORED))
+    assert plain.lse_first and plain.delta_first and plain.slopes_leaf == "slopes_are_probs"
+    assert scored.lse_last and scored.delta_last and scored.slopes_leaf == "slopes_put_aside"
+
+
+@pytest.mark.parametrize(
+    ("text", "head_dims", "setting", "code"),
+    [
+        (FULL, (256, 256), (), "A406"),
+        (FULL, (64, 64), (("block_q", 128),), "A405"),
+        (FULL, (64, 64), (("block_kv", 64),), "A405"),
+        (FULL, (64, 64), (("stages", 1),), "A405"),
+        (FULL, (128, 128), (("stages", 4),), "A406"),
+        (LEARNED, (64, 64), (), "A412"),
+    ],
+)
+def test_what_cannot_be(
+    text: str, head_dims: tuple[int, int], setting: tuple[tuple[str, int | str], ...], code: str
+) -> None:
+    with pytest.raises(AttnccError) as raised:
+        plans(text, head_dims, *setting)
+    assert raised.value.diagnostics[0].code == code
+
+
+def test_what_hopper_lacks_the_portable_family_has() -> None:
+    variant = api.parse(LEARNED).variant
+    assert make_ladder(variant, Build("backward", "sm_90a", "bf16", 64, 64)).first.family == "portable"
