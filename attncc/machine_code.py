@@ -12,6 +12,8 @@ from .codegen.render import (
     render_combine,
     render_delta,
     render_dq_sum,
+    render_exact_sum,
+    render_sink_gradient,
     render_tile_lists,
     render_zone_map,
 )
@@ -90,6 +92,10 @@ def _other_sources(plan: KernelPlan) -> list[KernelSource]:
         sources.append(render_dq_sum(plan))
     if plan.tile_lists:
         sources.append(render_tile_lists(plan))
+    if plan.learned_sink is not None:
+        sources.append(render_sink_gradient(plan))
+    if plan.learns:
+        sources.append(render_exact_sum(plan))
     dtypes = {plan.variant.input(item.input).dtype for item in surveys(plan)}
     return sources + [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -101,8 +103,29 @@ class Backward:
 PASSES = ("backward", "backward_dq")
 
 
+@pytest.fixture(scope="session")
+def compiled(device: Device) -> None:
+    """Fills the cache of compiled kernels with every core, where a GPU is to run them."""
+
+    def compile_both(name: str, settings: str | None) -> None:
+        operand = np.zeros(32, np.float16)
+        store = Backward(device, settings).kernel(name, operand, operand)._store
+        store.machine_codes(
+            store.backward_plans(store.configurations[0], "sm_90a" if settings is None else device.arch)
+        )
+
+    if device.arch:
+        cases = [
+            (name, settings)
+            for name, settings in product([*VARIANTS, *LEARNABLE], SCHEDULES.values())
+            if settings is not None or device.target == "sm_90"
+        ]
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(lambda case: compile_both(*case), cases))
+
+
 @pytest.fixture(params=list(SCHEDULES))
-def backward(device: Device, request: pytest.FixtureRequest) -> Backward:
+def backward(device: Device, compiled: None, request: pytest.FixtureRequest) -> Backward:
     settings = SCHEDULES[request.param]
     if settings is None and (device.name == "cpu" or device.target != "sm_90"):
         pytest.skip("the family hopper runs on sm_90a alone")
