@@ -8,11 +8,13 @@ import pytest
 
 from attncc import machine_code
 from attncc.codegen.render import KernelSource
+from attncc.compiler import NO_DEFINES, load_specification
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
-from attncc.machine_code import Compiled, Settled, settle
+from attncc.machine_code import Compiled, Settled, kernel_sources, settle
+from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
-from attncc.runtime.store import MachineCode
+from attncc.runtime.store import Configuration, MachineCode, kernel_names
 from attncc.schedule.choices import Build
 from attncc.schedule.knobs import Value
 from attncc.schedule.schedule import Ladder, Schedule, make_ladder
@@ -109,3 +111,14 @@ def test_no_rung_stands_twice() -> None:
         for head_dim in (16, 64, 128, 256):
             found = rungs(ladder(target=target, head_dim=head_dim))
             assert len(found) == len(set(found))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("name", ["causal", "sink_attention", "relative_bias", "alibi_documents", "sigmoid_attention"])
+def test_every_kernel_that_a_launch_needs_has_a_source(name: str, target: str) -> None:
+    path = folder("specs") / f"{name}.attn"
+    specification, _ = load_specification(path, None, NO_DEFINES)
+    configuration = Configuration("bf16", 64, 64)
+    ladders = specification.ladders(configuration, target) + specification.backward_ladders(configuration, target)
+    for plan in (item.first for item in ladders):
+        assert set(kernel_sources(plan)) == set(kernel_names(plan))
