@@ -52,7 +52,7 @@ class Size:
 
 
 CPU = Size(layers=2, heads=2, head_dim=32, context=96, width=64, batch=6, dtype="fp32", learning_rate=3e-3)
-GPU = Size(layers=6, heads=8, head_dim=64, context=2048, width=512, batch=16, dtype="bf16", learning_rate=1e-3)
+GPU = Size(layers=6, heads=8, head_dim=64, context=1024, width=256, batch=16, dtype="bf16", learning_rate=1e-3)
 
 
 # -------------------------------------------------------------------- text
