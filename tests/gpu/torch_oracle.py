@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -134,21 +134,6 @@ class Arguments:
 def oracle(call: Arguments) -> tuple[Tensor, Tensor]:
     """fp64 out and lse, shaped as q with the value head dim, and as q without its last axis."""
     return _attention(call, rounding=None)
-
-
-def gradients(call: Arguments, dout: Tensor, dlse: Tensor | None = None) -> dict[str, Tensor]:
-    """fp64 gradients by torch's autograd, of "q", "k", "v" and the learnable inputs, for those of out and lse."""
-    names = [item.name for item in call.variant.inputs if item.learnable]
-    leaves = {"q": call.q, "k": call.k, "v": call.v, **{name: call.inputs[name] for name in names}}
-    leaves = {name: tensor.detach().double().requires_grad_() for name, tensor in leaves.items()}
-    inputs = {**call.inputs, **{name: leaves[name] for name in names}}
-    own = replace(call, q=leaves["q"], k=leaves["k"], v=leaves["v"], inputs=inputs)
-    out, lse = oracle(own)
-    flowing = (out * dout.double()).sum()
-    if dlse is not None:
-        flowing = flowing + torch.where(torch.isneginf(lse), 0, lse * dlse.double()).sum()
-    found = torch.autograd.grad(flowing, list(leaves.values()), allow_unused=True, materialize_grads=True)
-    return dict(zip(leaves, found, strict=True))
 
 
 def baseline(call: Arguments, dtype: torch.dtype) -> Tensor:
