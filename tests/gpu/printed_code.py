@@ -13,7 +13,6 @@ from attncc.codegen.render import assemble
 from attncc.codegen.user_code import user_code
 from attncc.ir import Input
 from attncc.problem import Problem
-from attncc.problem.inputs import merges
 from attncc.problem.problem import Sequence
 from attncc.runtime.driver import driver
 from attncc.runtime.nvrtc import library
@@ -76,7 +75,7 @@ class Device:
         self.put(field, array)
         dense = np.ascontiguousarray(array)
         axes = [(stride // dense.itemsize, size) for stride, size in zip(dense.strides, dense.shape, strict=True)]
-        if problem.packed and merges(declared):
+        if problem.packed and len(axes) < len(declared.axes):
             axes.insert([axis.tag for axis in declared.axes].index("batch"), (0, problem.batch))
         for axis, (stride, size) in enumerate(axes):
             self.values |= {f"{field}_stride{axis}": stride, f"{field}_size{axis}": size}
