@@ -56,7 +56,12 @@ class ScoreForm:
 
 
 def score_form(variant: Variant, block_q: int, block_kv: int) -> ScoreForm | None:
-    """The form of the variant's score lines in tiles of at most block_q x block_kv; None where they have none."""
+    """The form of the variant's score lines in tiles of at most block_q x block_kv; None where they have none.
+
+    Only softmax has a use for it, whose references take the bias.
+    """
+    if variant.normalize != "softmax":
+        return None
     former = _Former(variant)
     found = former.of(final_score(variant))
     if found is None or not found.terms:

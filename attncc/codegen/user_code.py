@@ -140,7 +140,7 @@ class _Printer:
     def score_form(self) -> str:
         """The cheap form of the score lines, if they have one. fp32 keeps the exact one."""
         plan = self.plan
-        exact = plan.dtype == "fp32" or self.variant.normalize != "softmax" or not self.variant.scores
+        exact = plan.dtype == "fp32" or not self.variant.scores
         form = None if exact else score_form(self.variant, plan.block_q, plan.block_kv)
         if form is None or (plan.canvas is not None and form.holds != TRUE):  # its ends are those of a stretch
             return ""

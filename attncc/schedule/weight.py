@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ..analysis.algebra import TRUE
 from ..analysis.key_sets import keep_masks
+from ..analysis.score_form import score_form
 from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
 
 # Instructions of an operator, roughly; of all others 1.
@@ -14,6 +16,7 @@ _OPERATORS = {
 }  # fmt: skip
 _LOAD = 8
 _DROPOUT = 16
+_FORM_TERM = 2  # of a score form that holds in all tiles
 _WIDEST = 128  # keys of a tile; what is a key set in such a tile is one in all that divide it
 _RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what large angles take
 
@@ -32,7 +35,8 @@ HOPPER_LIGHT, HOPPER_HEAVY = 20, 60
 
 def weight(variant: Variant) -> int:
     """Instructions a pair, roughly: score lines, keep lines and dropout; key sets and what pairs share are free."""
-    return sum(map(_cost, _varying(variant))) + _DROPOUT * (variant.dropout is not None)
+    forms = _FORM_TERM * _form_terms(variant)
+    return sum(map(_cost, _varying(variant))) + forms + _DROPOUT * (variant.dropout is not None)
 
 
 def is_busy(variant: Variant) -> bool:
@@ -67,7 +71,15 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
 def _varying(variant: Variant) -> frozenset[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
     roots = [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
-    return _varying_of(variant, roots + [score.value for score in variant.scores])
+    scores = [] if _form_terms(variant) else [score.value for score in variant.scores]
+    return _varying_of(variant, roots + scores)
+
+
+@lru_cache(maxsize=64)
+def _form_terms(variant: Variant) -> int:
+    """How many terms the form of the score lines has that whole tiles compute, if it holds in all of them; else 0."""
+    form = score_form(variant, _WIDEST, _WIDEST) if variant.scores else None
+    return len(form.terms) if form is not None and form.holds == TRUE else 0
 
 
 def _varying_of(variant: Variant, roots: list[Expr]) -> frozenset[Expr]:

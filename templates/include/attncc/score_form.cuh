@@ -20,16 +20,20 @@ struct ScoreFactor {
         return sum;
     }
 
-    /// Whether it holds for all products of the warp.
+    /// Whether it holds for all products of the warp, judged by sums of two neighbours: an addition takes half the time of
+    /// a maximum, and both can take absolute values.
     template <int M_TILES, int N_TILES>
     __device__ __forceinline__ bool holds(const float (&products)[M_TILES][N_TILES][4]) const {
         if constexpr (TERMS == 1) return true;
-        float peak[4] = {};
+        float peak[2] = {};
 #pragma unroll
         for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-            for (int i = 0; i < 4 * N_TILES; ++i) peak[i % 4] = fmaxf(peak[i % 4], fabsf(products[m][i / 4][i % 4]));
-        return __all_sync(~0u, fmaxf(fmaxf(peak[0], peak[1]), fmaxf(peak[2], peak[3])) <= reach);
+            for (int i = 0; i < 2 * N_TILES; ++i) {
+                const float(&x)[4] = products[m][i / 2];
+                peak[i % 2] = fmaxf(peak[i % 2], fabsf(x[i % 2 * 2]) + fabsf(x[i % 2 * 2 + 1]));
+            }
+        return __all_sync(~0u, fmaxf(peak[0], peak[1]) <= reach);
     }
 };
 
@@ -60,3 +64,14 @@ struct SlopedBias {
 
     __device__ __forceinline__ float at(int columns) const { return fmaf(step, columns, first); }
 };
+
+/// The products of one row of a lane, half r of a row tile, to exponents; `bias` is that of its first key.
+template <class KvOrder, int N_TILES, class Factor, class Bias>
+__device__ __forceinline__ void to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
+    const int lane_column = threadIdx.x % 4 * 2, first = KvOrder::offset(lane_column);
+#pragma unroll
+    for (int i = 0; i < 2 * N_TILES; ++i) {
+        float& x = products[i / 2][2 * r + i % 2];
+        x = fmaf(x, factor.at(x), bias.at(KvOrder::offset(lane_column + 8 * (i / 2) + i % 2) - first));
+    }
+}

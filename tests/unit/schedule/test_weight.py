@@ -16,7 +16,9 @@ from tests.printed import variant
         ("keep if window(9) or kv_idx % 4 == 2", 0),
         ("keep if kv_idx * q_idx < 9", 2),
         ("input bias: f32[kv]\nscore = score + bias[kv_idx]", 9),
-        ("input slope: f32[head]\nscore = score + slope[h]", 1),
+        ("input slope: f32[head]\nscore = score + slope[h]", 2),
+        ("input slope: f32[head]\nscore = score + slope[h]\nnormalize none", 1),
+        ("score = 9 * tanh(score / 9) - kv_idx", 6),
         ("let far = (q_idx - kv_idx) % 3\nkeep if far == 1\nkeep if far == 2", 9),
         ("dropout 0.5", 16),
     ],
@@ -25,7 +27,10 @@ def test_what_changes_from_key_to_key_weighs(lines: str, expected: int) -> None:
     assert weight(variant(lines)) == expected
 
 
-@pytest.mark.parametrize(("lines", "busy"), [("keep if causal()", False), ("score = 9 * tanh(score / 9)", True)])
+@pytest.mark.parametrize(
+    ("lines", "busy"),
+    [("keep if causal()", False), ("score = 9 * tanh(score / 9)", False), ("score = tanh(score * score)", True)],
+)
 def test_busy_variants_leave_registers(lines: str, busy: bool) -> None:
     found = variant(lines)
     plan = make_plan(found, dtype="bf16", head_dim=128, value_head_dim=128, target="sm_80")
