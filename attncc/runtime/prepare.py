@@ -187,8 +187,11 @@ class _Preparation:
         if plan.tile_lists:
             lists, function = TileLists.of(plan, self._problem), self._family.function(tile_lists_name(plan))
             main.workspace("tile_lists", self._workspace.take(lists.bytes))
-            main.set({"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words})
-            yield main.build(function, warps_grid(lists.count, function, self._family.device))
+            device, warps = self._family.device, function.threads // 32
+            parts = lists.parts(device.multiprocessors * function.resident_blocks * warps)
+            sizes = {"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words}
+            main.set({**sizes, "list_parts": parts})
+            yield main.build(function, warps_grid(lists.count * parts, function, device))
 
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""

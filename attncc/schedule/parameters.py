@@ -283,7 +283,7 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
         yield from _ints("blocks", "section")
     if plan.tile_lists:
         yield from _pointers("uint2", "tile_lists")
-        yield from _ints("list_batch", "list_heads", "list_words")
+        yield from _ints("list_batch", "list_heads", "list_words", "list_parts")
     yield from _of_variant(plan)
 
 
@@ -308,7 +308,7 @@ FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
-    + ["exact", "tile_lists", "list_batch", "list_heads", "list_words"]
+    + ["exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

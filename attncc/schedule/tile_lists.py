@@ -39,6 +39,10 @@ class TileLists:
     def count(self) -> int:
         return self.batch * self.heads * self.q_blocks
 
+    def parts(self, warps: int) -> int:
+        """Into how many parts each list falls, where the GPU holds so many warps of the pre-pass at once."""
+        return max(min(warps // max(self.count, 1), self.words), 1)
+
     @property
     def bytes(self) -> int:
         return self.count * self.words * WORD_BYTES

@@ -182,7 +182,7 @@ def _list_words(plan: KernelPlan, call: Call, values: Values) -> int:
         *(values[name] for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")), 1, 1, packed=packed
     )
     lists = TileLists.of(plan, problem)
-    values |= {"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words}
+    values |= {"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words, "list_parts": 3}
     return lists.count * lists.words
 
 

@@ -13,10 +13,12 @@ __device__ __forceinline__ uint2* tile_list(const Params& params, const Work& wo
     return uniform(params.tile_lists + list * params.list_words);
 }
 
-/// Makes a list. The lanes of the warp test a tile each.
+/// Makes one of `parts` equal parts of a list. The lanes of the warp test a tile each.
 template <class Order, class KindOf>
-__device__ __forceinline__ void make_tile_list(uint2* list, const TileRange& range, int kv_len, KindOf& kind_of) {
+__device__ __forceinline__ void make_tile_list(uint2* list, const TileRange& all, int part, int parts, int kv_len,
+                                               KindOf& kind_of) {
     constexpr int BLOCK = Order::BLOCK;
+    const TileRange range = share<32 * BLOCK>(all, part, parts);
     const int lane = threadIdx.x % 32;
     for (int word = range.begin / (32 * BLOCK); word * 32 * BLOCK < range.end; ++word) {
         const int slot = (32 * word + lane) * BLOCK;

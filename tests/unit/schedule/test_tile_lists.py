@@ -59,6 +59,7 @@ def test_how_long_lists_are() -> None:
     lists = TileLists.of(plan, problem)
     assert (lists.batch, lists.heads, lists.q_blocks, lists.words) == (1, 1, 16, 3)
     assert lists.bytes == 16 * 3 * 8
+    assert [lists.parts(warps) for warps in (1, 16, 40, 1000)] == [1, 1, 2, 3]
     by_head = planned(BLOCKS.format(axes="head, _, _", index="h"))
     assert (TileLists.of(by_head, problem).batch, TileLists.of(by_head, problem).heads) == (1, 8)
     by_batch = planned(BLOCKS.format(axes="batch, _, _", index="b"))
