@@ -173,11 +173,14 @@ def _node() -> Any:
 
     class Attention(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
         @staticmethod
-        def forward(ctx: Any, operators: TorchOperators, *flat: Any) -> tuple[Array, Array]:
+        def forward(operators: TorchOperators, *flat: Any) -> tuple[Array, Array]:
             results: tuple[Array, Array] = operators.forward(*flat)
-            _keep(ctx, flat, results)
-            ctx.operators = operators
             return results
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, Array]) -> None:
+            ctx.operators, *flat = inputs
+            _keep(ctx, tuple(flat), output)
 
         @staticmethod
         @once_differentiable  # type: ignore[untyped-decorator]

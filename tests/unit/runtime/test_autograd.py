@@ -140,6 +140,16 @@ def test_expanded_gradients_and_inputs_of_the_plain_call() -> None:
         assert torch.equal(recorded, kernel()(*operands(), **inputs(), seed=3))
 
 
+def test_the_functional_interface_of_torch() -> None:
+    q, k, v = operands()
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return kernel(SIGMOID)(q, k, v).square().sum()
+
+    found = torch.func.grad(loss, argnums=(0, 1, 2))(*(x.detach() for x in (q, k, v)))
+    assert alike(list(found), list(torch.autograd.grad(loss(q, k, v), (q, k, v))))
+
+
 # -------------------------------------------------------------------- what is refused
 
 
