@@ -4,8 +4,8 @@
 /// together; among them the first keys go first, since a causal mask gives them the most queries.
 template <int BLOCK_KV, class Params>
 __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index) {
-    const int heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_kv_heads;
-    const int kv_blocks = opaque(params.kv_blocks);  // products with it would take registers between blocks
+    const int heads = (params.cu_seqlens_q == nullptr ? opaque(params.batch) : 1) * params.num_kv_heads;
+    const int kv_blocks = opaque(params.kv_blocks);  // what is computed of it would take registers between blocks
     const int section = index / (params.section * kv_blocks), first = section * params.section;
     const int here = min(params.section, heads - first);
     index -= first * kv_blocks;

@@ -66,7 +66,7 @@ private:
     }
 
     __device__ __forceinline__ void classify() {
-        const TileKind kind = keys.kind(head, next + (int)(threadIdx.x % 32) / 2 * BLOCK_Q);
+        const TileKind kind = keys.kind(head, next + thread_index() % 32 / 2 * BLOCK_Q);
         live = __ballot_sync(~0u, kind != EMPTY);
         full = __ballot_sync(~0u, kind == FULL);
         next += TILES * BLOCK_Q;
