@@ -3,10 +3,10 @@
     python -m benchmarks.backward [--head-dims 64,128,256] [--lengths 4096,16384] [--masks full,causal]
                                   [--families hopper,portable] [--peers fa2,cudnn,fa4] [--rounds 9] [--out FOLDER]
 
-bf16 normal inputs, 16,384 tokens, num_heads * head_dim about 2048, q_len = kv_len. Useful TFLOP/s: 10 * head_dim for each
-kept pair, over all kernels of the backward pass; the forward pass isn't timed. Beside each family stands its
-deterministic mode. Every candidate's dq, dk and dv are first compared with fp64 autograd on one head. A peer that doesn't
-take a case is left out of it.
+bf16 normal inputs, 16,384 tokens, num_heads * head_dim about 2048, q_len = kv_len. Useful TFLOP/s: 10 * head_dim for
+each kept pair, over all kernels of the backward pass; the forward pass isn't timed. Beside each family stands its
+deterministic mode. Every candidate's dq, dk and dv are first compared with fp64 autograd on one head. A peer that
+doesn't take a case is left out of it.
 """
 
 from __future__ import annotations
@@ -58,24 +58,31 @@ def own(case: Case, family: str, qkv: Tensors, dout: torch.Tensor, deterministic
 
 def sdpa(backend: SDPBackend) -> Callable[[Tensors, torch.Tensor, bool], Backward]:
     def candidate(qkv: Tensors, dout: torch.Tensor, causal: bool) -> Backward:
-        leaves = tuple(item.detach().requires_grad_() for item in qkv)
+        q, k, v = (item.detach().requires_grad_() for item in qkv)
+        leaves = q, k, v
         with sdpa_kernel(backend):
             out = scaled_dot_product_attention(*leaves, is_causal=causal)
-        return lambda: torch.autograd.grad(out, leaves, dout, retain_graph=True)  # type: ignore[return-value]
+        return lambda: _gradients(out, leaves, dout)
 
     return candidate
+
+
+def _gradients(out: torch.Tensor, leaves: Tensors, dout: torch.Tensor) -> Gradients:
+    dq, dk, dv = torch.autograd.grad(out, leaves, dout, retain_graph=True)
+    return dq, dk, dv
 
 
 def fa4(qkv: Tensors, dout: torch.Tensor, causal: bool) -> Backward:
     """It compiles at its first call for each head dim and mask."""
     from flash_attn.cute import flash_attn_func
 
-    leaves = tuple(item.transpose(1, 2).contiguous().requires_grad_() for item in qkv)
+    q, k, v = (item.transpose(1, 2).contiguous().requires_grad_() for item in qkv)
+    leaves = q, k, v
     found = flash_attn_func(*leaves, causal=causal)
     out, own_dout = found[0] if isinstance(found, tuple) else found, dout.transpose(1, 2).contiguous()
 
     def launch() -> Gradients:
-        dq, dk, dv = torch.autograd.grad(out, leaves, own_dout, retain_graph=True)
+        dq, dk, dv = _gradients(out, leaves, own_dout)
         return dq.transpose(1, 2), dk.transpose(1, 2), dv.transpose(1, 2)
 
     return launch
@@ -109,7 +116,7 @@ def oracle(qkv: Tensors, dout: torch.Tensor, causal: bool) -> Gradients:
     score = q @ k.T / math.sqrt(q.shape[-1])
     if causal:
         score = score.masked_fill(torch.ones_like(score, dtype=torch.bool).triu_(1), -math.inf)
-    return torch.autograd.grad(score.softmax(-1) @ v, (q, k, v), dout[-1, -1].double())  # type: ignore[return-value]
+    return _gradients(score.softmax(-1) @ v, (q, k, v), dout[-1, -1].double())
 
 
 def relative_error(found: Gradients, exact: Gradients) -> float:
