@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .defaults import Tiles, default_tiles
 from .hopper_tiles import HopperTiles, hopper_ladder, overlaps
 from .knobs import Value
-from .plan import BACKWARD_PASSES, DTYPE_BYTES
+from .plan import DTYPE_BYTES
 from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 
@@ -79,18 +79,18 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
     if family == "hopper":
         return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
     default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=rung > 0)
-    if build.pass_name not in BACKWARD_PASSES:
-        default = _with_fewer_keys(default, halvings=max(rung - 1, 0))
+    shared, looped = ("block_kv", "block_q") if build.pass_name == "backward" else ("block_q", "block_kv")
+    default = _shortened(default, looped, halvings=max(rung - 1, 0))
     sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
     tiles = replace(default, **sizes)
-    tiles = _shared_by_warps(settings, "block_kv" if build.pass_name == "backward" else "block_q", tiles, default)
+    tiles = _shared_by_warps(settings, shared, tiles, default)
     return _chosen(settings, build, family, loop, _fitting(tiles, build))
 
 
-def _with_fewer_keys(tiles: Tiles, halvings: int) -> Tiles:
-    """In whole fragments, of two column tiles each."""
-    keys = tiles.block_kv >> halvings
-    return replace(tiles, block_kv=max(keys - keys % FRAGMENT_ROWS, FRAGMENT_ROWS))
+def _shortened(tiles: Tiles, block: str, halvings: int) -> Tiles:
+    """With a smaller block of the inner loop, in whole fragments, of two column tiles each."""
+    size = getattr(tiles, block) >> halvings
+    return replace(tiles, **{block: max(size - size % FRAGMENT_ROWS, FRAGMENT_ROWS)})
 
 
 def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str, tiles: Tiles) -> Choice:
