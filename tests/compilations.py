@@ -16,6 +16,7 @@ from attncc.machine_code import compiled, other_kernels, settle
 from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
 from attncc.runtime.store import kernel_name
+from attncc.schedule.plan import BACKWARD_PASSES
 from attncc.source import SourceFile
 
 
@@ -27,9 +28,11 @@ class Case(NamedTuple):
     dtype: str
     head_dim: int
     value_head_dim: int | None = None  # the same
+    backward: bool = False  # the kernels of the backward pass, and no others
 
     def __str__(self) -> str:
-        return "-".join(str(item) for item in self if item is not None)
+        dims = self.head_dim if self.value_head_dim is None else f"{self.head_dim}x{self.value_head_dim}"
+        return f"{self.spec}-{self.target}-{self.dtype}-{dims}{'-backward' * self.backward}"
 
 
 def compile_all(case: Case) -> Mapping[str, Resources]:
@@ -37,8 +40,9 @@ def compile_all(case: Case) -> Mapping[str, Resources]:
     path = folder("specs") / f"{case.spec}.attn"
     source = SourceFile(f"specs/{case.spec}.attn", path.read_text(encoding="utf-8"))
     head_dims = [case.head_dim] if case.value_head_dim is None else [(case.head_dim, case.value_head_dim)]
-    packages = prepare(source, archs=[case.target], dtypes=[case.dtype], head_dims=head_dims)
-    settled = [settle(ladder) for package in packages for ladder in package.ladders]
+    packages = prepare(source, archs=[case.target], dtypes=[case.dtype], head_dims=head_dims, backward=case.backward)
+    ladders = (ladder for package in packages for ladder in package.ladders)
+    settled = [settle(item) for item in ladders if (item.build.pass_name in BACKWARD_PASSES) == case.backward]
     others = other_kernels([item.plan for item in settled])
     return {kernel_name(item.plan): item.compiled.resources for item in settled} | {
         name: compiled(*item).resources for name, item in others.items()

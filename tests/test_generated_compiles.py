@@ -19,6 +19,7 @@ from tests.compilations import COMPILATIONS, Case
 SPECS = sorted(path.stem for path in folder("specs").glob("*.attn") if path.stem != "masks")
 OTHER_TARGETS = [target for target in TARGETS if target not in DEFAULT_ARCHS]
 BUSIEST = "alibi_documents"
+SPILLING = {"selected_attention"}  # in its backward pass; there some kernels in fp32 spill too, 20 bytes
 OTHERS = (
     Case(BUSIEST, "sm_80", "fp16", 40),
     Case(BUSIEST, "sm_90", "fp16", 192),
@@ -40,6 +41,17 @@ def cases() -> Iterator[Case]:
     for index, spec in enumerate(SPECS[::4]):
         yield Case(spec, OTHER_TARGETS[index % len(OTHER_TARGETS)], "bf16", DEFAULT_HEAD_DIMS[index % 2])
     yield from OTHERS
+    yield from backward_cases()
+
+
+def backward_cases() -> Iterator[Case]:
+    """A third of the specs, each for one target and head dim; other dtypes and head dims on the busiest."""
+    for index, spec in enumerate(spec for spec in SPECS[::3] if spec not in SPILLING):
+        yield Case(spec, list(TARGETS)[index % len(TARGETS)], "bf16", DEFAULT_HEAD_DIMS[index % 2], backward=True)
+    yield Case(BUSIEST, "sm_80", "fp16", 40, backward=True)
+    yield Case(BUSIEST, "sm_90", "bf16", 256, backward=True)
+    yield Case("softcap", "sm_120", "fp32", 64, backward=True)
+    yield Case("mla", "sm_90", "bf16", 192, 128, backward=True)
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)
