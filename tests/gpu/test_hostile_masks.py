@@ -153,7 +153,8 @@ def test_claims_are_verified_at_each_call(family: str) -> None:
     kernel, q = documents(family), normal(2, 2, 1100)
     doc = rising(2, 1100)
     contents = [doc.clone(), doc.flip(1), (doc // 2).contiguous()]
-    kernel.load()
+    kernel(q, q, q, doc=doc)
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         out = kernel(q, q, q, doc=doc)
