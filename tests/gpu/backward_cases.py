@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import attncc
+from attncc.schedule.choices import Build
+from attncc.schedule.schedule import Schedule, make_ladder
 from tests.gpu.cases import CORE, FACTORS, SPECS, Case
 from tests.gpu.cover import cover
 
@@ -55,5 +58,16 @@ def backward_cases() -> tuple[BackwardCase, ...]:
 
 def of_hopper(portable: tuple[BackwardCase, ...]) -> tuple[BackwardCase, ...]:
     """The same cases with the kernels of the family hopper, where it has them."""
-    cases = (item for item in portable if item.forward.dtype != "fp32" and not item.deterministic)
-    return tuple(replace(item, forward=replace(item.forward, family="hopper")) for item in cases)
+    cases = (replace(item, forward=replace(item.forward, family="hopper")) for item in portable)
+    return tuple(item for item in cases if _has_kernel(item))
+
+
+def _has_kernel(case: BackwardCase) -> bool:
+    """Of these head dims, dtype and inputs."""
+    variant = attncc.parse(case.source("sm_90")).variant
+    schedule = Schedule("back", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
+    build = Build("backward", "sm_90a", case.forward.dtype, *case.forward.head_dims)
+    try:
+        return next(make_ladder(variant, build, schedule).plans(), None) is not None
+    except attncc.AttnccError:
+        return False
