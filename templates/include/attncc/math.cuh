@@ -52,7 +52,7 @@ __device__ __forceinline__ int opaque(int x) {
     return x;
 }
 
-__device__ __forceinline__ float opaque(float x) {
+__device__ __forceinline__ float opaque_float(float x) {
     asm volatile("" : "+f"(x));
     return x;
 }
