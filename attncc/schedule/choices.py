@@ -14,7 +14,8 @@ from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
-# Of the portable ladder of tiles: for variants that compute little, and much; then the latter with fewer keys, twice.
+# Of the portable ladder of tiles: for variants that compute little, and much; then half the latter's warps, which may
+# have more registers each while three blocks share a multiprocessor (attend.cu.j2); then half the keys as well.
 PORTABLE_RUNGS = 4
 
 
@@ -80,7 +81,10 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
         return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
     default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=rung > 0)
     shared, looped = ("block_kv", "block_q") if build.pass_name == "backward" else ("block_q", "block_kv")
-    default = _shortened(default, looped, halvings=max(rung - 1, 0))
+    halvings = max(rung - 1, 0)
+    if build.pass_name not in BACKWARD_PASSES and halvings > 0:
+        default, halvings = _with_half_the_warps(default), halvings - 1
+    default = _shortened(default, looped, halvings)
     sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
     tiles = replace(default, **sizes)
     tiles = _shared_by_warps(settings, shared, tiles, default)
@@ -91,6 +95,10 @@ def _shortened(tiles: Tiles, block: str, halvings: int) -> Tiles:
     """With a smaller block of the inner loop, in whole fragments, of two column tiles each."""
     size = getattr(tiles, block) >> halvings
     return replace(tiles, **{block: max(size - size % FRAGMENT_ROWS, FRAGMENT_ROWS)})
+
+
+def _with_half_the_warps(tiles: Tiles) -> Tiles:
+    return tiles if tiles.warps % 2 else replace(tiles, warps=tiles.warps // 2, block_q=tiles.block_q // 2)
 
 
 def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str, tiles: Tiles) -> Choice:
