@@ -12,7 +12,7 @@ from .diagnostics import AttnccError, Diagnostic
 from .machine_code import settle
 from .runtime.kernel import Kernel
 from .runtime.store import Configuration
-from .schedule.choices import Build, choose, rungs
+from .schedule.choices import Build, choose, guesses
 from .schedule.knobs import Value
 from .schedule.schedule import TILE_KNOBS, Schedule, make_ladder
 from .source import SourceFile
@@ -88,8 +88,8 @@ def candidates(specification: Specification, build: Build) -> tuple[Schedule, ..
 
 
 def _tiled(own: Schedule, build: Build, family: str) -> Iterator[Schedule]:
-    """The schedule with the tiles of each rung of a family's ladder."""
-    for rung in range(rungs(family, build)):
+    """The schedule with the tiles of each rung of a family's ladder where a kernel may begin."""
+    for rung in range(guesses(family, build)):
         choice = choose(own.chosen, build, family, rung)
         tiles: dict[str, Value] = {"block_q": choice.block_q, "block_kv": choice.block_kv, "stages": choice.stages}
         tiles |= {"family": family} if build.target == "sm_90a" else {}

@@ -14,9 +14,10 @@ from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
-# Of the portable ladder of tiles: for variants that compute little, and much; then half the latter's warps, which may
-# have more registers each while three blocks share a multiprocessor (attend.cu.j2); then half the keys as well.
-PORTABLE_RUNGS = 4
+# Of the portable ladder of tiles: for variants that compute little, and much. For what spills even so: half the warps of
+# the latter, which may have more registers each while three blocks share a multiprocessor (attend.cu.j2); then half the
+# keys.
+PORTABLE_GUESSES, PORTABLE_RUNGS = 2, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,11 @@ def loop_of(pass_name: str) -> str:
 def rungs(family: str, build: Build) -> int:
     """How many the family's ladder has. LookupError for a head dim above 256."""
     return len(_ladder(build)) if family == "hopper" else PORTABLE_RUNGS
+
+
+def guesses(family: str, build: Build) -> int:
+    """How many of them, from the first, may be where a kernel begins. LookupError for a head dim above 256."""
+    return rungs(family, build) if family == "hopper" else PORTABLE_GUESSES
 
 
 def _ladder(build: Build) -> tuple[HopperTiles, ...]:

@@ -60,6 +60,8 @@ _FORWARD_32_BIT = (
     Row(256, 256, LARGE, Tiles(64, 32, 4, 1)),
     Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
 )
+# 64 x 64 spills with many masks.
+_BUSY_32_BIT = (Row(64, 64, SMALL, Tiles(64, 32, 4, 1)), *_FORWARD_32_BIT[1:])
 # Few rows and many keys: one warp of 16 rows, and enough bytes in flight to keep the memory busy.
 _DECODE_16_BIT = (
     Row(64, 64, SMALL, Tiles(16, 64, 1, 3)),
@@ -125,6 +127,7 @@ _TABLES = {
 
 # For variants that compute much for each pair, where they have tiles of their own.
 _BUSY_TABLES = {
+    ("forward", 4): _BUSY_32_BIT,
     ("forward", 2): _BUSY_16_BIT,
     ("backward", 2): _BUSY_BACKWARD_16_BIT,
     ("backward_dq", 2): _BUSY_DQ_16_BIT,

@@ -14,7 +14,7 @@ from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
-from .choices import Build, Choice, choose, loop_of, rungs
+from .choices import Build, Choice, choose, guesses, loop_of, rungs
 from .families import default_family
 from .grain import suits
 from .knobs import Value
@@ -157,7 +157,7 @@ class Ladder:
         return tuple(dict.fromkeys((default, "portable")))
 
     def _guess(self, family: str) -> int:
-        last = rungs(family, self.build) - 1
+        last = guesses(family, self.build) - 1
         rung = min(room(self.variant) if family == "hopper" else int(is_busy(self.variant)), last)
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
         # Registers for that; smaller tiles find more to skip.

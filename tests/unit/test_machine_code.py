@@ -98,6 +98,15 @@ def test_the_last_rungs_have_fewer_warps_then_fewer_keys() -> None:
     assert found == [(64, 32, 4), (32, 32, 2), (32, 16, 2)]
 
 
+def test_the_last_rungs_are_for_what_spills() -> None:
+    """Blocks of 80 keys are whole tiles of 16 keys alone: no reason to begin there."""
+    text = "attn 1\nimport masks\nvariant map {\n    input live: bool[batch, head, _, _]\n"
+    specification, _ = load_specification(text + "    keep if selected_blocks(live, 80, 80)\n}\n", None, NO_DEFINES)
+    of = make_ladder(specification.variant, Build("forward", "sm_80", "bf16", 64, 64))
+    assert of.first.warps == 4 and of.first.tests_tiles
+    assert [plan.block_kv for plan in of.plans()][-1] == 16
+
+
 def test_rungs_that_cannot_be_are_left_out() -> None:
     """At head dim 256, three stages of 64 keys don't fit."""
     assert [plan.block_kv for plan in ladder(family="hopper", head_dim=256, stages=3).plans()] == [48, 32, 16]
