@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from .defaults import Tiles, default_tiles
 from .hopper_tiles import HopperTiles, hopper_ladder, overlaps
 from .knobs import Value
-from .plan import DTYPE_BYTES
+from .plan import BACKWARD_PASSES, DTYPE_BYTES
 from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 
 FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
-# Of the portable ladder of tiles: for variants that compute little, and much. For what spills even so: half the warps of
-# the latter, which may have more registers each while three blocks share a multiprocessor (attend.cu.j2); then half the
-# keys.
+# Of the portable ladder of tiles: for variants that compute little, and much. For what spills even so: half the warps
+# (forward), which may have more registers each while three blocks share a multiprocessor (attend.cu.j2); then shorter
+# inner loops.
 PORTABLE_GUESSES, PORTABLE_RUNGS = 2, 4
 
 
