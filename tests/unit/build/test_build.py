@@ -297,3 +297,23 @@ def test_every_shipped_spec_can_be_prepared() -> None:
         if path.stem != "masks":
             packages = prepare(path, archs=["sm_80"], head_dims=[64])
             assert [package.name for package in packages] == [path.stem]
+
+
+def passes(text: str, **asked: Any) -> set[str]:
+    return {plan.pass_name for package in prepare(text, **SMALL, **asked) for plan in package.plans}
+
+
+def test_the_backward_pass_is_built_where_it_is_asked_for() -> None:
+    """By the option, or by a schedule for it."""
+    lines = ("input slope: f32[head] learnable", "score = score * slope[h]", "sink slope")
+    text = "\n".join(["attn 1", "variant plain {", *lines, "}", ""])
+    assert passes(text) == {"forward"}
+    for asked in (passes(text, backward=True), passes(text + "schedule s for plain backward on sm_80 {}\n")):
+        assert asked == {"forward", "backward", "backward_dq"}
+    (package,) = prepare(text, **SMALL, backward=True)
+    stems = {name.partition("_fp16")[0].partition("_f32")[0].partition("_sm")[0] for name in package.sources}
+    assert stems == {
+        "plain_forward", "plain_backward", "plain_backward_dq", "delta", "dq_sum", "sink_gradient", "exact_sum",
+    }  # fmt: skip
+    for plan in package.plans:
+        assert set(kernel_names(plan)) <= set(package.sources)

@@ -50,6 +50,17 @@ def test_a_package_without_machine_code_runs_on_the_cpu(tmp_path: Path) -> None:
     assert "attncc build FILE --arch sm_80" in caught.value.diagnostics[0].help
 
 
+def test_a_package_without_the_backward_pass_names_the_option(tmp_path: Path) -> None:
+    made = [plans.plan(plans.CAUSAL, "fp16"), plans.plan(plans.CAUSAL, "fp16", pass_name="backward", loop="kv_outer")]
+    made.append(plans.plan(plans.CAUSAL, "fp16", pass_name="backward_dq"))
+    configuration = Configuration("fp16", 16, 16)
+    assert PackageStore(put(tmp_path, *made)).backward_plans(configuration, "sm_80") == tuple(made[1:])
+    (tmp_path / f"{kernel_name(made[2])}{PLAN_SUFFIX}").unlink()
+    with pytest.raises(AttnccError, match="A520") as caught:
+        PackageStore(tmp_path).backward_plans(configuration, "sm_80")
+    assert "attncc build FILE --backward --arch sm_80" in caught.value.diagnostics[0].help
+
+
 def test_machine_code_comes_with_what_its_launch_needs(tmp_path: Path) -> None:
     plan = plans.plan(plans.CAUSAL, "bf16")
     name = kernel_name(plan)
