@@ -5,7 +5,7 @@
 template <int STEP = 8, int SIDE = 1>
 __device__ __forceinline__ int lane_keys(int positions) {
     const unsigned count = max(positions, 0);
-    return count / STEP * 2 + min((count % STEP + SIDE - 1) / SIDE, 2u);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
 }
 
 /// Those among the first `positions`.
