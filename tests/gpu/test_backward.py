@@ -120,13 +120,12 @@ def check(case: BackwardCase, device: Device, kernel: Any) -> None:
         assert accuracy.holds, f"{name}: {accuracy}"
         assert not own[zeros].any(), f"{name}: rows and keys that nothing meets have gradients of exactly 0"
     for name, gradient in found.inputs.items():
-        size = exact.inputs[name].abs().max().clamp_min(1e-2) if exact.inputs[name].numel() else 1
-        error = (gradient.double() - exact.inputs[name]).abs() / size
         assert gradient.shape == inputs[name].shape
-        assert not error.numel() or float(error.max()) <= INPUT_TOLERANCE[case.forward.dtype], (
-            name,
-            float(error.max()),
-        )
+        if gradient.numel():
+            # What all pairs of a row share has a gradient of 0: there the sum of what `out`, so delta, is rounded by.
+            size = exact.inputs[name].abs().max().clamp_min(0.3 * math.sqrt(problem.total_q))
+            error = float((gradient.double() - exact.inputs[name]).abs().max() / size)
+            assert error <= INPUT_TOLERANCE[case.forward.dtype], (name, error)
     if case.deterministic:
         again = gradients()
         pairs = [(getattr(found, name), getattr(again, name)) for name in ("dq", "dk", "dv")]
