@@ -14,7 +14,6 @@ from tests.gpu.cover import cover
 LENGTHS = ((1, 1), (1, 1000), (97, 97), (113, 203), (200, 100), (239, 1), (799, 3), (1023, 1024), (1024, 1023))
 
 _FACTORS: dict[str, tuple[Any, ...]] = {
-    "lengths": LENGTHS,
     **{name: values for name, values in FACTORS.items() if name not in ("splits", "loop")},
     "deterministic": (False, True),
 }
@@ -37,18 +36,19 @@ class BackwardCase:
         return text + f"schedule back for {spec} backward on {target} {{ family = {self.forward.family} }}\n"
 
 
-def backward_cases() -> tuple[BackwardCase, ...]:
+def backward_cases(lengths: tuple[tuple[int, int], ...] = LENGTHS) -> tuple[BackwardCase, ...]:
     """Core specs with every value of every factor, the others with every value of those that have few."""
+    factors: dict[str, tuple[Any, ...]] = {"lengths": lengths, **_FACTORS}
 
     def wanted(pair: dict[str, Any]) -> bool:
         if "spec" not in pair or pair["spec"] in CORE:
             return True
         (other,) = pair.keys() - {"spec"}
-        values = _FACTORS[other]
+        values = factors[other]
         place = SPECS.index(pair["spec"]) + values.index(pair[other])
         return len(values) <= 4 or place % len(values) in (0, len(values) // 2)
 
-    rows = cover(_FACTORS, wanted=wanted)
+    rows = cover(factors, wanted=wanted)
     return tuple(
         BackwardCase(Case(**{k: x for k, x in row.items() if k != "deterministic"}, splits=1, loop="q_outer"),
                      row["deterministic"])

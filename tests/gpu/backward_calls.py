@@ -1,0 +1,71 @@
+"""Makes the arrays of a backward case on the GPU, calls its kernels, and tells the oracle what the call was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+import attncc
+from attncc import synthetic
+from attncc.problem.gradients import Gradients
+from tests.gpu.backward_cases import BackwardCase
+from tests.gpu.calls import SEED, heads_first, qkv
+from tests.gpu.torch_oracle import Arguments
+
+
+@dataclass(frozen=True)
+class BackwardCall:
+    """A call, and what the oracle needs; dout in layout bhsd, dlse None for zeros."""
+
+    run: Callable[[], Gradients]
+    arguments: Arguments
+    dout: torch.Tensor
+    dlse: torch.Tensor | None
+
+
+def compiled(cases: Sequence[BackwardCase], target: str) -> dict[BackwardCase, Any]:
+    """The kernels of all cases, compiled on every core at once. `target` is that of the device's portable kernels."""
+
+    def one(case: BackwardCase) -> Any:
+        (key, value), arch = case.forward.head_dims, case.forward.target(target)
+        kernel = attncc.compile(
+            case.source(target), dtype=case.forward.dtype, head_dim=key, value_head_dim=value, arch=arch
+        )
+        kernel._store.machine_codes(kernel._store.backward_plans(kernel.configurations[0], arch))
+        return kernel
+
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(cases, pool.map(one, cases), strict=True))
+
+
+def backward_call(case: BackwardCase, kernel: Any) -> BackwardCall:
+    """The forward call is made here; lse has a gradient in groups of three."""
+    problem, arrays, variant = case.forward.problem, qkv(case.forward), kernel.variant
+    drawn = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len))
+    inputs = {name: torch.from_numpy(array).cuda() for name, array in drawn.items()}
+    keywords: dict[str, Any] = {"layout": problem.layout, **inputs}
+    softmax = variant.normalize == "softmax"
+    if variant.dropout is not None:
+        keywords["seed"] = SEED
+    if problem.packed:
+        keywords["cu_seqlens_q"] = torch.tensor(problem.q_starts, dtype=torch.int32, device="cuda")
+        keywords["cu_seqlens_kv"] = torch.tensor(problem.kv_starts, dtype=torch.int32, device="cuda")
+    result = kernel(*arrays, return_lse=softmax, **keywords)
+    out, lse = result if softmax else (result, None)
+    generator = torch.Generator("cuda").manual_seed(2)
+    dout = torch.randn(out.shape, generator=generator, device="cuda").to(out.dtype)
+    dlse = torch.randn(lse.shape, generator=generator, device="cuda") if softmax and problem.group == 3 else None
+
+    def run() -> Gradients:
+        found: Gradients = kernel.backward(
+            dout, *arrays, out, lse, dlse=dlse, deterministic=case.deterministic, **keywords
+        )
+        return found
+
+    q, k, v, rows_first = (heads_first(problem, item) for item in (*arrays, dout))
+    return BackwardCall(run, Arguments(variant, problem, q, k, v, inputs, seed=SEED), rows_first, dlse)
