@@ -71,6 +71,11 @@ __device__ __forceinline__ int opaque(int x) {
     return x;
 }
 
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
 /// The same for a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
@@ -82,11 +87,20 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
     return result;
 }
 
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -94,6 +108,9 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -137,14 +154,14 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_words(target, all);
 }
 
-/// Stores the warp's rows: row i (of M_TILES * 16) goes to target + i * stride (in elements), if i < rows; of its columns
-/// the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
+/// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
+/// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
 /// multiples of 16 bytes.
 ///
 /// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
 /// quad 16 in a row. All lanes must call.
-template <class Stored, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows,
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
     constexpr int WORDS = Stored::WORDS;
     const int lane = threadIdx.x % 32;
@@ -152,7 +169,7 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     const int column = lane % 4 / 2 * 4 + odd * 8;
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int m = row_pair / 2, r = row_pair % 2, row = 8 * row_pair + lane / 4;
+        const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
         auto* address = target + row * stride + column;
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
@@ -172,14 +189,14 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     }
 }
 
-/// Stores one value for each of the warp's rows.
-template <int M_TILES>
-__device__ __forceinline__ void store_row_values(float* target, int rows, const float (&values)[M_TILES][2]) {
+/// Stores one value for each of the warp's rows, as `store_rows` does.
+template <class Order, int M_TILES>
+__device__ __forceinline__ void store_row_values(float* target, int rows, int slot, const float (&values)[M_TILES][2]) {
     const int lane = threadIdx.x % 32;
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int row = 8 * row_pair + lane / 4;
+        const int row = Order::offset(slot + 8 * row_pair + lane / 4);
         if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
     }
 }

@@ -25,13 +25,14 @@ constexpr int BLOCK_Q = 128;
 constexpr int BLOCK_KV = 48;
 constexpr int WARPS = 4;
 [[maybe_unused]] constexpr int STAGES = 1;
-constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+[[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 
-constexpr int THREADS = 32 * WARPS;
+[[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+constexpr int SCORE_STEP = 6;     // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -106,6 +107,11 @@ __device__ __forceinline__ int opaque(int x) {
     return x;
 }
 
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
 /// The same for a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
@@ -117,11 +123,20 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
     return result;
 }
 
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -129,6 +144,9 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -170,9 +188,21 @@ struct Normalizer {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// Turns a tile's scores into exponents relative to the references, which it moves if need be.
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+
+    /// Takes a tile's exponents relative to the references, which it moves if need be.
     template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -181,16 +211,14 @@ struct Normalizer {
             for (int n = 0; n < N_TILES; n += 2)
 #pragma unroll
                 for (int i = 0; i < 4; ++i) {
-                    float &x = scores[m][n][i], &y = scores[m][n + 1][i];
-                    x = fmaf(x, factor, offset[m][i / 2]);
-                    y = fmaf(y, factor, offset[m][i / 2]);
+                    const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
                     top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
                 }
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
         const bool stays = (peak <= GROWTH) & (least_sum > 0);  // false for NaN
-        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, scores, out); });
+        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
@@ -264,6 +292,30 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, int, int) {}
 };
 
+// ---- stretches.cuh
+
+/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+///
+/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE;
+
+    /// Slots between which the positions from, or up to, a given one stand.
+    static __device__ __forceinline__ int begin(int position) { return position; }
+    static __device__ __forceinline__ int end(int position) { return position; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
+    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+};
+
 // ---- grid.cuh
 
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
@@ -285,15 +337,23 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return uniform(min(max(__ldg(cu_seqlens + index), 0), total));
 }
 
-/// Where the sequence starts and ends: all of the tensor in a dense batch.
-template <class Params>
-__device__ __forceinline__ void find_rows(Work& work, const Params& params) {
-    work.q_start = work.kv_start = 0;
+/// Where the rows of the sequence start and end: all of the tensor in a dense batch.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    work.q_start = 0;
     work.q_len = params.q_len;
-    work.kv_len = params.kv_len;
     if (params.cu_seqlens_q == nullptr) return;
     work.q_start = sequence_start(params.cu_seqlens_q, work.sequence, params.q_len);
     work.q_len = max(sequence_start(params.cu_seqlens_q, work.sequence + 1, params.q_len) - work.q_start, 0);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    work.kv_start = 0;
+    work.kv_len = params.kv_len;
+    if (params.cu_seqlens_q == nullptr) return;
     work.kv_start = sequence_start(params.cu_seqlens_kv, work.sequence, params.kv_len);
     work.kv_len = max(sequence_start(params.cu_seqlens_kv, work.sequence + 1, params.kv_len) - work.kv_start, 0);
 }
@@ -305,20 +365,25 @@ __device__ __forceinline__ int block_index() {
     return index;
 }
 
-/// In a packed batch, which sequence owns a block of queries: `work.q_block` then counts within it. Sequence s has the blocks
-/// from cu_seqlens_q[s] / BLOCK_Q + s on, which is at least one for each BLOCK_Q of its rows; those to spare have
-/// q_block * BLOCK_Q >= q_len.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
-    if (params.cu_seqlens_q == nullptr) return;
-    int low = 0, high = params.batch;  // the sequence is in [low, high)
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Sequence s has the
+/// blocks from cu_seqlens[s] / BLOCK + s on, which is at least one for each BLOCK of its rows; those to spare have
+/// block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        const int first = sequence_start(params.cu_seqlens_q, middle, params.q_len) / BLOCK_Q + middle;
-        (first <= work.q_block ? low : high) = middle;
+        const int first = sequence_start(cu_seqlens, middle, total) / BLOCK + middle;
+        (first <= block ? low : high) = middle;
     }
-    work.q_block -= sequence_start(params.cu_seqlens_q, low, params.q_len) / BLOCK_Q + low;
-    work.sequence = low;
+    block -= sequence_start(cu_seqlens, low, total) / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch);
 }
 
 /// The work of this block in the q_outer grid.
@@ -386,14 +451,14 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_words(target, all);
 }
 
-/// Stores the warp's rows: row i (of M_TILES * 16) goes to target + i * stride (in elements), if i < rows; of its columns
-/// the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
+/// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
+/// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
 /// multiples of 16 bytes.
 ///
 /// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
 /// quad 16 in a row. All lanes must call.
-template <class Stored, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows,
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
     constexpr int WORDS = Stored::WORDS;
     const int lane = threadIdx.x % 32;
@@ -401,7 +466,7 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     const int column = lane % 4 / 2 * 4 + odd * 8;
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int m = row_pair / 2, r = row_pair % 2, row = 8 * row_pair + lane / 4;
+        const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
         auto* address = target + row * stride + column;
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
@@ -421,35 +486,116 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     }
 }
 
-/// Stores one value for each of the warp's rows.
-template <int M_TILES>
-__device__ __forceinline__ void store_row_values(float* target, int rows, const float (&values)[M_TILES][2]) {
+/// Stores one value for each of the warp's rows, as `store_rows` does.
+template <class Order, int M_TILES>
+__device__ __forceinline__ void store_row_values(float* target, int rows, int slot, const float (&values)[M_TILES][2]) {
     const int lane = threadIdx.x % 32;
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int row = 8 * row_pair + lane / 4;
+        const int row = Order::offset(slot + 8 * row_pair + lane / 4);
         if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
     }
 }
 
+// ---- key_bits.cuh
+
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
+}
+
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
+}
+
+/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
+template <int PERIOD, int PERIODS>
+__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
+    unsigned bits = bits_below(limit - place);
+#pragma unroll
+    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
+        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
+    return bits;
+}
+
+/// What holds for the lane's first two keys holds for all.
+__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
+    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
+}
+
+/// All or none.
+__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
+
 // ---- scores.cuh
+
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, int N_TILES>
+__device__ __forceinline__ void rotate_columns(float (&scores)[N_TILES][4]) {
+    float first[STEP][4];
+    memcpy(first, scores, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < 4 * (N_TILES - STEP); ++i) scores[i / 4][i % 4] = scores[i / 4 + STEP][i % 4];
+    memcpy(scores[N_TILES - STEP], first, sizeof(first));
+}
 
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
-/// alone is computed once.
-template <int M_TILES, int N_TILES, class Visit>
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
+    const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
+}
+
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
+/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+template <class KvOrder, int M_TILES, int N_TILES, class Bits>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
     const int lane_column = threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < N_TILES; ++n)
+    for (int row = 0; row < 2 * M_TILES; ++row)
 #pragma unroll
-        for (int side = 0; side < 2; ++side)
+        for (int first = 0; first < N_TILES; first += 16) {
+            const int key = KvOrder::offset(lane_column + 8 * first);
+            const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
 #pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float& x = scores[row / 2][n][row % 2 * 2 + side];
-                x = visit(row / 2, row % 2, lane_column + 8 * n + side, x);
+            for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
+                float& x = scores[row / 2][first + bit / 2][row % 2 * 2 + bit % 2];
+                x = kept >> bit & 1 ? x : masked;
             }
+        }
 }
 
 // ---- tile_kind.cuh
@@ -459,13 +605,14 @@ enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
 
-/// A tile of keys: its first kv_idx (a multiple of block_kv) and what the mask keeps of it. EMPTY: there is none.
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
 struct Tile {
     int kv_first;
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at: [begin, end), of which [full_begin, full_end) are kept by all rows.
+/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
 };
@@ -481,23 +628,25 @@ __device__ __forceinline__ TileRange share(TileRange range, int split, int split
 }
 
 /// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
-template <int BLOCK_KV, class KindOf>
-__device__ __forceinline__ TileKind classify(const TileRange& range, int kv_first, int kv_len, KindOf& kind_of) {
-    const int kv_end = kv_first + BLOCK_KV;
-    if (kv_first >= range.full_begin && kv_end <= range.full_end) return FULL;
-    const TileKind kind = kind_of(kv_first, min(kv_end, kv_len) - 1);
-    return kind == FULL && kv_end > kv_len ? PARTIAL : kind;
+template <class Order, class KindOf>
+__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
+    const int kv_first = Order::first(slot);
+    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
 /// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
-template <int BLOCK_KV, bool CLASSIFIES, class KindOf>
+template <class Order, bool CLASSIFIES, class KindOf>
 struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
     const TileRange& range;
     KindOf& kind_of;
     int kv_len;
-    int next;                     // the first kv_idx that isn't classified
+    int next;                     // the first slot that isn't classified
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
     __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
@@ -514,7 +663,7 @@ struct LiveTiles {
         }
         const int bit = __ffs(live) - 1;
         live &= live - 1;
-        return {next + (bit - 32) * BLOCK_KV, full >> bit & 1 ? FULL : PARTIAL};
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
     }
 
 private:
@@ -526,15 +675,17 @@ private:
     }
 
     __device__ __forceinline__ void classify_open() {
-        const int lane = threadIdx.x % 32, kv_first = next + lane * BLOCK_KV, kv_end = kv_first + BLOCK_KV;
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
         TileKind kind = full >> lane & 1 ? FULL : EMPTY;
-        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, min(kv_end, kv_len) - 1);
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
         live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL && kv_end <= kv_len);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
     }
 };
 
 using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 1, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
 
 using Scores = float[M_TILES][N_TILES][4];
 using Out = float[M_TILES][D_TILES][4];
@@ -576,16 +727,16 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/decode.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 580 "decode_forward_bf16_d128_sm_80.cu"
+#line 731 "decode_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
 // keep if causal()
-__device__ __forceinline__ bool keep(
+__device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/decode.attn"
-    return row.q_pos >= kv_idx;
-#line 589 "decode_forward_bf16_d128_sm_80.cu"
+    return bits_below(row.q_pos + 1 - kv_idx);
+#line 740 "decode_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -611,12 +762,12 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first row, counted from q_first
+    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
     float magnitude;      // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
 
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Work& work, int q_first)
-        : params(params), context(context), q_first(q_first), q_last(min(q_first + BLOCK_Q, work.q_len) - 1),
+        : params(params), context(context), q_first(q_first), q_last(QOrder::last(q_first, work.q_len)),
           warp_row(threadIdx.x / 32 * WARP_ROWS) {
     }
 
@@ -624,7 +775,8 @@ struct QueryBlock {
     __device__ __forceinline__ TileRange range() const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {uniform(bounds.kv_begin), uniform(bounds.full_begin), uniform(bounds.full_end), uniform(bounds.kv_end)};
+        range = {KvOrder::begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 KvOrder::end(uniform(bounds.kv_end))};
         return range;
     }
 
@@ -633,17 +785,26 @@ struct QueryBlock {
         return kind;
     }
 
-    /// The lane's rows. Made anew for each tile: kept in between, they would take registers from the products.
+    /// A row of the lane. Made anew wherever it is used: kept in between, rows would take registers from the products.
+    __device__ __forceinline__ Row row(int m, int r) const {
+        const int first = opaque(q_first + QOrder::offset(warp_row + threadIdx.x % 32 / 4));
+        return make_row(params, context, min(first + QOrder::offset(16 * m + 8 * r), q_last));
+    }
+
     __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
-        const int first = opaque(q_first + warp_row + threadIdx.x % 32 / 4);
 #pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row)
-            rows[row / 2][row % 2] = make_row(params, context, min(first + 8 * row, q_last));
+        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
     /// What the score lines make of a product.
     __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
         return score;
+    }
+
+    /// Whether the score lines have their cheap form in the warp's part of the tile.
+    __device__ __forceinline__ bool has_score_form(const Tile& tile) const {
+        bool holds = false;
+        return holds;
     }
 
     /// The logit that takes part in the normaliser alone, in natural units.
@@ -652,30 +813,47 @@ struct QueryBlock {
         return logit;
     }
 
+    /// What of the mask must be tested for each pair.
     __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
         bool kept = true;
-        kept = keep(params, context, row, kv_idx);
         return kept;
+    }
+
+    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
+        unsigned bits = ~0u;
+        bits = keep_bits(params, context, row, kv_idx);
+        return bits;
     }
 };
 
-/// The products of a tile's keys to scores: the score lines, and unless all of the tile is kept, the mask.
-__device__ __forceinline__ void modify(const QueryBlock& block, const Tile& tile, Scores& scores) {
+/// The products of a tile, all of which is kept, to exponents relative to the references of their rows. False where that
+/// takes the exact form of the score lines (`modify`); the products are whole then.
+__device__ __forceinline__ bool whole_to_exponents(const QueryBlock& block, const Tile& tile,
+                                                   const Normalizer<M_TILES>& normalizer, Scores& scores) {
     Row rows[M_TILES][2];
-    if (tile.kind == FULL) {
-        block.make_rows(rows);
-        each_score(scores, [&](int m, int r, int column, float x) {
-            return block.modified(rows[m][r], tile.kv_first + column, x);
-        });
-    } else {
-        block.make_rows(rows);
-        const int columns = block.context.kv_len - tile.kv_first;
-        each_score(scores, [&](int m, int r, int column, float x) {
-            const int kv_idx = tile.kv_first + min(column, columns - 1);
-            x = block.modified(rows[m][r], kv_idx, x);
-            return block.keeps(rows[m][r], kv_idx) & (column < columns) ? x : Normalizer<M_TILES>::masked();
-        });
-    }
+    block.make_rows(rows);
+    each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+        return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
+    });
+    return true;
+}
+
+/// The products of a tile to scores: the score lines and the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    const int keys = block.context.kv_len - kv_first;
+    auto kv_idx = [&](int column) { return kv_first + min(KvOrder::offset(column), keys - 1); };
+    each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+        return block.modified(rows[m][r], kv_idx(column), x);
+    });
+    mask_scores<KvOrder>(scores, keys, Normalizer<M_TILES>::masked(), [&](int m, int r, int key) {
+        return block.kept_bits(block.row(m, r), kv_first + key);
+    });
+    each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+        return block.keeps(rows[m][r], kv_idx(column)) ? x : Normalizer<M_TILES>::masked();
+    });
 }
 
 /// What is known of the warp's rows when all keys are done.
@@ -693,13 +871,13 @@ struct Finished {
         }
     }
 
-    /// Stores the rows from `first` (a q_idx) on, and their lse if it is asked for.
-    __device__ __forceinline__ void store(const Params& params, const Work& work, int first, const Out& out) const {
-        const int rows = work.q_len - first;
+    /// Stores the warp's rows of the block that begins with q_first, and their lse if it is asked for.
+    __device__ __forceinline__ void store(const Params& params, const Work& work, int q_first, int warp_row, const Out& out) const {
+        const int rows = work.q_len - q_first;
         Element* target = params.out + work.batch_index * params.out_stride_batch + work.head * params.out_stride_head +
-                          (work.q_start + (long long)first) * params.out_stride_row;
-        store_rows<Dtype, VALUE_HEAD_DIM>(target, params.out_stride_row, rows, out, factor);
-        if (params.lse != nullptr) store_row_values(params.lse + work.row(params, first), rows, lse);
+                          (work.q_start + (long long)q_first) * params.out_stride_row;
+        store_rows<Dtype, QOrder, VALUE_HEAD_DIM>(target, params.out_stride_row, rows, warp_row, out, factor);
+        if (params.lse != nullptr) store_row_values<QOrder>(params.lse + work.row(params, q_first), rows, warp_row, lse);
     }
 };
 
@@ -754,6 +932,19 @@ struct SharedTile {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+
+    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
+    struct Place {
+        unsigned address;
+        int row_bytes;
+    };
+
+    /// The place of a chunk, neither it nor the row constant.
+    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
+        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
+        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
     }
 };
 
@@ -861,15 +1052,15 @@ __device__ __forceinline__ void copy_wait() {
 }
 
 /// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
-template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
 __device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
     const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const char* address = source + opaque(thread_row) * row_bytes + (FIRST + chunk) * 16;
+    const char* address = source + opaque(Order::offset(thread_row)) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
 #pragma unroll
-    for (int start = 0; start < Tile::ROWS; start += STEP, address += STEP * row_bytes) {
+    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
         // The swizzle repeats after 8 rows.
@@ -883,33 +1074,36 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
             if (whole && !CHECKED) {
                 copy_async(chunk_target, address + panel * WIDTH);
             } else {
-                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || row < rows);
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || Order::offset(row) < rows);
                 copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
             }
         }
     }
 }
 
-template <class Tile, int THREADS, int VALID_BYTES, bool CHECKED>
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
 __device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
-    load_panels<Tile, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
 }
 
-/// Starts to load a tile; all THREADS threads take part. `source` is the tile's first row, `rows` how many there are
-/// from it on: those beyond, and the bytes of a row from VALID_BYTES on, become zeros.
-template <class Tile, int THREADS, int VALID_BYTES>
+/// Starts to load a tile whose rows stand as `Order` says; all THREADS threads take part. `source` is the tile's first row,
+/// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
+/// zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
     const char* bytes = static_cast<const char*>(source);
-    if (rows >= Tile::ROWS)
-        load_columns<Tile, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
+    if (Order::whole(0, rows))
+        load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
     else
-        load_columns<Tile, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+        load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
 }
 
-// ---- queries.cuh
+// ---- words.cuh
+
+// Ordinary accesses to shared memory by address.
 
 __device__ __forceinline__ unsigned load_word(unsigned address) {
     unsigned word;
@@ -920,6 +1114,18 @@ __device__ __forceinline__ unsigned load_word(unsigned address) {
 __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
+
+__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- queries.cuh
 
 /// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
 /// tile may still be on its way; a barrier must follow before it is used.
@@ -956,7 +1162,10 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsi
     Scores scores;
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, block.warp_row, keys);
     const unsigned values = values_ready();
-    modify(block, tile, scores);
+    if (tile.kind != FULL || !whole_to_exponents(block, tile, normalizer, scores)) {
+        modify(block, tile.kv_first, scores);
+        normalizer.to_exponents(scores);
+    }
     normalizer.observe(scores, out);
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
@@ -978,7 +1187,7 @@ struct KvRows {
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
-template <int STAGES, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
 struct KvStream {
     static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
 
@@ -1048,20 +1257,18 @@ private:
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;
-        load_tile<KTile, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
+        load_tile<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
                                              rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
                                              rows.kv_len - tile.kv_first);
     }
 
     __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;
-        load_tile<VTile, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
+        load_tile<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
                                                rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
                                                rows.kv_len - tile.kv_first);
     }
 };
-
-constexpr bool CLASSIFIES = false;  // single tiles, beyond the bounds
 
 // ---------------------------------------------------------------- the kernel
 
@@ -1070,7 +1277,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     decode_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
     const Work work = find_work<BLOCK_Q>(params);
-    const int q_first = work.q_block * BLOCK_Q;
+    const int q_first = QOrder::first(work.q_block * BLOCK_Q);
     if ((unsigned)q_first >= (unsigned)work.q_len) return;
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
     const Context context = uniform_struct(make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len,
@@ -1080,7 +1287,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const unsigned queries = shared_address(shared);
     const Element* q = params.q + work.batch_index * params.q_stride_batch + work.head * params.q_stride_head +
                        (work.q_start + (long long)q_first) * params.q_stride_row;
-    load_tile<QTile, THREADS, HEAD_DIM * sizeof(Element)>(queries, q, params.q_stride_row * sizeof(Element),
+    load_tile<QTile, QOrder, THREADS, HEAD_DIM * sizeof(Element)>(queries, q, params.q_stride_row * sizeof(Element),
                                                           work.q_len - q_first);
 
     TileRange range = block.range();
@@ -1091,8 +1298,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), params.k_stride_row * (long long)sizeof(Element),
                        params.v_stride_row * (long long)sizeof(Element), work.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
-    LiveTiles<BLOCK_KV, CLASSIFIES, decltype(kind_of)> tiles(range, work.kv_len, kind_of);
-    KvStream<STAGES, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
+    LiveTiles<KvOrder, false, decltype(kind_of)> tiles(range, work.kv_len, kind_of);
+    KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
     block.magnitude = take_sign<Dtype, QTile, THREADS>(queries, context.scale);
 
@@ -1109,7 +1316,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     // Decoded again, not kept: the loop needs the registers.
     const Work done = find_work<BLOCK_Q>(params);
-    const int first = done.q_block * BLOCK_Q + block.warp_row;
+    const int first = QOrder::first(done.q_block * BLOCK_Q);
     const Finished finished(normalizer, done.split == 0 ? block.sink() : NEGATIVE_INFINITY, block.dropout.scale());
-    finished.store(params, done, first, out);
+    finished.store(params, done, first, block.warp_row, out);
 }

@@ -49,7 +49,8 @@ def dropout_attention(
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
         batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
         then
-    seed: an int or a 0-d int64 array: the same seed drops the same pairs
+    seed: an int or a 0-d int64 array: the same seed drops the same pairs; of torch tensors
+        drawn by torch, if not given
     out: where the result is written, if given: memory that q, k and v don't share
     return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
         packed batches [heads, all rows]
@@ -59,6 +60,10 @@ def dropout_attention(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd;
+    `dropout_attention.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any
+    arrays.
     """
     return _package.kernel(
         q,

@@ -58,6 +58,9 @@ def gelu_attention(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd;
+    `gelu_attention.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays.
     """
     return _package.kernel(
         q,

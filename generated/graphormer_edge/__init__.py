@@ -36,7 +36,7 @@ def graphormer_edge(
     *,
     kind: Array,  # i32[batch, q, _, 5]
     edges: Array,  # i32[batch, q, _]
-    weight: Array,  # f32[head, 5, _]
+    weight: Array,  # f32[head, 5, _] learnable
     scale: float | None = None,
     layout: str = "bhsd",
     cu_seqlens_q: Array | None = None,
@@ -55,7 +55,7 @@ def graphormer_edge(
     k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
     kind: i32[batch, q, _, 5]
     edges: i32[batch, q, _]
-    weight: f32[head, 5, _]
+    weight: f32[head, 5, _] learnable
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
@@ -71,6 +71,9 @@ def graphormer_edge(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd;
+    `graphormer_edge.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays.
     """
     return _package.kernel(
         q,

@@ -28,8 +28,8 @@ def head_and_query_bias(
     k: Array,
     v: Array,
     *,
-    head_bias: Array,  # f32[head]
-    query_bias: Array,  # f32[q]
+    head_bias: Array,  # f32[head] learnable
+    query_bias: Array,  # f32[q] learnable
     scale: float | None = None,
     layout: str = "bhsd",
     cu_seqlens_q: Array | None = None,
@@ -44,8 +44,8 @@ def head_and_query_bias(
 
     q: [batch, heads, q_len, head dim]
     k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
-    head_bias: f32[head]
-    query_bias: f32[q]
+    head_bias: f32[head] learnable
+    query_bias: f32[q] learnable
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
@@ -61,6 +61,10 @@ def head_and_query_bias(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd;
+    `head_and_query_bias.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any
+    arrays.
     """
     return _package.kernel(
         q,

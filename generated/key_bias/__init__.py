@@ -27,7 +27,7 @@ def key_bias(
     k: Array,
     v: Array,
     *,
-    bias: Array,  # f32[batch, kv]
+    bias: Array,  # f32[batch, kv] learnable
     scale: float | None = None,
     layout: str = "bhsd",
     cu_seqlens_q: Array | None = None,
@@ -42,7 +42,7 @@ def key_bias(
 
     q: [batch, heads, q_len, head dim]
     k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
-    bias: f32[batch, kv]
+    bias: f32[batch, kv] learnable
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
@@ -58,6 +58,9 @@ def key_bias(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd; `key_bias.backward(dout, q,
+    k, v, out, lse, ...)` gives the gradients of any arrays.
     """
     return _package.kernel(
         q,

@@ -18,6 +18,7 @@ variant natten
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    patches bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ def natten(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd; `natten.backward(dout, q, k,
+    v, out, lse, ...)` gives the gradients of any arrays.
     """
     return _package.kernel(
         q,

@@ -30,7 +30,7 @@ def relative_bias(
     k: Array,
     v: Array,
     *,
-    bias: Array,  # f32[head, 257]
+    bias: Array,  # f32[head, 257] learnable
     scale: float | None = None,
     layout: str = "bhsd",
     cu_seqlens_q: Array | None = None,
@@ -46,7 +46,7 @@ def relative_bias(
 
     q: [batch, heads, q_len, head dim]
     k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
-    bias: f32[head, 257]
+    bias: f32[head, 257] learnable
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
@@ -62,6 +62,9 @@ def relative_bias(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd;
+    `relative_bias.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays.
     """
     return _package.kernel(
         q,

@@ -46,7 +46,7 @@ def selected_attention(
     pool_len: Scalar,  # i32
     selected: Array,  # i32[batch, q, 16]
     doc: Array,  # i32[batch, pos]
-    sink_logit: Array,  # f32[head]
+    sink_logit: Array,  # f32[head] learnable
     scale: float | None = None,
     layout: str = "bhsd",
     cu_seqlens_q: Array | None = None,
@@ -70,7 +70,7 @@ def selected_attention(
     pool_len: i32, a number or a 0-d array
     selected: i32[batch, q, 16]
     doc: i32[batch, pos]
-    sink_logit: f32[head]
+    sink_logit: f32[head] learnable
     scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
     layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
@@ -86,6 +86,10 @@ def selected_attention(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd;
+    `selected_attention.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any
+    arrays.
     """
     return _package.kernel(
         q,

@@ -8,7 +8,7 @@ variant softcap
   score = cap * tanh(score / cap)
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
 """
 
 from __future__ import annotations
@@ -57,6 +57,9 @@ def softcap(
     return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
     at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
     before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd; `softcap.backward(dout, q,
+    k, v, out, lse, ...)` gives the gradients of any arrays.
     """
     return _package.kernel(
         q,

@@ -1,0 +1,1192 @@
+// tile_lists: the live tiles of each block of 64 queries of global_sliding_window_bf16_d128_sm_80
+// Written by attncc 0.1.0. Do not edit.
+
+// ---------------------------------------------------------------- sizes
+
+constexpr int BLOCK_Q = 64;
+constexpr int BLOCK_KV = 32;
+constexpr int WARPS = 4;
+[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
+
+[[maybe_unused]] constexpr int THREADS = 32 * WARPS;
+constexpr int WARP_ROWS = BLOCK_Q / WARPS;
+constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+constexpr int SCORE_STEP = 4;     // of which so many at once become scores
+constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
+
+// ---------------------------------------------------------------- leaf code
+
+// ---- element.cuh
+
+// 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
+struct fp16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+__device__ __forceinline__ float to_float(fp16 x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+
+// ---- math.cuh
+
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+};
+
+/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+struct PowersOfE {
+    static constexpr float UNIT = 1, NATURAL = 1;
+    static __device__ __forceinline__ float power(float x) { return expf(x); }
+};
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    const unsigned long long bits = (unsigned long long)x;
+    const unsigned low = uniform((int)bits), high = uniform((int)(bits >> 32));
+    return (T*)((unsigned long long)high << 32 | low);
+}
+
+/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
+/// the whole loop.
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+/// The same for a whole struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T uniform_struct(const T& x) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+    for (int& word : words) word = uniform(word);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// ---- bf16.cuh
+
+struct Dtype : PowersOfTwo {
+    using Element = bf16;
+    static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
+    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
+
+    static __device__ __forceinline__ unsigned pack(float low, float high) {
+        unsigned word;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+        return word;
+    }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
+
+    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+
+    /// sum += a b
+    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent passes it by GROWTH (P stays below 2^8, in fp32 e^8), a rare branch that the warp takes as a whole; without it no
+/// maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer {
+    static constexpr float GROWTH = 8;
+
+    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
+    }
+
+    /// The score of a pair that isn't kept.
+    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+
+    template <class Visit>
+    static __device__ __forceinline__ void each_row(Visit visit) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    }
+
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+
+    /// Takes a tile's exponents relative to the references, which it moves if need be.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
+        int top[4] = {};
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < N_TILES; n += 2)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
+                    top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
+                }
+        const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
+        float least_sum = row_sum[0][0];
+        each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
+        const bool stays = (peak <= GROWTH) & (least_sum > 0);  // false for NaN
+        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        each_row([&](int m, int r) { tile_sum[m][r] = 0; });
+    }
+
+    /// Makes the row's largest exponent so far its reference. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
+                                         float (&out)[M_TILES][D_TILES][4]) {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
+        peak = quad_max(peak);
+        const float sum = quad_sum(row_sum[m][r]);
+        const float step = sum > 0 ? fmaxf(peak, 0.0f) : peak > NEGATIVE_INFINITY ? peak : 0.0f;
+        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
+        offset[m][r] -= step;
+        row_sum[m][r] = 0.25f * sum * rescale;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+#pragma unroll
+        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
+    }
+
+    /// Exponents of row tile m, four of one fragment, to probabilities.
+    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = Dtype::power(x[i]);
+            tile_sum[m][i / 2] += x[i];
+        }
+    }
+
+    __device__ __forceinline__ void end_tile() {
+        each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
+    }
+
+    /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
+    __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
+        offset[m][r] = sum > 0 ? -row_max : 0.0f;
+        row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
+    }
+
+    /// All lanes of the quad must call.
+    __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
+    }
+
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
+    }
+};
+
+// ---- keep_all.cuh
+
+/// No dropout. The interface is that of philox.cuh.
+template <int M_TILES>
+struct Dropout {
+    __device__ __forceinline__ void begin_tile(int) {}
+    __device__ __forceinline__ float scale() const { return 1; }
+
+    template <class Probs>
+    __device__ __forceinline__ void drop(Probs&, int, int) {}
+};
+
+// ---- stretches.cuh
+
+/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+///
+/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE;
+
+    /// Slots between which the positions from, or up to, a given one stand.
+    static __device__ __forceinline__ int begin(int position) { return position; }
+    static __device__ __forceinline__ int end(int position) { return position; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
+    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+};
+
+// ---- grid.cuh
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return uniform(min(max(__ldg(cu_seqlens + index), 0), total));
+}
+
+/// Where the rows of the sequence start and end: all of the tensor in a dense batch.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    work.q_start = 0;
+    work.q_len = params.q_len;
+    if (params.cu_seqlens_q == nullptr) return;
+    work.q_start = sequence_start(params.cu_seqlens_q, work.sequence, params.q_len);
+    work.q_len = max(sequence_start(params.cu_seqlens_q, work.sequence + 1, params.q_len) - work.q_start, 0);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    work.kv_start = 0;
+    work.kv_len = params.kv_len;
+    if (params.cu_seqlens_q == nullptr) return;
+    work.kv_start = sequence_start(params.cu_seqlens_kv, work.sequence, params.kv_len);
+    work.kv_len = max(sequence_start(params.cu_seqlens_kv, work.sequence + 1, params.kv_len) - work.kv_start, 0);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Sequence s has the
+/// blocks from cu_seqlens[s] / BLOCK + s on, which is at least one for each BLOCK of its rows; those to spare have
+/// block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(cu_seqlens, middle, total) / BLOCK + middle;
+        (first <= block ? low : high) = middle;
+    }
+    block -= sequence_start(cu_seqlens, low, total) / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch);
+}
+
+/// The work of this block in the q_outer grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params) {
+    Work work;
+    int index = block_index();
+    // The last rows of a causal mask have the most keys: they go first, so that the short ones fill the end.
+    work.q_block = params.q_blocks - 1 - index % params.q_blocks;
+    index /= params.q_blocks;
+    work.split = index % params.splits;
+    index /= params.splits;
+    work.head = index % params.num_heads;
+    work.sequence = work.batch_index = index / params.num_heads;
+    find_sequence<BLOCK_Q>(work, params);
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+/// The work of this block in the kv_outer grid: one block for each head of each sequence.
+template <class Params>
+__device__ __forceinline__ Work find_head(const Params& params) {
+    Work work;
+    work.q_block = work.split = 0;
+    work.head = uniform(blockIdx.x % params.num_heads);
+    work.sequence = uniform(blockIdx.x / params.num_heads);
+    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
+    find_rows(work, params);
+    return work;
+}
+
+// ---- output.cuh
+
+/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
+struct Unrounded {
+    using Element = float;
+    static constexpr int WORDS = 2;
+    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+        word[0] = __float_as_uint(x);
+        word[1] = __float_as_uint(y);
+    }
+};
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// Stores four neighbouring columns.
+template <class Stored>
+__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
+    Stored::words(low, x.x, x.y);
+    Stored::words(high, x.z, x.w);
+#pragma unroll
+    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
+    store_words(target, all);
+}
+
+/// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
+/// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
+/// multiples of 16 bytes.
+///
+/// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
+/// quad 16 in a row. All lanes must call.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
+    constexpr int WORDS = Stored::WORDS;
+    const int lane = threadIdx.x % 32;
+    const bool odd = lane % 2;
+    const int column = lane % 4 / 2 * 4 + odd * 8;
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
+        auto* address = target + row * stride + column;
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned mine[2][WORDS], packed[2 * WORDS];
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                Stored::words(mine[half], out[m][d + half][2 * r] * factor[m][r], out[m][d + half][2 * r + 1] * factor[m][r]);
+#pragma unroll
+            for (int word = 0; word < WORDS; ++word) {
+                const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
+                packed[word] = odd ? other : mine[0][word];
+                packed[WORDS + word] = odd ? mine[1][word] : other;
+            }
+            if (row < rows && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
+                store_words(address + 8 * d, packed);
+        }
+    }
+}
+
+/// Stores one value for each of the warp's rows, as `store_rows` does.
+template <class Order, int M_TILES>
+__device__ __forceinline__ void store_row_values(float* target, int rows, int slot, const float (&values)[M_TILES][2]) {
+    const int lane = threadIdx.x % 32;
+    if (lane % 4 != 0) return;
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int row = Order::offset(slot + 8 * row_pair + lane / 4);
+        if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
+    }
+}
+
+// ---- key_bits.cuh
+
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
+}
+
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
+}
+
+/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
+template <int PERIOD, int PERIODS>
+__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
+    unsigned bits = bits_below(limit - place);
+#pragma unroll
+    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
+        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
+    return bits;
+}
+
+/// What holds for the lane's first two keys holds for all.
+__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
+    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
+}
+
+/// All or none.
+__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
+
+// ---- scores.cuh
+
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, int N_TILES>
+__device__ __forceinline__ void rotate_columns(float (&scores)[N_TILES][4]) {
+    float first[STEP][4];
+    memcpy(first, scores, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < 4 * (N_TILES - STEP); ++i) scores[i / 4][i % 4] = scores[i / 4 + STEP][i % 4];
+    memcpy(scores[N_TILES - STEP], first, sizeof(first));
+}
+
+/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
+/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
+__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
+    const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
+}
+
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
+/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+template <class KvOrder, int M_TILES, int N_TILES, class Bits>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
+    const int lane_column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int first = 0; first < N_TILES; first += 16) {
+            const int key = KvOrder::offset(lane_column + 8 * first);
+            const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
+#pragma unroll
+            for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
+                float& x = scores[row / 2][first + bit / 2][row % 2 * 2 + bit % 2];
+                x = kept >> bit & 1 ? x : masked;
+            }
+        }
+}
+
+// ---- tile_kind.cuh
+
+// What a tile holds: no kept pair, anything, only kept pairs.
+enum TileKind { EMPTY, PARTIAL, FULL };
+
+// ---- tiles.cuh
+
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
+struct Tile {
+    int kv_first;
+    TileKind kind;
+};
+
+/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
+struct TileRange {
+    int begin, full_begin, full_end, end;
+};
+
+/// One of `splits` equal shares of the range, in whole tiles.
+template <int BLOCK_KV>
+__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
+    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
+    const int size = (tiles + splits - 1) / splits;
+    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
+    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
+    return range;
+}
+
+/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
+template <class Order, class KindOf>
+__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
+    const int kv_first = Order::first(slot);
+    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
+}
+
+/// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
+/// over, and what follows the last tile is EMPTY.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    KindOf& kind_of;
+    int kv_len;
+    int next;                     // the first slot that isn't classified
+    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
+
+    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+
+    __device__ __forceinline__ Tile advance() {
+        while (live == 0) {
+            if (next >= range.end) return {0, EMPTY};
+            live = tiles_up_to(range.end + BLOCK_KV - 1);
+            // A split may end before the full range does.
+            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
+            if (CLASSIFIES) classify_open();
+            next += 32 * BLOCK_KV;
+        }
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
+    }
+
+private:
+    /// Those of the next 32 tiles that end at or before kv_end.
+    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+        const int keys = kv_end - next;
+        const unsigned tiles = (unsigned)keys / BLOCK_KV;
+        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
+    }
+
+    __device__ __forceinline__ void classify_open() {
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
+        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
+    }
+};
+
+// ---- load.cuh
+
+// Elements of the inputs. They don't change while a kernel runs, so loads take the read-only path, and the compiler may
+// merge and move them.
+
+__device__ __forceinline__ bool load(const unsigned char* address) { return __ldg(address) != 0; }
+__device__ __forceinline__ int load(const int* address) { return __ldg(address); }
+__device__ __forceinline__ long long load(const long long* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const float* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
+__device__ __forceinline__ float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
+
+// `load`, or 0 where `inside` is false: one predicated instruction, no branch, and nothing is read.
+__device__ __forceinline__ bool load_if(bool inside, const unsigned char* address) {
+    unsigned value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value != 0;
+}
+
+__device__ __forceinline__ int load_if(bool inside, const int* address) {
+    int value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b32 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ long long load_if(bool inside, const long long* address) {
+    long long value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b64 %0, [%1]; }"
+        : "+l"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ float load_if(bool inside, const float* address) {
+    float value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.f32 %0, [%1]; }"
+        : "+f"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+template <class Half>  // fp16 or bf16
+__device__ __forceinline__ float load_if(bool inside, const Half* address) {
+    unsigned short value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b16 %0, [%1]; }"
+        : "+h"(value) : "l"(address), "r"((int)inside));
+    return to_float(Half{value});
+}
+
+// A scalar input: given by address (so that CUDA graphs see its present value) or by value.
+template <class Element, class Value>
+__device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
+    return address != nullptr ? load(address) : value;
+}
+
+__device__ __forceinline__ bool in_range(int index, int size) { return (unsigned)index < (unsigned)size; }
+__device__ __forceinline__ bool in_range(long long index, int size) {
+    return (unsigned long long)index < (unsigned long long)size;
+}
+
+using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 1, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
+
+using Scores = float[M_TILES][N_TILES][4];
+using Out = float[M_TILES][D_TILES][4];
+
+// ---------------------------------------------------------------- global_sliding_window
+
+struct Params {
+    const bf16 *q, *k, *v;
+    bf16 *out;
+    float *lse, *partial_out, *row_max, *row_sum;
+    const int *cu_seqlens_q, *cu_seqlens_kv;
+    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
+    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
+    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
+    uint2 *tile_lists;
+    const unsigned char *is_global;
+    long long is_global_stride0, is_global_stride1;
+    const unsigned char *is_global__min;
+    long long is_global__min_stride0, is_global__min_stride1;
+    const unsigned char *is_global__max;
+    long long is_global__max_stride0, is_global__max_stride1;
+    int batch, num_heads, num_kv_heads, q_len;
+    int kv_len, q_blocks, splits, list_batch;
+    int list_heads, list_words, list_parts;
+    float scale;
+    int is_global_size0, is_global_size1;
+    int is_global__min_size0, is_global__min_size1;
+    int is_global__max_size0, is_global__max_size1;
+};
+
+struct Context {
+    int b, h, kv_h;
+    int q_len, kv_len;  // of this sequence
+    int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    float scale;
+    const unsigned char* is_global_base;
+};
+
+__device__ __forceinline__ Context make_context(
+    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
+    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+#line 12 "specs/global_sliding_window.attn"
+    const unsigned char* sum = params.is_global + ctx.b * params.is_global_stride0;
+#line 12 "specs/global_sliding_window.attn"
+    ctx.is_global_base = sum + ctx.kv_start * params.is_global_stride1;
+#line 777 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+    return ctx;
+}
+
+struct Row {
+    int q_idx;
+    bool is_global_q_pos;  // is_global[b, q_pos]
+    int q_pos;
+};
+
+__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+    Row row = {q_idx};
+#line 12 "specs/global_sliding_window.attn"
+    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+#line 12 "specs/global_sliding_window.attn"
+    const unsigned char* is_global_row = ctx.is_global_base + row.q_pos * params.is_global_stride1;
+#line 12 "specs/global_sliding_window.attn"
+    row.is_global_q_pos = load_if(row.q_pos >= 0, is_global_row);
+#line 795 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+    return row;
+}
+
+// keep if local(reach, reach) or is_global[b, q_pos] or is_global[b, kv_idx]
+__device__ __forceinline__ bool keep(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+#line 12 "specs/global_sliding_window.attn"
+    const int difference = row.q_pos - kv_idx;
+#line 12 "specs/global_sliding_window.attn"
+    const bool is_global_kv_idx = load(ctx.is_global_base + kv_idx * params.is_global_stride1);
+#line 12 "specs/global_sliding_window.attn"
+    const bool both = (-256 <= difference) & (difference <= 256);
+#line 12 "specs/global_sliding_window.attn"
+    return both | row.is_global_q_pos | is_global_kv_idx;
+#line 810 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+}
+
+// The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
+// [full_begin, full_end) are kept.
+struct KvBounds {
+    int kv_begin, full_begin, full_end, kv_end;
+};
+
+__device__ __forceinline__ KvBounds kv_bounds(
+    const Params& params, const Context& ctx, int q_first, int q_last) {
+    const int kv_begin = 0;
+    const long long q_first_ = (long long)q_first;
+    const int difference = ctx.kv_len + ctx.kv_start - ctx.q_len;
+    const int shifted = (int)((q_first_ + difference) >> 4);
+    const unsigned char* is_global_min_base = params.is_global__min + ctx.b *
+        params.is_global__min_stride0;
+    const unsigned char* is_global_min_address = is_global_min_base + shifted *
+        params.is_global__min_stride1;
+    const bool inside = in_range(shifted, params.is_global__min_size1);
+    const int shifted_2 = (int)(((long long)q_last + difference) >> 4);
+    const unsigned char* is_global_min_address_2 = is_global_min_base + shifted_2 *
+        params.is_global__min_stride1;
+    const bool inside_2 = in_range(shifted_2, params.is_global__min_size1);
+    const int smaller = min(shifted + 1, shifted_2);
+    const unsigned char* is_global_min_address_3 = is_global_min_base + smaller *
+        params.is_global__min_stride1;
+    const bool inside_3 = in_range(smaller, params.is_global__min_size1);
+    const int smaller_2 = min(shifted + 2, shifted_2);
+    const unsigned char* is_global_min_address_4 = is_global_min_base + smaller_2 *
+        params.is_global__min_stride1;
+    const bool inside_4 = in_range(smaller_2, params.is_global__min_size1);
+    const int smaller_3 = min(shifted + 3, shifted_2);
+    const unsigned char* is_global_min_address_5 = is_global_min_base + smaller_3 *
+        params.is_global__min_stride1;
+    const bool inside_5 = in_range(smaller_3, params.is_global__min_size1);
+    const bool is_global_min_smaller = load_if(inside_3, is_global_min_address_3);
+    const bool is_global_min_smaller_2 = load_if(inside_4, is_global_min_address_4);
+    const bool is_global_min_smaller_3 = load_if(inside_5, is_global_min_address_5);
+    const bool is_global_min_shifted = load_if(inside, is_global_min_address);
+    const bool is_global_min_shifted_2 = load_if(inside_2, is_global_min_address_2);
+    const bool at_least = q_first >= ctx.q_len - ctx.kv_len;
+    const bool both = at_least & is_global_min_shifted & is_global_min_shifted_2 &
+        is_global_min_smaller & is_global_min_smaller_2 & is_global_min_smaller_3;
+    const int difference_2 = ctx.kv_len - ctx.q_len;
+    const int full_begin = min(max(both ? 0 : q_last + (difference_2 - 256), 0), ctx.kv_len);
+    const long long larger = max(both ? ctx.kv_len : q_first_ + (difference_2 + 257), 0LL);
+    const int full_end = (int)min(larger, (long long)ctx.kv_len);
+    const int kv_end = ctx.kv_len;
+    return {kv_begin, full_begin, full_end, kv_end};
+}
+
+// What the tile q_first..q_last x kv_first..kv_last holds, at most.
+__device__ __forceinline__ TileKind tile_kind(
+    const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
+    const long long q_last_ = (long long)q_last;
+    const int difference = ctx.kv_len - ctx.q_len;
+    const int sum = difference + 256;
+    const int difference_2 = difference - 256;
+    const long long q_first_ = (long long)q_first;
+    const int difference_3 = ctx.kv_len + ctx.kv_start - ctx.q_len;
+    const int shifted = (int)((q_first_ + difference_3) >> 4);
+    const unsigned char* is_global_max_base = params.is_global__max + ctx.b *
+        params.is_global__max_stride0;
+    const unsigned char* is_global_max_address = is_global_max_base + shifted *
+        params.is_global__max_stride1;
+    const bool inside = in_range(shifted, params.is_global__max_size1);
+    const int shifted_2 = (int)((q_last_ + difference_3) >> 4);
+    const unsigned char* is_global_max_address_2 = is_global_max_base + shifted_2 *
+        params.is_global__max_stride1;
+    const bool inside_2 = in_range(shifted_2, params.is_global__max_size1);
+    const int smaller = min(shifted + 1, shifted_2);
+    const unsigned char* is_global_max_address_3 = is_global_max_base + smaller *
+        params.is_global__max_stride1;
+    const bool inside_3 = in_range(smaller, params.is_global__max_size1);
+    const int smaller_2 = min(shifted + 2, shifted_2);
+    const unsigned char* is_global_max_address_4 = is_global_max_base + smaller_2 *
+        params.is_global__max_stride1;
+    const bool inside_4 = in_range(smaller_2, params.is_global__max_size1);
+    const int smaller_3 = min(shifted + 3, shifted_2);
+    const unsigned char* is_global_max_address_5 = is_global_max_base + smaller_3 *
+        params.is_global__max_stride1;
+    const bool inside_5 = in_range(smaller_3, params.is_global__max_size1);
+    const int quotient = (kv_first + ctx.kv_start) / 16;
+    const unsigned char* is_global_max_address_6 = is_global_max_base + quotient *
+        params.is_global__max_stride1;
+    const int quotient_2 = (kv_last + ctx.kv_start) / 16;
+    const unsigned char* is_global_max_address_7 = is_global_max_base + quotient_2 *
+        params.is_global__max_stride1;
+    const int smaller_4 = min(quotient + 1, quotient_2);
+    const unsigned char* is_global_max_address_8 = is_global_max_base + smaller_4 *
+        params.is_global__max_stride1;
+    const bool is_global_max_smaller = load_if(smaller_4 < params.is_global__max_size1,
+        is_global_max_address_8);
+    const bool is_global_max_smaller_2 = load_if(inside_3, is_global_max_address_3);
+    const bool is_global_max_smaller_3 = load_if(inside_4, is_global_max_address_4);
+    const bool is_global_max_smaller_4 = load_if(inside_5, is_global_max_address_5);
+    const bool is_global_max_quotient = load_if(quotient < params.is_global__max_size1,
+        is_global_max_address_6);
+    const bool is_global_max_quotient_2 = load_if(quotient_2 < params.is_global__max_size1,
+        is_global_max_address_7);
+    const bool is_global_max_shifted = load_if(inside, is_global_max_address);
+    const bool is_global_max_shifted_2 = load_if(inside_2, is_global_max_address_2);
+    const bool both = (kv_first <= q_last_ + sum) & (kv_last >= q_first + difference_2);
+    const bool any_kept = both | is_global_max_shifted | is_global_max_shifted_2 |
+        is_global_max_smaller_2 | is_global_max_smaller_3 | is_global_max_smaller_4 |
+        is_global_max_quotient | is_global_max_quotient_2 | is_global_max_smaller;
+    const unsigned char* is_global_min_base = params.is_global__min + ctx.b *
+        params.is_global__min_stride0;
+    const unsigned char* is_global_min_address = is_global_min_base + shifted *
+        params.is_global__min_stride1;
+    const bool inside_6 = in_range(shifted, params.is_global__min_size1);
+    const unsigned char* is_global_min_address_2 = is_global_min_base + shifted_2 *
+        params.is_global__min_stride1;
+    const bool inside_7 = in_range(shifted_2, params.is_global__min_size1);
+    const unsigned char* is_global_min_address_3 = is_global_min_base + smaller *
+        params.is_global__min_stride1;
+    const bool inside_8 = in_range(smaller, params.is_global__min_size1);
+    const unsigned char* is_global_min_address_4 = is_global_min_base + smaller_2 *
+        params.is_global__min_stride1;
+    const bool inside_9 = in_range(smaller_2, params.is_global__min_size1);
+    const unsigned char* is_global_min_address_5 = is_global_min_base + smaller_3 *
+        params.is_global__min_stride1;
+    const bool inside_10 = in_range(smaller_3, params.is_global__min_size1);
+    const bool is_global_min_smaller = load_if(inside_8, is_global_min_address_3);
+    const bool is_global_min_smaller_2 = load_if(inside_9, is_global_min_address_4);
+    const bool is_global_min_smaller_3 = load_if(inside_10, is_global_min_address_5);
+    const bool is_global_min_shifted = load_if(inside_6, is_global_min_address);
+    const bool is_global_min_shifted_2 = load_if(inside_7, is_global_min_address_2);
+    const bool at_least = q_first >= ctx.q_len - ctx.kv_len;
+    const unsigned char* is_global_min_address_6 = is_global_min_base + quotient *
+        params.is_global__min_stride1;
+    const unsigned char* is_global_min_address_7 = is_global_min_base + quotient_2 *
+        params.is_global__min_stride1;
+    const unsigned char* is_global_min_address_8 = is_global_min_base + smaller_4 *
+        params.is_global__min_stride1;
+    const bool is_global_min_smaller_4 = load_if(smaller_4 < params.is_global__min_size1,
+        is_global_min_address_8);
+    const bool is_global_min_quotient = load_if(quotient < params.is_global__min_size1,
+        is_global_min_address_6);
+    const bool is_global_min_quotient_2 = load_if(quotient_2 < params.is_global__min_size1,
+        is_global_min_address_7);
+    const bool both_2 = at_least & is_global_min_shifted & is_global_min_shifted_2 &
+        is_global_min_smaller & is_global_min_smaller_2 & is_global_min_smaller_3;
+    const bool both_3 = is_global_min_quotient & is_global_min_quotient_2 & is_global_min_smaller_4;
+    const bool both_4 = (kv_last <= q_first_ + sum) & (kv_first >= q_last + difference_2);
+    const bool all_kept = both_4 | both_2 | both_3;
+    return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;
+}
+
+// ---------------------------------------------------------------- a block of queries
+
+/// A block of queries as one of its warps sees it, and what the variant asks of its rows.
+struct QueryBlock {
+    const Params& params;
+    const Context& context;
+    int q_first, q_last;  // of the block
+    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    float magnitude;      // of the scale, whose sign is in the Q tile
+    Dropout<M_TILES> dropout;
+
+    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Work& work, int q_first)
+        : params(params), context(context), q_first(q_first), q_last(QOrder::last(q_first, work.q_len)),
+          warp_row(threadIdx.x / 32 * WARP_ROWS) {
+    }
+
+    /// The keys that some row keeps. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range() const {
+        TileRange range = {0, 0, 0, context.kv_len};
+        const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
+        range = {KvOrder::begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 KvOrder::end(uniform(bounds.kv_end))};
+        return range;
+    }
+
+    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
+        TileKind kind = PARTIAL;
+        kind = tile_kind(params, context, opaque(q_first), opaque(q_last), kv_first, kv_last);
+        return kind;
+    }
+
+    /// A row of the lane. Made anew wherever it is used: kept in between, rows would take registers from the products.
+    __device__ __forceinline__ Row row(int m, int r) const {
+        const int first = opaque(q_first + QOrder::offset(warp_row + threadIdx.x % 32 / 4));
+        return make_row(params, context, min(first + QOrder::offset(16 * m + 8 * r), q_last));
+    }
+
+    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    }
+
+    /// What the score lines make of a product.
+    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
+        return score;
+    }
+
+    /// Whether the score lines have their cheap form in the warp's part of the tile.
+    __device__ __forceinline__ bool has_score_form(const Tile& tile) const {
+        bool holds = false;
+        return holds;
+    }
+
+    /// The logit that takes part in the normaliser alone, in natural units.
+    __device__ __forceinline__ float sink() const {
+        float logit = NEGATIVE_INFINITY;
+        return logit;
+    }
+
+    /// What of the mask must be tested for each pair.
+    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+        bool kept = true;
+        kept = keep(params, context, row, kv_idx);
+        return kept;
+    }
+
+    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
+        unsigned bits = ~0u;
+        return bits;
+    }
+};
+
+/// The products of a tile, all of which is kept, to exponents relative to the references of their rows. False where that
+/// takes the exact form of the score lines (`modify`); the products are whole then.
+__device__ __forceinline__ bool whole_to_exponents(const QueryBlock& block, const Tile& tile,
+                                                   const Normalizer<M_TILES>& normalizer, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+        return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
+    });
+    return true;
+}
+
+/// The products of a tile to scores: the score lines and the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    const int keys = block.context.kv_len - kv_first;
+    auto kv_idx = [&](int column) { return kv_first + min(KvOrder::offset(column), keys - 1); };
+    each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+        return block.modified(rows[m][r], kv_idx(column), x);
+    });
+    mask_scores<KvOrder>(scores, keys, Normalizer<M_TILES>::masked(), [&](int m, int r, int key) {
+        return block.kept_bits(block.row(m, r), kv_first + key);
+    });
+    each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+        return block.keeps(rows[m][r], kv_idx(column)) ? x : Normalizer<M_TILES>::masked();
+    });
+}
+
+/// What is known of the warp's rows when all keys are done.
+struct Finished {
+    float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
+    float lse[M_TILES][2];
+
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
+        }
+    }
+
+    /// Stores the warp's rows of the block that begins with q_first, and their lse if it is asked for.
+    __device__ __forceinline__ void store(const Params& params, const Work& work, int q_first, int warp_row, const Out& out) const {
+        const int rows = work.q_len - q_first;
+        Element* target = params.out + work.batch_index * params.out_stride_batch + work.head * params.out_stride_head +
+                          (work.q_start + (long long)q_first) * params.out_stride_row;
+        store_rows<Dtype, QOrder, VALUE_HEAD_DIM>(target, params.out_stride_row, rows, warp_row, out, factor);
+        if (params.lse != nullptr) store_row_values<QOrder>(params.lse + work.row(params, q_first), rows, warp_row, lse);
+    }
+};
+
+// ---- tile_lists.cuh
+
+// Lists of live tiles: for each block of queries a word of bits for those of 32 tiles of keys that are live, and one for those
+// that are FULL; then those of the next 32 tiles. A pre-pass makes them, kernels walk them.
+
+/// Where the list of a block of queries begins. Blocks of a packed batch are counted as in its grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ uint2* tile_list(const Params& params, const Work& work) {
+    const int sequence = params.list_batch > 1 ? work.sequence : 0, head = params.list_heads > 1 ? work.head : 0;
+    const int first = params.cu_seqlens_q == nullptr ? 0 : work.q_start / BLOCK_Q + work.sequence;
+    const long long list = ((long long)sequence * params.list_heads + head) * params.q_blocks + first + work.q_block;
+    return uniform(params.tile_lists + list * params.list_words);
+}
+
+/// Makes one of `parts` equal parts of a list. The lanes of the warp test a tile each.
+template <class Order, class KindOf>
+__device__ __forceinline__ void make_tile_list(uint2* list, const TileRange& all, int part, int parts, int kv_len,
+                                               KindOf& kind_of) {
+    constexpr int BLOCK = Order::BLOCK;
+    const TileRange range = share<32 * BLOCK>(all, part, parts);
+    const int lane = threadIdx.x % 32;
+    for (int word = range.begin / (32 * BLOCK); word * 32 * BLOCK < range.end; ++word) {
+        const int slot = (32 * word + lane) * BLOCK;
+        TileKind kind = EMPTY;
+        if (slot + BLOCK > range.begin && slot < range.end) kind = classify<Order>(range, slot, kv_len, kind_of);
+        const unsigned live = __ballot_sync(~0u, kind != EMPTY), full = __ballot_sync(~0u, kind == FULL);
+        if (lane == 0) list[word] = make_uint2(live, full);
+    }
+}
+
+/// The live tiles of a list that lie in a range, in ascending or descending order; what follows the last is EMPTY. Each lane
+/// of the warp looks at 32 tiles, so 1024 EMPTY ones are passed over at once.
+template <class Order, bool DESCENDING>
+struct ListedTiles {
+    const uint2* list;
+    int first, end;               // of the range, in tiles: a split's share begins and ends anywhere
+    int word;                     // the next to be looked at, in the order of the walk
+    int base = 0;                 // the first of the 32 tiles in hand
+    unsigned live = 0, full = 0;  // of these; those handed out are no longer live
+
+    __device__ __forceinline__ ListedTiles(const TileRange& range, const uint2* list)
+        : list(list), first(range.begin / Order::BLOCK), end((range.end + Order::BLOCK - 1) / Order::BLOCK),
+          word(DESCENDING ? (end - 1) / 32 : first / 32) {
+        if (first >= end) word = DESCENDING ? -1 : end;
+    }
+
+    __device__ __forceinline__ Tile advance() {
+        while (live == 0) {
+            if (DESCENDING ? 32 * word + 31 < first || word < 0 : 32 * word >= end) return {0, EMPTY};
+            look();
+        }
+        const int bit = DESCENDING ? 31 - __clz(live) : __ffs(live) - 1;
+        live &= ~(1u << bit);
+        return {Order::first((base + bit) * Order::BLOCK), full >> bit & 1 ? FULL : PARTIAL};
+    }
+
+private:
+    /// The next 32 tiles of which some are live, if there are any among those that the lanes look at.
+    __device__ __forceinline__ void look() {
+        const int lane = threadIdx.x % 32, step = DESCENDING ? -1 : 1;
+        const uint2 own = tiles_of(word + step * lane);
+        const unsigned some = __ballot_sync(~0u, own.x != 0);
+        const int source = some == 0 ? 31 : __ffs(some) - 1;
+        live = uniform((int)__shfl_sync(~0u, own.x, source));
+        full = uniform((int)__shfl_sync(~0u, own.y, source));
+        base = 32 * (word + step * source);
+        word += step * (source + 1);
+    }
+
+    /// A word of the list, without the tiles outside the range.
+    __device__ __forceinline__ uint2 tiles_of(int index) const {
+        const int begin = first - 32 * index, last = end - 32 * index;
+        if (index < 0 || begin >= 32 || last <= 0) return make_uint2(0, 0);
+        uint2 tiles = __ldg(list + index);
+        if (begin > 0) tiles.x &= ~0u << begin;
+        if (last < 32) tiles.x &= ~(~0u << last);
+        return tiles;
+    }
+};
+
+constexpr int LIST_WARPS = 128 / 32;
+
+/// The live tiles of each block of queries, before the kernel that goes over them: once for all heads that share a mask. A
+/// warp makes a list at a time, or a part of one where there are more warps than lists.
+extern "C" __global__ void __launch_bounds__(32 * LIST_WARPS) tile_lists_global_sliding_window(const __grid_constant__ Params params) {
+    const int lists = params.list_batch * params.list_heads * params.q_blocks, items = lists * params.list_parts;
+    for (int item = blockIdx.x * LIST_WARPS + threadIdx.x / 32; item < items; item += gridDim.x * LIST_WARPS) {
+        const int index = item / params.list_parts;
+        Work work;
+        work.q_block = index % params.q_blocks;
+        work.split = 0;
+        work.head = index / params.q_blocks % params.list_heads;
+        work.sequence = work.batch_index = index / params.q_blocks / params.list_heads;
+        find_sequence<BLOCK_Q>(work, params);
+        find_rows(work, params);
+        const int q_first = QOrder::first(work.q_block * BLOCK_Q);
+        if ((unsigned)q_first >= (unsigned)work.q_len) continue;  // one of those that a packed batch has to spare
+        const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
+        const Context context = make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len,
+                                             work.q_start, work.kv_start);
+        const QueryBlock block(params, context, work, q_first);
+        const TileRange range = block.range();
+        auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
+        make_tile_list<KvOrder>(tile_list<BLOCK_Q>(params, work), range, item % params.list_parts, params.list_parts,
+                                work.kv_len, kind_of);
+    }
+}

@@ -1,0 +1,1354 @@
+// mini_causal, patches pass: bf16, head dim 128, for sm_80.
+// Written by attncc 0.1.0 from specs/mini_causal.attn (sha256 5c8efe494b0c29c1). Do not edit.
+//
+// Causal within every block: a query sees, in every block of `size` keys, those that stand no later
+// in their block than it does in its own. Rows repeat with period `size`. % is the remainder of
+// floor division, never negative.
+//
+//
+// variant mini_causal
+//   const size = 128
+//   keep if q_pos % size >= kv_idx % size
+//
+// schedule
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//
+// tiles
+//   kv_begin = 0
+//   full_begin = 0
+//   full_end = 0
+//   kv_end = kv_len
+//   any_kept = ((kv_first % 128) <= ((((q_last % 128) + (kv_len - q_len)) % 128) if ((((q_first %
+//       128) + (kv_len - q_len)) // 128) == (((q_last % 128) + (kv_len - q_len)) // 128)) else
+//       127))
+//   all_kept = ((kv_last % 128) <= ((((q_first % 128) + (kv_len - q_len)) % 128) if ((((q_first %
+//       128) + (kv_len - q_len)) // 128) == (((q_last % 128) + (kv_len - q_len)) // 128)) else 0))
+
+// ---------------------------------------------------------------- sizes
+
+constexpr int BLOCK_Q = 64;
+constexpr int BLOCK_KV = 32;
+constexpr int WARPS = 4;
+[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
+
+[[maybe_unused]] constexpr int THREADS = 32 * WARPS;
+constexpr int WARP_ROWS = BLOCK_Q / WARPS;
+constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+constexpr int SCORE_STEP = 4;     // of which so many at once become scores
+constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
+
+// ---------------------------------------------------------------- leaf code
+
+// ---- element.cuh
+
+// 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
+struct fp16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+__device__ __forceinline__ float to_float(fp16 x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+
+// ---- math.cuh
+
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+};
+
+/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+struct PowersOfE {
+    static constexpr float UNIT = 1, NATURAL = 1;
+    static __device__ __forceinline__ float power(float x) { return expf(x); }
+};
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    const unsigned long long bits = (unsigned long long)x;
+    const unsigned low = uniform((int)bits), high = uniform((int)(bits >> 32));
+    return (T*)((unsigned long long)high << 32 | low);
+}
+
+/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
+/// the whole loop.
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+/// The same for a whole struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T uniform_struct(const T& x) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+    for (int& word : words) word = uniform(word);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// ---- bf16.cuh
+
+struct Dtype : PowersOfTwo {
+    using Element = bf16;
+    static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
+    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
+
+    static __device__ __forceinline__ unsigned pack(float low, float high) {
+        unsigned word;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+        return word;
+    }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
+
+    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+
+    /// sum += a b
+    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent passes it by GROWTH (P stays below 2^8, in fp32 e^8), a rare branch that the warp takes as a whole; without it no
+/// maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer {
+    static constexpr float GROWTH = 8;
+
+    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
+    }
+
+    /// The score of a pair that isn't kept.
+    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+
+    template <class Visit>
+    static __device__ __forceinline__ void each_row(Visit visit) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    }
+
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+
+    /// Takes a tile's exponents relative to the references, which it moves if need be.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
+        int top[4] = {};
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < N_TILES; n += 2)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
+                    top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
+                }
+        const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
+        float least_sum = row_sum[0][0];
+        each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
+        const bool stays = (peak <= GROWTH) & (least_sum > 0);  // false for NaN
+        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        each_row([&](int m, int r) { tile_sum[m][r] = 0; });
+    }
+
+    /// Makes the row's largest exponent so far its reference. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
+                                         float (&out)[M_TILES][D_TILES][4]) {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
+        peak = quad_max(peak);
+        const float sum = quad_sum(row_sum[m][r]);
+        const float step = sum > 0 ? fmaxf(peak, 0.0f) : peak > NEGATIVE_INFINITY ? peak : 0.0f;
+        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
+        offset[m][r] -= step;
+        row_sum[m][r] = 0.25f * sum * rescale;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+#pragma unroll
+        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
+    }
+
+    /// Exponents of row tile m, four of one fragment, to probabilities.
+    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = Dtype::power(x[i]);
+            tile_sum[m][i / 2] += x[i];
+        }
+    }
+
+    __device__ __forceinline__ void end_tile() {
+        each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
+    }
+
+    /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
+    __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
+        offset[m][r] = sum > 0 ? -row_max : 0.0f;
+        row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
+    }
+
+    /// All lanes of the quad must call.
+    __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
+    }
+
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
+    }
+};
+
+// ---- keep_all.cuh
+
+/// No dropout. The interface is that of philox.cuh.
+template <int M_TILES>
+struct Dropout {
+    __device__ __forceinline__ void begin_tile(int) {}
+    __device__ __forceinline__ float scale() const { return 1; }
+
+    template <class Probs>
+    __device__ __forceinline__ void drop(Probs&, int, int) {}
+};
+
+// ---- patches.cuh
+
+/// Where the rows (or keys) of a tile stand: a sequence is a canvas of rows of WIDTH positions, which divides its length, and a
+/// tile is a patch of it, COLUMNS wide. See stretches.cuh for the other way.
+///
+/// The tiles of a sequence, laid out one after the other along bands of canvas rows, are its slots: first those of the
+/// first band. The last band may reach beyond the sequence.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE, CANVAS_WIDTH = WIDTH, ROWS = SIZE / COLUMNS, ACROSS = WIDTH / COLUMNS, BAND = ROWS * WIDTH;
+    static_assert(SIZE % COLUMNS == 0 && WIDTH % COLUMNS == 0, "patches tile the canvas");
+    static_assert(8 % COLUMNS == 0, "offset(x + 8 * n) is offset(x) + offset(8 * n), on which fragments rely");
+
+    /// Slots between which the positions from, or up to, a given one stand: whole bands.
+    static __device__ __forceinline__ int begin(int position) { return position / BAND * BAND; }
+    static __device__ __forceinline__ int end(int position) { return (position + BAND - 1) / BAND * BAND; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length: corners.
+    static __device__ __forceinline__ int first(int slot) {
+        const int tile = slot / BLOCK;
+        return tile / ACROSS * BAND + tile % ACROSS * COLUMNS;
+    }
+    static __device__ __forceinline__ int last(int first, int length) {
+        const int row = min(first / WIDTH + ROWS, length / WIDTH) - 1;
+        return row * WIDTH + first % WIDTH + COLUMNS - 1;
+    }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) {
+        return first / WIDTH + ROWS <= length / WIDTH;
+    }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot / COLUMNS * WIDTH + slot % COLUMNS; }
+};
+
+// ---- grid.cuh
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return uniform(min(max(__ldg(cu_seqlens + index), 0), total));
+}
+
+/// Where the rows of the sequence start and end: all of the tensor in a dense batch.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    work.q_start = 0;
+    work.q_len = params.q_len;
+    if (params.cu_seqlens_q == nullptr) return;
+    work.q_start = sequence_start(params.cu_seqlens_q, work.sequence, params.q_len);
+    work.q_len = max(sequence_start(params.cu_seqlens_q, work.sequence + 1, params.q_len) - work.q_start, 0);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    work.kv_start = 0;
+    work.kv_len = params.kv_len;
+    if (params.cu_seqlens_q == nullptr) return;
+    work.kv_start = sequence_start(params.cu_seqlens_kv, work.sequence, params.kv_len);
+    work.kv_len = max(sequence_start(params.cu_seqlens_kv, work.sequence + 1, params.kv_len) - work.kv_start, 0);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Sequence s has the
+/// blocks from cu_seqlens[s] / BLOCK + s on, which is at least one for each BLOCK of its rows; those to spare have
+/// block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(cu_seqlens, middle, total) / BLOCK + middle;
+        (first <= block ? low : high) = middle;
+    }
+    block -= sequence_start(cu_seqlens, low, total) / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch);
+}
+
+/// The work of this block in the q_outer grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params) {
+    Work work;
+    int index = block_index();
+    // The last rows of a causal mask have the most keys: they go first, so that the short ones fill the end.
+    work.q_block = params.q_blocks - 1 - index % params.q_blocks;
+    index /= params.q_blocks;
+    work.split = index % params.splits;
+    index /= params.splits;
+    work.head = index % params.num_heads;
+    work.sequence = work.batch_index = index / params.num_heads;
+    find_sequence<BLOCK_Q>(work, params);
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+/// The work of this block in the kv_outer grid: one block for each head of each sequence.
+template <class Params>
+__device__ __forceinline__ Work find_head(const Params& params) {
+    Work work;
+    work.q_block = work.split = 0;
+    work.head = uniform(blockIdx.x % params.num_heads);
+    work.sequence = uniform(blockIdx.x / params.num_heads);
+    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
+    find_rows(work, params);
+    return work;
+}
+
+// ---- output.cuh
+
+/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
+struct Unrounded {
+    using Element = float;
+    static constexpr int WORDS = 2;
+    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+        word[0] = __float_as_uint(x);
+        word[1] = __float_as_uint(y);
+    }
+};
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// Stores four neighbouring columns.
+template <class Stored>
+__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
+    Stored::words(low, x.x, x.y);
+    Stored::words(high, x.z, x.w);
+#pragma unroll
+    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
+    store_words(target, all);
+}
+
+/// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
+/// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
+/// multiples of 16 bytes.
+///
+/// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
+/// quad 16 in a row. All lanes must call.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
+    constexpr int WORDS = Stored::WORDS;
+    const int lane = threadIdx.x % 32;
+    const bool odd = lane % 2;
+    const int column = lane % 4 / 2 * 4 + odd * 8;
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
+        auto* address = target + row * stride + column;
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned mine[2][WORDS], packed[2 * WORDS];
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+                Stored::words(mine[half], out[m][d + half][2 * r] * factor[m][r], out[m][d + half][2 * r + 1] * factor[m][r]);
+#pragma unroll
+            for (int word = 0; word < WORDS; ++word) {
+                const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
+                packed[word] = odd ? other : mine[0][word];
+                packed[WORDS + word] = odd ? mine[1][word] : other;
+            }
+            if (row < rows && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
+                store_words(address + 8 * d, packed);
+        }
+    }
+}
+
+/// Stores one value for each of the warp's rows, as `store_rows` does.
+template <class Order, int M_TILES>
+__device__ __forceinline__ void store_row_values(float* target, int rows, int slot, const float (&values)[M_TILES][2]) {
+    const int lane = threadIdx.x % 32;
+    if (lane % 4 != 0) return;
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int row = Order::offset(slot + 8 * row_pair + lane / 4);
+        if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
+    }
+}
+
+// ---- key_bits.cuh
+
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
+}
+
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
+}
+
+/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
+template <int PERIOD, int PERIODS>
+__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
+    unsigned bits = bits_below(limit - place);
+#pragma unroll
+    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
+        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
+    return bits;
+}
+
+/// What holds for the lane's first two keys holds for all.
+__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
+    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
+}
+
+/// All or none.
+__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
+
+// ---- scores.cuh
+
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, int N_TILES>
+__device__ __forceinline__ void rotate_columns(float (&scores)[N_TILES][4]) {
+    float first[STEP][4];
+    memcpy(first, scores, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < 4 * (N_TILES - STEP); ++i) scores[i / 4][i % 4] = scores[i / 4 + STEP][i % 4];
+    memcpy(scores[N_TILES - STEP], first, sizeof(first));
+}
+
+/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
+/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
+__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
+    const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
+}
+
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
+/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+template <class KvOrder, int M_TILES, int N_TILES, class Bits>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
+    const int lane_column = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int first = 0; first < N_TILES; first += 16) {
+            const int key = KvOrder::offset(lane_column + 8 * first);
+            const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
+#pragma unroll
+            for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
+                float& x = scores[row / 2][first + bit / 2][row % 2 * 2 + bit % 2];
+                x = kept >> bit & 1 ? x : masked;
+            }
+        }
+}
+
+// ---- tile_kind.cuh
+
+// What a tile holds: no kept pair, anything, only kept pairs.
+enum TileKind { EMPTY, PARTIAL, FULL };
+
+// ---- tiles.cuh
+
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
+struct Tile {
+    int kv_first;
+    TileKind kind;
+};
+
+/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
+struct TileRange {
+    int begin, full_begin, full_end, end;
+};
+
+/// One of `splits` equal shares of the range, in whole tiles.
+template <int BLOCK_KV>
+__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
+    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
+    const int size = (tiles + splits - 1) / splits;
+    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
+    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
+    return range;
+}
+
+/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
+template <class Order, class KindOf>
+__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
+    const int kv_first = Order::first(slot);
+    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
+}
+
+/// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
+/// over, and what follows the last tile is EMPTY.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    KindOf& kind_of;
+    int kv_len;
+    int next;                     // the first slot that isn't classified
+    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
+
+    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+
+    __device__ __forceinline__ Tile advance() {
+        while (live == 0) {
+            if (next >= range.end) return {0, EMPTY};
+            live = tiles_up_to(range.end + BLOCK_KV - 1);
+            // A split may end before the full range does.
+            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
+            if (CLASSIFIES) classify_open();
+            next += 32 * BLOCK_KV;
+        }
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
+    }
+
+private:
+    /// Those of the next 32 tiles that end at or before kv_end.
+    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+        const int keys = kv_end - next;
+        const unsigned tiles = (unsigned)keys / BLOCK_KV;
+        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
+    }
+
+    __device__ __forceinline__ void classify_open() {
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
+        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
+    }
+};
+
+using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 128, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 128, 1>;
+
+using Scores = float[M_TILES][N_TILES][4];
+using Out = float[M_TILES][D_TILES][4];
+
+// ---------------------------------------------------------------- mini_causal
+
+struct Params {
+    const bf16 *q, *k, *v;
+    bf16 *out;
+    float *lse, *partial_out, *row_max, *row_sum;
+    const int *cu_seqlens_q, *cu_seqlens_kv;
+    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
+    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
+    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
+    int batch, num_heads, num_kv_heads, q_len;
+    int kv_len, q_blocks, splits;
+    float scale;
+};
+
+struct Context {
+    int b, h, kv_h;
+    int q_len, kv_len;  // of this sequence
+    int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    float scale;
+};
+
+__device__ __forceinline__ Context make_context(
+    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
+    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    return ctx;
+}
+
+struct Row {
+    int q_idx;
+    int q_pos;
+};
+
+__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+    Row row = {q_idx};
+#line 8 "specs/mini_causal.attn"
+    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+#line 749 "mini_causal_patches_bf16_d128_sm_80.cu"
+    return row;
+}
+
+// keep if q_pos % size >= kv_idx % size
+__device__ __forceinline__ unsigned keep_bits(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+#line 8 "specs/mini_causal.attn"
+    const int bits = row.q_pos & 127;
+#line 8 "specs/mini_causal.attn"
+    return repeated_bits(kv_idx % 128 <= bits, (kv_idx + 128) % 128 <= bits);
+#line 760 "mini_causal_patches_bf16_d128_sm_80.cu"
+}
+
+// The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
+// [full_begin, full_end) are kept.
+struct KvBounds {
+    int kv_begin, full_begin, full_end, kv_end;
+};
+
+__device__ __forceinline__ KvBounds kv_bounds(
+    const Params& params, const Context& ctx, int q_first, int q_last) {
+    const int kv_begin = 0;
+    const int full_begin = 0;
+    const int full_end = 0;
+    const int kv_end = ctx.kv_len;
+    return {kv_begin, full_begin, full_end, kv_end};
+}
+
+// What the tile q_first..q_last x kv_first..kv_last holds, at most.
+__device__ __forceinline__ TileKind tile_kind(
+    const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
+    const int difference = ctx.kv_len - ctx.q_len;
+    const int sum = q_first % 128 + difference;
+    const int sum_2 = q_last % 128 + difference;
+    const bool same = (sum >> 7) == (sum_2 >> 7);
+    const bool any_kept = kv_first % 128 <= (same ? sum_2 & 127 : 127);
+    const bool all_kept = kv_last % 128 <= (same ? sum & 127 : 0);
+    return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;
+}
+
+// ---------------------------------------------------------------- a block of queries
+
+/// A block of queries as one of its warps sees it, and what the variant asks of its rows.
+struct QueryBlock {
+    const Params& params;
+    const Context& context;
+    int q_first, q_last;  // of the block
+    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    float magnitude;      // of the scale, whose sign is in the Q tile
+    Dropout<M_TILES> dropout;
+
+    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Work& work, int q_first)
+        : params(params), context(context), q_first(q_first), q_last(QOrder::last(q_first, work.q_len)),
+          warp_row(threadIdx.x / 32 * WARP_ROWS) {
+    }
+
+    /// The keys that some row keeps. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range() const {
+        TileRange range = {0, 0, 0, context.kv_len};
+        const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
+        range = {KvOrder::begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 KvOrder::end(uniform(bounds.kv_end))};
+        return range;
+    }
+
+    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
+        TileKind kind = PARTIAL;
+        kind = tile_kind(params, context, opaque(q_first), opaque(q_last), kv_first, kv_last);
+        return kind;
+    }
+
+    /// A row of the lane. Made anew wherever it is used: kept in between, rows would take registers from the products.
+    __device__ __forceinline__ Row row(int m, int r) const {
+        const int first = opaque(q_first + QOrder::offset(warp_row + threadIdx.x % 32 / 4));
+        return make_row(params, context, min(first + QOrder::offset(16 * m + 8 * r), q_last));
+    }
+
+    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    }
+
+    /// What the score lines make of a product.
+    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
+        return score;
+    }
+
+    /// Whether the score lines have their cheap form in the warp's part of the tile.
+    __device__ __forceinline__ bool has_score_form(const Tile& tile) const {
+        bool holds = false;
+        return holds;
+    }
+
+    /// The logit that takes part in the normaliser alone, in natural units.
+    __device__ __forceinline__ float sink() const {
+        float logit = NEGATIVE_INFINITY;
+        return logit;
+    }
+
+    /// What of the mask must be tested for each pair.
+    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+        bool kept = true;
+        return kept;
+    }
+
+    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
+        unsigned bits = ~0u;
+        bits = keep_bits(params, context, row, kv_idx);
+        return bits;
+    }
+};
+
+/// The products of a tile, all of which is kept, to exponents relative to the references of their rows. False where that
+/// takes the exact form of the score lines (`modify`); the products are whole then.
+__device__ __forceinline__ bool whole_to_exponents(const QueryBlock& block, const Tile& tile,
+                                                   const Normalizer<M_TILES>& normalizer, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+        return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
+    });
+    return true;
+}
+
+/// The products of a tile to scores: the score lines and the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    const int keys = block.context.kv_len - kv_first;
+    auto kv_idx = [&](int column) { return kv_first + min(KvOrder::offset(column), keys - 1); };
+    each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+        return block.modified(rows[m][r], kv_idx(column), x);
+    });
+    mask_scores<KvOrder>(scores, keys, Normalizer<M_TILES>::masked(), [&](int m, int r, int key) {
+        return block.kept_bits(block.row(m, r), kv_first + key);
+    });
+    each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+        return block.keeps(rows[m][r], kv_idx(column)) ? x : Normalizer<M_TILES>::masked();
+    });
+}
+
+/// What is known of the warp's rows when all keys are done.
+struct Finished {
+    float factor[M_TILES][2];  // what makes the output of an accumulator
+    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
+    float lse[M_TILES][2];
+
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
+        }
+    }
+
+    /// Stores the warp's rows of the block that begins with q_first, and their lse if it is asked for.
+    __device__ __forceinline__ void store(const Params& params, const Work& work, int q_first, int warp_row, const Out& out) const {
+        const int rows = work.q_len - q_first;
+        Element* target = params.out + work.batch_index * params.out_stride_batch + work.head * params.out_stride_head +
+                          (work.q_start + (long long)q_first) * params.out_stride_row;
+        store_rows<Dtype, QOrder, VALUE_HEAD_DIM>(target, params.out_stride_row, rows, warp_row, out, factor);
+        if (params.lse != nullptr) store_row_values<QOrder>(params.lse + work.row(params, q_first), rows, warp_row, lse);
+    }
+};
+
+// ---- layout.cuh
+
+// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
+/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
+/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
+///
+/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
+template <int ROW_COUNT, int BYTES_A_ROW>
+struct SharedTile {
+    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
+    static constexpr int CHUNKS = ROW_BYTES / 16;
+    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
+    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
+
+    struct Lane {
+        unsigned wide, half, quarter;
+    };
+
+    /// Offset of a row's chunk within a panel of WIDTH bytes.
+    template <int WIDTH>
+    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+        const unsigned line = row / (128 / WIDTH);
+        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
+    }
+
+    /// Where a panel starts whose first chunk is `chunk`.
+    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+
+    /// `base` is the tile's address, a multiple of 128.
+    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
+    }
+
+    /// The lane that many rows below, a multiple of 8.
+    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
+        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
+    }
+
+    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
+    /// must be a multiple of 8.
+    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
+        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
+        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+
+    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
+    struct Place {
+        unsigned address;
+        int row_bytes;
+    };
+
+    /// The place of a chunk, neither it nor the row constant.
+    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
+        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
+        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
+    }
+};
+
+// ---- mma_16bit.cuh
+
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
+
+__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
+/// serves all M_TILES.
+template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    const int lane = threadIdx.x % 32;
+    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
+    const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+#pragma unroll
+    for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
+        unsigned q[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+#pragma unroll
+        for (int n = 0; n < N_TILES; n += 2) {
+            unsigned k[4];
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * step));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) {
+                    float(&score)[4] = scores[m][n + half];
+                    if (step == 0) score[0] = score[1] = score[2] = score[3] = 0;
+                    Dtype::mma(score, q[m], k[2 * half], k[2 * half + 1]);
+                }
+        }
+    }
+}
+
+/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
+/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
+template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
+__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
+                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
+                                                      ToProbs to_probs, Dropout& dropout) {
+    const int lane = threadIdx.x % 32;
+    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
+#pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+        unsigned probs[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&x)[4] = scores[m][n + half];
+                to_probs(m, x);
+                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
+                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
+            }
+            dropout.drop(probs[m], m, n);
+        }
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned v[4];
+            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) {
+                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
+                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
+            }
+        }
+    }
+}
+
+// ---- copy.cuh
+
+// Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
+
+__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
+}
+
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false.
+__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
+}
+
+/// Closes a group: the copies that this thread issued since the last one.
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+
+/// Waits until at most PENDING of this thread's latest groups are under way.
+template <int PENDING>
+__device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
+__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
+    const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+    const char* address = source + opaque(Order::offset(thread_row)) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned target = tile + Tile::panel(FIRST);
+    const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
+#pragma unroll
+    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+        const int row = thread_row + start;
+        if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
+        // The swizzle repeats after 8 rows.
+        const unsigned row_target =
+            STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const int first = FIRST + panel * CHUNKS;
+            const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
+            const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
+            if (whole && !CHECKED) {
+                copy_async(chunk_target, address + panel * WIDTH);
+            } else {
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || Order::offset(row) < rows);
+                copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
+            }
+        }
+    }
+}
+
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
+__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
+}
+
+/// Starts to load a tile whose rows stand as `Order` says; all THREADS threads take part. `source` is the tile's first row,
+/// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
+/// zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
+    const char* bytes = static_cast<const char*>(source);
+    if (Order::whole(0, rows))
+        load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
+    else
+        load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+}
+
+// ---- words.cuh
+
+// Ordinary accesses to shared memory by address.
+
+__device__ __forceinline__ unsigned load_word(unsigned address) {
+    unsigned word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- queries.cuh
+
+/// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
+/// tile may still be on its way; a barrier must follow before it is used.
+template <class Dtype, class QTile, int THREADS>
+__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
+    if (!(scale <= 0)) return scale;
+    copy_wait<0>();
+    __syncthreads();
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
+    }
+    return scale == 0 ? 1 : -scale;
+}
+
+using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
+using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
+using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
+
+// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
+// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
+constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+
+// ---------------------------------------------------------------- one tile of attention
+
+/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// `values_ready()` returns the address of the V tile once it is in shared memory.
+template <class ValuesReady>
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsigned queries, unsigned keys,
+                                       ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
+    Scores scores;
+    multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, block.warp_row, keys);
+    const unsigned values = values_ready();
+    if (tile.kind != FULL || !whole_to_exponents(block, tile, normalizer, scores)) {
+        modify(block, tile.kv_first, scores);
+        normalizer.to_exponents(scores);
+    }
+    normalizer.observe(scores, out);
+    block.dropout.begin_tile(tile.kv_first);
+    auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    normalizer.end_tile();
+}
+
+// ---- kv_stream.cuh
+
+/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
+struct KvRows {
+    const char *keys, *values;
+    long long key_stride, value_stride;
+    int kv_len;
+};
+
+/// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
+/// of an EMPTY tile is loaded. All threads of the block must make the same calls.
+///
+/// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
+/// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
+template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+struct KvStream {
+    static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
+
+    const KvRows& rows;
+    Tiles& tiles;
+    unsigned key_buffers, value_buffers;
+    int slot = 0;        // of the tile in hand
+    Tile queue[STAGES];  // the tile in hand, and those ahead of it
+
+    /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
+    __device__ __forceinline__ KvStream(const KvRows& rows, Tiles& tiles, unsigned buffers)
+        : rows(rows), tiles(tiles), key_buffers(buffers),
+          value_buffers(buffers + STAGES * KTile::BYTES) {
+#pragma unroll 1
+        for (int i = 0; i < FIRST; ++i) {
+            shift(FIRST);
+            queue[FIRST - 1] = tiles.advance();
+            load_keys(queue[FIRST - 1], i);
+            if (STAGES > 1) load_values(queue[FIRST - 1], i);
+            copy_commit();
+        }
+    }
+
+    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
+    __device__ __forceinline__ Tile tile() const { return queue[0]; }
+    __device__ __forceinline__ unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
+    __device__ __forceinline__ unsigned values() const { return value_buffers + slot * VTile::BYTES; }
+
+    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
+    __device__ __forceinline__ void wait_keys() {
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+        if (STAGES == 1) {
+            load_values(queue[0], 0);
+        } else {
+            const int free_slot = slot == 0 ? AHEAD : slot - 1;
+            queue[AHEAD] = tiles.advance();
+            load_keys(queue[AHEAD], free_slot);
+            load_values(queue[AHEAD], free_slot);
+        }
+        copy_commit();
+    }
+
+    /// Returns when the values of the tile in hand are there. With one stage, all warps have left its keys then.
+    __device__ __forceinline__ void wait_values() {
+        if (STAGES > 1) return;
+        copy_wait<0>();
+        __syncthreads();
+        next = tiles.advance();
+        load_keys(next, 0);
+        copy_commit();
+    }
+
+    __device__ __forceinline__ void step() {
+        if (STAGES == 1) queue[0] = next;
+        shift(STAGES);
+        slot = slot == AHEAD ? 0 : slot + 1;
+    }
+
+private:
+    Tile next;  // with one stage: the tile whose keys are on their way
+
+    __device__ __forceinline__ void shift(int count) {
+#pragma unroll
+        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    }
+
+    __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
+        if (tile.kind == EMPTY) return;
+        load_tile<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
+                                             rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
+                                             rows.kv_len - tile.kv_first);
+    }
+
+    __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
+        if (tile.kind == EMPTY) return;
+        load_tile<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
+                                               rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
+                                               rows.kv_len - tile.kv_first);
+    }
+};
+
+// ---------------------------------------------------------------- the kernel
+
+/// FlashAttention-2, Algorithm 1: a block owns BLOCK_Q rows of one head and goes over the keys that they keep.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    mini_causal_patches(const __grid_constant__ Params params) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const Work work = find_work<BLOCK_Q>(params);
+    const int q_first = QOrder::first(work.q_block * BLOCK_Q);
+    if ((unsigned)q_first >= (unsigned)work.q_len) return;
+    const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
+    const Context context = uniform_struct(make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len,
+                                         work.q_start, work.kv_start));
+    QueryBlock block(params, context, work, q_first);
+
+    const unsigned queries = shared_address(shared);
+    const Element* q = params.q + work.batch_index * params.q_stride_batch + work.head * params.q_stride_head +
+                       (work.q_start + (long long)q_first) * params.q_stride_row;
+    load_tile<QTile, QOrder, THREADS, HEAD_DIM * sizeof(Element)>(queries, q, params.q_stride_row * sizeof(Element),
+                                                          work.q_len - q_first);
+
+    TileRange range = block.range();
+    const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
+                       work.kv_start * params.k_stride_row;
+    const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
+                       work.kv_start * params.v_stride_row;
+    const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), params.k_stride_row * (long long)sizeof(Element),
+                       params.v_stride_row * (long long)sizeof(Element), work.kv_len};
+    auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
+    LiveTiles<KvOrder, true, decltype(kind_of)> tiles(range, work.kv_len, kind_of);
+    KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
+        stream(kv, tiles, queries + QTile::BYTES);
+    block.magnitude = take_sign<Dtype, QTile, THREADS>(queries, context.scale);
+
+    Out out = {};
+    Normalizer<M_TILES> normalizer(block.magnitude);
+    for (; stream.live(); stream.step()) {
+        stream.wait_keys();
+        auto values_ready = [&] {
+            stream.wait_values();
+            return stream.values();
+        };
+        attend(block, stream.tile(), queries, stream.keys(), values_ready, normalizer, out);
+    }
+
+    // Decoded again, not kept: the loop needs the registers.
+    const Work done = find_work<BLOCK_Q>(params);
+    const int first = QOrder::first(done.q_block * BLOCK_Q);
+    const Finished finished(normalizer, done.split == 0 ? block.sink() : NEGATIVE_INFINITY, block.dropout.scale());
+    finished.store(params, done, first, block.warp_row, out);
+}
