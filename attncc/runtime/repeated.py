@@ -35,13 +35,14 @@ class RepeatedLaunch:
         self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
         self._addresses = (_Pointer * (maps + 1))()
         self._addresses[maps] = ctypes.addressof(self.params)
+        self.bases: Sequence[int] = ()  # of the tensors that the maps are for
         self._maps: Sequence[TensorMap] = ()
         self._start = driver.start
         self._arguments = (ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None)
 
-    def set_maps(self, maps: Sequence[TensorMap]) -> None:
-        """The tensor maps of the next starts."""
-        self._maps = maps  # kept: their memory is read by `start`
+    def set_maps(self, bases: Sequence[int], maps: Sequence[TensorMap]) -> None:
+        """The tensor maps of the next starts, and where their tensors are."""
+        self.bases, self._maps = bases, maps  # kept: `start` reads their memory
         for position, item in enumerate(maps):
             self._addresses[position] = item.address
 

@@ -69,6 +69,7 @@ class KernelStep:
         self._function, self._grid, self._params, self._maps = function, grid, params, maps
         self._writes = tuple((write.pack_into, write.offset, _taking(write.sources)) for write in writes)
         self._workspace_writes = tuple((write.pack_into, write.offset, write.sources) for write in workspace_writes)
+        self._bases = _taking(tuple(item.operand for item in maps)) if maps else None
         self._idle: list[RepeatedLaunch] = []
 
     def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
@@ -84,8 +85,11 @@ class KernelStep:
                 pack_into(params, offset, *map(_saturated, values(operands)))
         for pack_into, offset, places in self._workspace_writes:
             pack_into(params, offset, *[workspace + place for place in places])
-        if self._maps:
-            repeated.set_maps([item.at(driver, self._function.context, operands[item.operand]) for item in self._maps])
+        if self._bases is not None:
+            bases = self._bases(operands)
+            if bases != repeated.bases:
+                context, pairs = self._function.context, zip(self._maps, bases, strict=True)
+                repeated.set_maps(bases, [item.at(driver, context, base) for item, base in pairs])
         repeated.start(stream)
         self._idle.append(repeated)
 
