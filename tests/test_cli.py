@@ -144,7 +144,7 @@ def test_check_judges_schedules_of_the_backward_passes(spec) -> None:
     text = path.read_text()
     path.write_text(text + "schedule s for mine backward on sm_80 {}\nschedule t for mine backward_dq on sm_80 {}\n")
     run("check", path)
-    path.write_text(text + "schedule s for mine backward on sm_80 { stages = 8 }\n")
+    path.write_text(text + "schedule s for mine backward on sm_80 { block_q = 128 stages = 8 }\n")
     assert "error[A406]" in run("check", path, status=1).output
 
 
