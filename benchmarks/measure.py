@@ -119,7 +119,7 @@ def environment() -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version(),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
-        "commit": _output("git", "rev-parse", "HEAD") or os.environ.get("ATTNCC_COMMIT"),
+        "commit": os.environ.get("ATTNCC_COMMIT") or _output("git", "rev-parse", "HEAD"),
         "modified": bool(_output("git", "status", "--porcelain", "--untracked-files=no")),
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
     }
