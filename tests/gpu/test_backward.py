@@ -71,9 +71,9 @@ def test_backward_hopper(case: BackwardCase, hopper_kernels: dict[BackwardCase, 
 
 def check(case: BackwardCase, kernel: Any) -> None:
     from tests.gpu import torch_backward
+    from tests.gpu.accuracy import judge
     from tests.gpu.backward_calls import backward_call
     from tests.gpu.calls import DTYPES, heads_first
-    from tests.gpu.test_forward import judge
 
     call, problem, dtype = backward_call(case, kernel), case.forward.problem, case.forward.dtype
     found = call.run()

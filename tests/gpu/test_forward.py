@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from attncc.reference.accuracy import EPSILON, Accuracy
 from tests.devices import Device, cuda
+from tests.gpu.accuracy import judge
 from tests.gpu.cases import LENGTHS, Case, cases, of_hopper
 
 torch = pytest.importorskip("torch")
@@ -63,10 +63,3 @@ def check(case: Case, device: Device, kernel: Any) -> None:
     assert accuracy.holds, accuracy
     if lse is not None:
         torch.testing.assert_close(lse.double(), exact_lse, rtol=1e-5, atol=1e-3)
-
-
-def judge(out: Any, plain: Any, exact: Any, dtype: str) -> Accuracy:
-    """`attncc.reference.accuracy`, computed where the arrays are."""
-    own, other = (out.double() - exact).abs(), (plain - exact).abs()
-    allowance = EPSILON[dtype] * float(exact.square().mean().sqrt())
-    return Accuracy(float(own.max()), float(own.mean()), float(other.max()), float(other.mean()), allowance)

@@ -10,7 +10,7 @@ import attncc
 from attncc.problem import Problem
 from attncc.resources import folder
 from tests.devices import cuda
-from tests.gpu.test_forward import judge
+from tests.gpu.accuracy import judge
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ import pytest
 import attncc
 from attncc.problem import Problem
 from tests.devices import Device, cuda
-from tests.gpu.test_forward import judge
+from tests.gpu.accuracy import judge
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
