@@ -13,6 +13,7 @@ from .tiles import analyse_patches, canonical_keeps
 # What patches must leave of the pairs that stretches compute: they cost an axis more in each load and a test a tile.
 _WORTH = 0.75
 _ROWS, _POSITIONS = 64, 4096  # of the canvas on which both are counted, at least
+_WIDEST, _Q_TILES = 2048, 128  # the widest canvas that is tried, and how many tiles of q are counted, at most
 # Each width takes as long to try as the analysis of the mask, and long rules do without.
 _MOST_WIDTHS, _MOST_NODES = 2, 100
 _COLUMNS = 8  # of a patch: those of a fragment of scores, which are then neighbours
@@ -50,7 +51,7 @@ def _divisors(keeps: tuple[Expr, ...]) -> dict[int, set[str]]:
     found: dict[int, set[str]] = {}
     for node in walk(*keeps):
         match node:
-            case Apply(op="floordiv" | "mod", args=(divided, Const(value=size))) if size > 1:
+            case Apply(op="floordiv" | "mod", args=(divided, Const(value=size))) if 1 < size <= _WIDEST:
                 if not any(isinstance(part, Apply) and part.op in ("floordiv", "mod") for part in walk(divided)):
                     found.setdefault(int(size), set()).add(node.op)
     return found
@@ -75,6 +76,8 @@ def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: 
     else:
         q_first, q_last = corners(length, block_q, canvas.q_columns, canvas.width)
         kv_first, kv_last = corners(length, block_kv, canvas.kv_columns, canvas.width)
+    some = slice(None, None, -(-q_first.size // _Q_TILES))
+    q_first, q_last = q_first[some], q_last[some]
     symbols = {"q_len": length, "kv_len": length, "q_first": q_first[:, None], "q_last": q_last[:, None]}
     uniform = dict.fromkeys(("b", "h", "kv_h"), 0) | dict.fromkeys(("num_heads", "num_kv_heads"), 1) | {"head_dim": 64}
     tiles = Environment({**uniform, **symbols, "kv_first": kv_first, "kv_last": kv_last})

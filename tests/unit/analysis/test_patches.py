@@ -64,6 +64,11 @@ def positions(first: int, last: int, width: int) -> np.ndarray:
             ("keep if abs(q_idx % 256 - kv_idx % 256) <= 6", "keep if abs(q_idx // 256 - kv_idx // 256) <= 6"),
             Canvas(256, 8, 8),
         ),
+        (
+            ("keep if abs(q_idx % 2000 - kv_idx % 2000) <= 6", "keep if abs(q_idx // 2000 - kv_idx // 2000) <= 6"),
+            Canvas(2000, 8, 8),
+        ),
+        (("keep if abs(q_idx % 1000000 - kv_idx % 1000000) <= 6",), None),
         (DILATED, Canvas(6, 1, 1)),
         (("keep if q_pos >= kv_idx",), None),
         (("keep if q_idx // 64 == kv_idx // 64",), None),
