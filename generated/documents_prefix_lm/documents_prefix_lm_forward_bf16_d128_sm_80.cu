@@ -96,7 +96,9 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp.
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
+/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
+/// and so leave the result unset.
 __device__ __forceinline__ int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -344,28 +346,31 @@ struct Work {
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
 __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
-    return uniform(min(max(__ldg(cu_seqlens + index), 0), total));
+    return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// Where the rows of the sequence start and end: all of the tensor in a dense batch.
+/// Where a sequence starts and how long it is: all of the tensor in a dense batch.
+__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+    int first = 0, last = total;
+    if (cu_seqlens != nullptr) {
+        first = sequence_start(cu_seqlens, sequence, total);
+        last = sequence_start(cu_seqlens, sequence + 1, total);
+    }
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
+}
+
+/// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    work.q_start = 0;
-    work.q_len = params.q_len;
-    if (params.cu_seqlens_q == nullptr) return;
-    work.q_start = sequence_start(params.cu_seqlens_q, work.sequence, params.q_len);
-    work.q_len = max(sequence_start(params.cu_seqlens_q, work.sequence + 1, params.q_len) - work.q_start, 0);
+    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
 /// The same of its rows and its keys.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    work.kv_start = 0;
-    work.kv_len = params.kv_len;
-    if (params.cu_seqlens_q == nullptr) return;
-    work.kv_start = sequence_start(params.cu_seqlens_kv, work.sequence, params.kv_len);
-    work.kv_len = max(sequence_start(params.cu_seqlens_kv, work.sequence + 1, params.kv_len) - work.kv_start, 0);
+    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -859,7 +864,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const int larger = max(load_if(inside, ctx.start_base + row.q_pos * params.start_stride1), 0);
 #line 13 "specs/documents_prefix_lm.attn"
     row.limit_2 = min(larger, ctx.kv_len);
-#line 863 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
+#line 868 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -870,7 +875,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 13 "specs/documents_prefix_lm.attn"
     const unsigned keep_1 = ~bits_below(row.limit_2 - kv_idx);
     const unsigned keep_2 = bits_below(row.limit - kv_idx) | bits_below(row.q_pos + 1 - kv_idx);
-#line 874 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
+#line 879 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 

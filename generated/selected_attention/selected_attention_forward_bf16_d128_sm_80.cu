@@ -105,7 +105,9 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp.
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
+/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
+/// and so leave the result unset.
 __device__ __forceinline__ int uniform(int x) {
     int result;
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
@@ -353,28 +355,31 @@ struct Work {
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
 __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
-    return uniform(min(max(__ldg(cu_seqlens + index), 0), total));
+    return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
-/// Where the rows of the sequence start and end: all of the tensor in a dense batch.
+/// Where a sequence starts and how long it is: all of the tensor in a dense batch.
+__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+    int first = 0, last = total;
+    if (cu_seqlens != nullptr) {
+        first = sequence_start(cu_seqlens, sequence, total);
+        last = sequence_start(cu_seqlens, sequence + 1, total);
+    }
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
+}
+
+/// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    work.q_start = 0;
-    work.q_len = params.q_len;
-    if (params.cu_seqlens_q == nullptr) return;
-    work.q_start = sequence_start(params.cu_seqlens_q, work.sequence, params.q_len);
-    work.q_len = max(sequence_start(params.cu_seqlens_q, work.sequence + 1, params.q_len) - work.q_start, 0);
+    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
 /// The same of its rows and its keys.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    work.kv_start = 0;
-    work.kv_len = params.kv_len;
-    if (params.cu_seqlens_q == nullptr) return;
-    work.kv_start = sequence_start(params.cu_seqlens_kv, work.sequence, params.kv_len);
-    work.kv_len = max(sequence_start(params.cu_seqlens_kv, work.sequence + 1, params.kv_len) - work.kv_start, 0);
+    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -839,7 +844,7 @@ __device__ __forceinline__ Context make_context(
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
 #line 19 "specs/selected_attention.attn"
     ctx.pool_len = scalar(params.pool_len, params.pool_len_value);
-#line 843 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 848 "selected_attention_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.kv_len + ctx.pool_len - ctx.q_len - 127;
     ctx.sum = (long long)ctx.q_len + ctx.pool_len - ctx.kv_len + 127;
 #line 21 "specs/selected_attention.attn"
@@ -876,7 +881,7 @@ __device__ __forceinline__ Context make_context(
     ctx.selected_base_15 = ctx.selected_base + 14 * params.selected_stride2;
 #line 21 "specs/selected_attention.attn"
     ctx.selected_base_16 = ctx.selected_base + 15 * params.selected_stride2;
-#line 880 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 885 "selected_attention_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -942,7 +947,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.selected_q_idx_15 = load(ctx.selected_base_2 + product);
 #line 21 "specs/selected_attention.attn"
     row.selected_q_idx_16 = load(ctx.selected_base + product);
-#line 946 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 951 "selected_attention_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -993,7 +998,7 @@ __device__ __forceinline__ bool keep(
     const bool same_17 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
 #line 23 "specs/selected_attention.attn"
     return pooled ? named : (0 <= difference) & (difference < 128) & same_17;
-#line 997 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1002 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // let pooled = kv_idx < pool_len
@@ -1036,7 +1041,7 @@ __device__ __forceinline__ float score_mod(
     const int copies = (row.selected_q_idx_16 == kv_idx ? 1 : 0) + choice + sum + sum_3 + sum_7;
 #line 24 "specs/selected_attention.attn"
     return pooled ? score + logf((float)copies) : score;
-#line 1040 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1045 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
