@@ -16,7 +16,7 @@ from attncc.resources import folder
 from attncc.runtime.store import kernel_name
 from attncc.source import SourceFile
 
-# A warp's common value, taken under a predicate. ptxas 13.0 has used the predicate's register for something else before:
+# A warp's common value, taken under a predicate. ptxas 13.0 has been seen to give the predicate's register away before:
 # the value was never set, and the kernel wrote anywhere.
 PREDICATED = re.compile(r"@!?U?P\d\s+REDUX")
 
