@@ -46,8 +46,8 @@ def backward(
 def baseline_backward(
     variant: Variant, dout: Array, q: Array, k: Array, v: Array, *, dlse: Array | None = None, **call: Any
 ) -> Gradients:
-    """What an unfused implementation gives in q's type: S, P, dP and dS rounded to it, the rest in fp32. dq, dk and dv
-    have q's type; the gradients of inputs are fp32."""
+    """What an unfused implementation gives in q's type: S, P, O, dP and dS rounded to it, the rest in fp32. dq, dk and
+    dv have q's type; the gradients of inputs are fp32."""
     bound = bind_backward_arrays(Signature(variant), dout, q, k, v, dlse=dlse, **call)
     compute = np.float64 if q.dtype == np.float64 else np.float32
     found = _Backward(bound, Precision(compute, lambda x: x.astype(q.dtype).astype(compute))).run()
@@ -90,9 +90,11 @@ class _Backward:
         raw = part.raw_scores(rows)
         score = part.masked(rows, raw)
         prob, lse = part.probabilities(score)
-        dv += (rounded(part.dropped(prob, rows)).swapaxes(-1, -2) @ dout).sum(axis=0)
-        dprob = part.dropped(rounded(dout @ part.operand("v").T), rows)
-        dscore = self._by_score(part, rows, score, (prob, lse), dprob)
+        weights, v = rounded(part.dropped(prob, rows)), part.operand("v")
+        dv += (weights.swapaxes(-1, -2) @ dout).sum(axis=0)
+        dprob = part.dropped(rounded(dout @ v.T), rows)
+        delta = (dout * rounded(weights @ v)).sum(axis=-1, keepdims=True)
+        dscore = self._by_score(part, rows, score, (prob, lse), (dprob, delta))
         environment = part.environment(rows).with_symbols(score=raw)
         self._learnable.add_pairs(s, environment, dscore)
         slope = evaluate(gradient(self._call.variant).score, environment)
@@ -100,16 +102,19 @@ class _Backward:
         dq += by_raw @ part.operand("k")
         dk += (by_raw.swapaxes(-1, -2) @ part.operand("q")[:, rows]).sum(axis=0)
 
-    def _by_score(self, part: Part, rows: slice, score: Array, weights: tuple[Array, Array], dprob: Array) -> Array:
-        """The gradient of the final scores [group, rows, kv_len]; adds that of a sink."""
-        prob, lse = weights
+    def _by_score(
+        self, part: Part, rows: slice, score: Array, weights: tuple[Array, Array], slopes: tuple[Array, Array]
+    ) -> Array:
+        """The gradient of the final scores [group, rows, kv_len], from that of the probabilities and from delta =
+        rowsum(dO O) (FlashAttention, Appendix B.2); adds that of a sink."""
+        (prob, lse), (dprob, delta) = weights, slopes
         match self._call.variant.normalize:
             case "sigmoid":
                 return np.asarray(prob * (1 - prob) * dprob)
             case "none":
                 return np.where(np.isneginf(score), 0, dprob)
         dlse = self._dlse(part.sequence)[part.heads, rows, None]
-        row = dlse - (prob * dprob).sum(axis=-1, keepdims=True)
+        row = dlse - delta
         environment = part.environment(rows)
         sink = sink_logits(self._call.variant, environment)
         if sink is not None:

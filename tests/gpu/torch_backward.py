@@ -44,7 +44,7 @@ def oracle(call: Arguments, dout: Tensor, dlse: Tensor | None) -> TorchGradients
 
 
 def baseline(call: Arguments, dout: Tensor, dlse: Tensor | None, dtype: torch.dtype) -> TorchGradients:
-    """What the accuracy rule measures kernels by: S, P, dP and dS rounded to the dtype, sums in fp32. No `inputs`."""
+    """What the rule measures kernels by: S, P, O, dP and dS rounded to the dtype, sums in fp32; no `inputs`."""
     dq, dk, dv = (torch.zeros_like(item, dtype=torch.float32) for item in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         for h in range(call.problem.num_heads):
@@ -76,23 +76,25 @@ def _add_head(  # noqa: PLR0917
     score, kept = torch_oracle._scored(call.variant, scope, raw)
     prob, _ = torch_oracle._normalised(call.variant, scope, score, kept)
     factor = torch_oracle._dropout(call, scope, sequence, h)
-    dprob = rounded(own_dout @ v.T) * factor
-    dscore = _of_score(call, prob, dprob, None if dlse is None else dlse[(*lead, h, q_rows)], kept)
+    weights, dprob = rounded(prob * factor), rounded(own_dout @ v.T) * factor
+    row = -(own_dout * rounded(weights @ v)).sum(1, keepdim=True)  # -delta, and what lse brings
+    if dlse is not None:
+        row = row + dlse[(*lead, h, q_rows)][:, None].float()
+    dscore = _of_score(call, prob, dprob, row, kept)
     slope = Scope({**scope.symbols, "score": raw}, scope.inputs, {}, scope.floats).value(gradient(call.variant).score)
     draw = rounded(torch.where(dscore == 0, 0, dscore * slope))
     sums[0][(*lead, h, q_rows)] += draw @ k * scale
     sums[1][(*lead, kv_h, kv_rows)] += draw.T @ q * scale
-    sums[2][(*lead, kv_h, kv_rows)] += rounded(prob * factor).T @ own_dout
+    sums[2][(*lead, kv_h, kv_rows)] += weights.T @ own_dout
 
 
-def _of_score(call: Arguments, prob: Tensor, dprob: Tensor, dlse: Tensor | None, kept: Tensor) -> Tensor:
+def _of_score(call: Arguments, prob: Tensor, dprob: Tensor, row: Tensor, kept: Tensor) -> Tensor:
     match call.variant.normalize:
         case "sigmoid":
             return prob * (1 - prob) * dprob
         case "none":
             return torch.where(kept, dprob, 0)
-    delta = (prob * dprob).sum(1, keepdim=True)
-    return prob * (dprob - delta + (0 if dlse is None else dlse[:, None].float()))
+    return prob * (dprob + row)
 
 
 def untouched(call: Arguments) -> tuple[Tensor, Tensor]:
