@@ -24,6 +24,7 @@ from .workspace import Workspace
 
 ROW_BLOCK = 16  # rows of a block of statistics, and of the sum of dQ
 _WORD_BYTES = 4
+_ADDER_WARPS = 4  # that add up dQ, each with a place of its own in the queues of queue.cuh
 _DTYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
 
@@ -135,7 +136,7 @@ class _Preparation:
         self._plan, self._dq_plan = family.plans
         self._batch = 1 if problem.packed else problem.batch
         self.workspace = Workspace()
-        self._adds_dq = self._plan.adds_dq and not form.deterministic
+        self._adds_dq = self._plan.adds_dq and (not form.deterministic or self._plan.orders_dq)
         self._rows = _Rows(self._plan, problem, self.workspace, adds_dq=self._adds_dq)
         self._learned = LearnedSums(family, form, problem, places.sums, self.workspace)
 
@@ -187,19 +188,29 @@ class _Preparation:
             yield from survey_steps(self._family, plan, call, problem, self.workspace, main)
             function = self._family.function(name)
             if plan.family == "hopper":
-                yield from self._persistent(main, function, checked_grid(grid))
+                yield from self._persistent(main, function, checked_grid(grid), blocks["kv_blocks"])
             else:
                 yield main.build(function, checked_grid(grid))
 
-    def _persistent(self, main: StepBuilder, function: Function, blocks: int) -> Iterator[Step]:
-        """A launch with maps: more blocks of keys than the GPU holds thread blocks are claimed, unless alike."""
+    def _persistent(self, main: StepBuilder, function: Function, blocks: int, of_head: int) -> Iterator[Step]:
+        """A launch with maps: more blocks of keys than the GPU holds thread blocks are claimed, unless alike.
+
+        Where sums have an order, blocks of keys wait for each other: they are claimed always, see queue.cuh.
+        """
         plan, problem, call, device = self._plan, self._problem, self._form.call, self._family.device
         dout = self._places.dout, self._form.results.dout
         main.maps(backward_maps(plan, call, dout, problem))
         heads = self._batch * problem.num_kv_heads
-        main.set({"blocks": blocks, "section": key_section(plan, problem, heads, device.l2_bytes)})
+        ordered = self._form.deterministic
+        section = key_section(plan, problem, heads, device.l2_bytes, ordered=ordered)
+        main.set({"blocks": blocks, "section": section})
         resident = device.multiprocessors * function.resident_blocks
-        if blocks > resident and not alike(plan, problem):
+        if ordered:
+            words = heads * of_head * _ADDER_WARPS
+            turns = self.workspace.take(words * _WORD_BYTES)
+            main.workspace("turns", turns)
+            yield Zero(device.context, turns, words)
+        if ordered or (blocks > resident and not alike(plan, problem)):
             counter = self.workspace.take(_WORD_BYTES)
             main.workspace("next_block", counter)
             yield Zero(device.context, counter)

@@ -26,9 +26,12 @@ def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> in
     return min((1 << held.bit_length() - 1) * problem.group, heads)
 
 
-def key_section(plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int) -> int:
-    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of."""
-    if alike(plan, problem):
+def key_section(plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int, *, ordered: bool) -> int:
+    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of.
+
+    `ordered`: blocks of a head add to dQ one after the other, so that other heads should come between them.
+    """
+    if alike(plan, problem) and not ordered:
         return 1
     row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype] + plan.head_dim * _SUM_BYTES
     held = max(l2_bytes // max(problem.q_len * problem.group * row_bytes, 1), 1)

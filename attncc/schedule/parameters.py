@@ -232,7 +232,7 @@ def _backward(plan: KernelPlan) -> Iterator[Parameter]:
         yield from _pointers("float", "dq_sum")
     yield from _pointers("const float", "statistics")
     if plan.family == "hopper":
-        yield from _pointers("int", "next_block")
+        yield from _pointers("int", "next_block", "turns")
     yield from _call(plan)
     for name in ("q", "k", "v", "dout", *outputs):
         yield from _strides(name)
@@ -308,7 +308,7 @@ FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
-    + ["exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
+    + ["turns", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

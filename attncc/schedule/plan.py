@@ -126,6 +126,11 @@ class KernelPlan:
         return self.pass_name == "backward" and self.dtype != "fp32"
 
     @property
+    def orders_dq(self) -> bool:
+        """backward: whether it can add that up in one order, whatever order its thread blocks run in."""
+        return self.adds_dq and self.family == "hopper"
+
+    @property
     def needs_delta(self) -> bool:
         """backward: whether the kernel reads lse and delta = rowsum(dO O) of each row."""
         return self.is_backward and self.variant.normalize == "softmax"

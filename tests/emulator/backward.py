@@ -21,6 +21,7 @@ from tests.emulator import kernel
 from tests.emulator.attention import THREAD_BLOCKS, Array, Call, Values, input_values, sizes, tensor_map, tensors
 
 ROW_BLOCK = 16
+ADDER_WARPS = 4
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,14 @@ class Results:
     dlse: Array | None = None
 
 
-def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: Results) -> Gradients:
+def backward(
+    plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: Results, *, ordered: bool = False
+) -> Gradients:
     """dq, dk, dv and, in fp32, the gradients of learnable inputs.
 
     Where dQ has a plan, it comes from a kernel of its own, and the sums of learnable inputs are exact, as in a
-    deterministic call; else all are added up in floats. Outputs are full of NaN before, sums of zeros.
+    deterministic call; else all are added up in floats, `ordered` dQ in one order. Outputs are full of NaN before, sums
+    of zeros.
     """
     dq, dk, dv = (np.full(array.shape, np.nan, array.dtype) for array in (call.q, call.k, call.v))
     rows = _row_blocks(plan, call)
@@ -53,7 +57,7 @@ def backward(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, results: 
     if plan.family == "hopper":
         maps = b"".join(map(tensor_map, (call.q, call.k, call.v, results.dout), _box_rows(plan)))
     sums = Sums(plan, call, exact=dq_plan is not None)
-    _run(plan, call, values | sums.values(), maps)
+    _run(plan, call, values | sums.values(), maps, ordered=ordered)
     if plan.learned_sink is not None:
         sums.add_sink(values)
     if dq_plan is not None:
@@ -122,7 +126,7 @@ def _delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> No
     kernel.run(source, delta_parameters(plan.dtype), values | sizes(plan, call) | rows, 2)
 
 
-def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"") -> None:
+def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ordered: bool = False) -> None:
     values = values | sizes(plan, call) | {"splits": 1}
     keys = call.k.shape[-2]
     packed = call.cu is not None
@@ -132,6 +136,9 @@ def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"") -> Non
     blocks = values["outer"] * values["num_heads"] * values["q_blocks"]
     if plan.pass_name == "backward":
         blocks = values["outer"] * values["num_kv_heads"] * values["kv_blocks"] * plan.gradient_parts
-    values |= {"blocks": blocks, "section": 2, "next_block": 0}
+    values |= {"blocks": blocks, "section": 2, "next_block": 0, "turns": 0}
+    numbers = np.zeros(1 + ADDER_WARPS * blocks * ordered, np.int32)
+    if ordered:
+        values |= {"next_block": numbers.ctypes.data, "turns": numbers[1:].ctypes.data}
     kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS) if maps else blocks, maps)
     del held

@@ -49,6 +49,9 @@ _BODIES = (
     ("not_below", "", "return (a % 65536 >= b % 65536 ? 65535 : 0) | (a >> 16 >= b >> 16 ? 65535u << 16 : 0);"),
     ("add_four", "", "for (int i = 0; i < 4; ++i) address[i] += x[i];"),
     ("to_float", "fp16", "return half_to_float(x.bits);"),
+    ("load_relaxed", "", "yield(); return *address;"),
+    ("store_release", "", "*address = x;"),
+    ("acquire", "", ""),
     ("load_if", "", "return inside ? load(address) : decltype(load(address))();"),
 )
 # The same for Hopper.

@@ -55,7 +55,9 @@ def _needs_hopper() -> None:
         pytest.skip("needs a GPU of compute capability 9.0")
 
 
-def check(text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], **given: Any) -> None:
+def check(
+    text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], *, deterministic: bool = False, **given: Any
+) -> None:
     """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN."""
     variant = attncc.parse(text).variant
     schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
@@ -69,7 +71,7 @@ def check(text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], 
     out, lse = found if softmax else (found, None)
     dout = torch.randn(out.shape, generator=torch.Generator("cuda").manual_seed(2), device="cuda").to(kind)
     torch.full((1 << 26,), torch.nan, device="cuda")  # what the allocator hands out next
-    gradients = kernel.backward(dout, *tensors, out, lse, **on_gpu)
+    gradients = kernel.backward(dout, *tensors, out, lse, deterministic=deterministic, **on_gpu)
     torch.cuda.synchronize()
     rounded = [x.double().cpu().numpy() for x in (dout, *tensors)]
     narrow = [x.astype(DTYPES[dtype]) for x in rounded]
@@ -92,6 +94,11 @@ def normal(*shapes: tuple[int, ...]) -> list[Any]:
 def test_plain_attention(text: str, head_dim: int, lengths: tuple[int, int], heads: tuple[int, int]) -> None:
     q, kv = (2, heads[0], lengths[0], head_dim), (2, heads[1], lengths[1], head_dim)
     check(text, "bf16", (head_dim, head_dim), normal(q, kv, kv))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_sums_in_one_order(head_dim: int) -> None:
+    check(CAUSAL, "bf16", (head_dim, head_dim), normal(*[(2, 2, 700, head_dim)] * 3), deterministic=True)
 
 
 @pytest.mark.parametrize("head_dims", [(16, 16), (40, 72), (80, 80), (96, 96), (112, 64), (128, 64)])
@@ -134,3 +141,36 @@ def test_scales_of_any_size_and_sign(scale: float) -> None:
 
 def test_more_blocks_than_the_gpu_holds() -> None:
     check(CAUSAL, "bf16", (64, 64), normal((2, 40, 512, 64), (2, 40, 512, 64), (2, 40, 512, 64)))
+
+
+# Heads of q and k, lengths: blocks in one wave; many waves; few tiles, to which all blocks add; groups.
+ORDERED = [((2, 2), 300, 300), ((40, 40), 2048, 2048), ((1, 1), 64, 16384), ((16, 4), 4096, 4096)]
+
+
+@pytest.mark.parametrize("shape", ORDERED)
+@pytest.mark.parametrize("text", [FULL, CAUSAL, WINDOW], ids=["full", "causal", "window"])
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_the_same_in_every_run(text: str, head_dim: int, shape: tuple[tuple[int, int], int, int]) -> None:
+    heads, q_len, kv_len = shape
+    check_runs(text, [(2, heads[0], q_len, head_dim), (2, heads[1], kv_len, head_dim)])
+
+
+def test_the_same_in_every_run_in_packed_batches() -> None:
+    cu = {"q": [0, 3, 3, 3700, 5900, 5910], "kv": [0, 5, 12, 4920, 4920, 7500]}
+    given = {f"cu_seqlens_{name}": torch.tensor(x).int().cuda() for name, x in cu.items()}
+    check_runs(CAUSAL, [(8, 5910, 64), (2, 7500, 64)], **given)
+
+
+def check_runs(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
+    """`deterministic` makes dk and dv as in other calls, and dq but for the order of its sums."""
+    name = attncc.parse(text).variant.name
+    schedule = Schedule("asked", name, "backward", "sm_90a", (("family", ("hopper",)),))
+    kernel = attncc.compile(text, dtype="bf16", head_dim=shapes[0][-1], arch="sm_90a", schedule=schedule)
+    torch.manual_seed(0)
+    q, k, v, dout = (torch.randn(shapes[i], dtype=torch.bfloat16, device="cuda") for i in (0, 1, 1, 0))
+    out, lse = kernel(q, k, v, return_lse=True, **given)
+    plain, *runs = (kernel.backward(dout, q, k, v, out, lse, deterministic=number > 0, **given) for number in range(6))
+    assert float((runs[0].dq.float() - plain.dq.float()).norm() / plain.dq.float().norm()) < 2e-3
+    for run in runs:
+        assert torch.equal(run.dq, runs[0].dq)
+        assert torch.equal(run.dk, plain.dk) and torch.equal(run.dv, plain.dv)

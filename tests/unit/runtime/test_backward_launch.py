@@ -8,7 +8,7 @@ import pytest
 
 from attncc.diagnostics import AttnccError
 from attncc.ir import Axis, Input, Score, Variant, apply, symbol
-from attncc.schedule.schedule import make_plan
+from attncc.schedule.schedule import Schedule, make_plan
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
 from tests.unit.runtime.fakes import FakeArray
@@ -61,6 +61,21 @@ def test_deterministic_calls_have_dq_from_a_kernel_of_its_own(bench: MakeBench) 
     assert names(made) == ["delta", "causal_backward", "causal_backward_dq"]
     assert made.cuda.launches[1].params["dq_sum"] == 0 and not made.cuda.zeroed
     assert made.framework.allocated[-1].shape == (2 * ROWS,)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic: bool) -> None:
+    sizes = {"dtype": "fp16", "head_dim": D, "value_head_dim": D, "target": "sm_90a"}
+    hopper = Schedule("asked", "causal", "backward", "sm_90a", (("family", ("hopper",)),))
+    of_backward = make_plan(plans.CAUSAL, pass_name="backward", schedule=hopper, **sizes)
+    of_dq = make_plan(plans.CAUSAL, pass_name="backward_dq", **sizes)
+    made = bench(plans.plan(plans.CAUSAL, "fp16", target="sm_90a"), of_backward, of_dq)
+    made.kernel.backward(**operands(), deterministic=deterministic)
+    assert names(made) == ["delta_hopper", "causal_backward", "dq_sum_hopper"]
+    main = made.cuda.launches[1].params
+    words = BATCH * KV_HEADS * main["kv_blocks"] * 4  # one for each warp that adds
+    assert made.cuda.zeroed_words[1:] == ([words, 1] if deterministic else [])
+    assert [main["turns"] != 0, main["next_block"] != 0] == [deterministic] * 2
 
 
 def test_fp32_and_variants_without_softmax(bench: MakeBench) -> None:

@@ -58,14 +58,16 @@ def plans_of(
     return replace(plan, **tiles), make_plan(variant, pass_name="backward_dq", **sizes)
 
 
-def check(plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, dlse: bool = False) -> Gradients:
+def check(
+    plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, dlse: bool = False, *, ordered: bool = False
+) -> Gradients:
     """The accuracy rule, against an unfused implementation."""
     rng = np.random.default_rng(3)
     out, lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
     dout = rng.standard_normal(out.shape).astype(call.q.dtype)
     of_lse = rng.standard_normal(out.shape[:-1]).astype(np.float32) if dlse else None
     lse = None if lse is None else lse.astype(np.float32)
-    found = backward(plan, dq_plan, call, Results(dout, out.astype(call.q.dtype), lse, of_lse))
+    found = backward(plan, dq_plan, call, Results(dout, out.astype(call.q.dtype), lse, of_lse), ordered=ordered)
     given = {"dlse": of_lse, **call.arguments()}
     exact = reference.backward(plan.variant, dout, call.q, call.k, call.v, **given)
     plain = reference.baseline_backward(plan.variant, dout, call.q, call.k, call.v, **given)

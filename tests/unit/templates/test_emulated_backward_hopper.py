@@ -84,6 +84,15 @@ def test_rows_of_nobody_and_of_neighbours_may_hold_anything() -> None:
         np.testing.assert_array_equal(*(getattr(found, name)[:, :rows] for found in (clean, other)))
 
 
+@pytest.mark.parametrize("text", [CAUSAL, WINDOW])
+def test_sums_in_one_order(text: str) -> None:
+    """Groups, several blocks, of which some have no tiles; blocks that wait for later ones would hang here."""
+    plan = plan_of(text, "bf16", (16, 16), 1)
+    check(plan, None, Call(*qkv(plan, (2, 2, 200), (2, 1, 420))), ordered=True)
+    cu = np.int32([0, 3, 3, 170, 190, 191]), np.int32([0, 5, 12, 292, 292, 350])
+    check(plan, None, Call(*qkv(plan, (2, 191), (1, 350)), cu=cu), ordered=True)
+
+
 def test_masks_that_few_tiles_meet() -> None:
     """More tiles of queries than are classified at once, groups, tiles for one owner alone."""
     plan = plan_of(WINDOW, "bf16", (16, 16), 1)
