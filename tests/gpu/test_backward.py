@@ -82,7 +82,7 @@ def check(case: BackwardCase, kernel: Any) -> None:
     rows, keys = torch_backward.untouched(call.arguments)
     for name, zeros in (("dq", rows), ("dk", keys), ("dv", keys)):
         own = heads_first(problem, getattr(found, name))
-        accuracy = judge(own, getattr(plain, name), getattr(exact, name), dtype)
+        accuracy = judge(own, getattr(plain, name), getattr(exact, name), dtype, plain.terms[name])
         assert accuracy.holds, f"{name}: {accuracy}"
         assert not own[zeros].any(), f"{name}: rows and keys that nothing meets have gradients of exactly 0"
     for name, gradient in found.inputs.items():

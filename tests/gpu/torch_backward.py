@@ -26,6 +26,17 @@ class TorchGradients:
     inputs: Mapping[str, Tensor]
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """dq, dk and dv of an unfused implementation, and by the same names what their terms sum up to without signs: sums
+    in fp32 can't be closer than its epsilon times that, however much cancels."""
+
+    dq: Tensor
+    dk: Tensor
+    dv: Tensor
+    terms: Mapping[str, Tensor]
+
+
 def oracle(call: Arguments, dout: Tensor, dlse: Tensor | None) -> TorchGradients:
     """In fp64, by autograd over the dense forward pass."""
     learnable = [item.name for item in call.variant.inputs if item.learnable]
@@ -43,14 +54,16 @@ def oracle(call: Arguments, dout: Tensor, dlse: Tensor | None) -> TorchGradients
     return TorchGradients(dq, dk, dv, dict(zip(leaves, rest, strict=True)))
 
 
-def baseline(call: Arguments, dout: Tensor, dlse: Tensor | None, dtype: torch.dtype) -> TorchGradients:
-    """What the rule measures kernels by: S, P, O, dP and dS rounded to the dtype, sums in fp32; no `inputs`."""
-    dq, dk, dv = (torch.zeros_like(item, dtype=torch.float32) for item in (call.q, call.k, call.v))
+def baseline(call: Arguments, dout: Tensor, dlse: Tensor | None, dtype: torch.dtype) -> Baseline:
+    """What the rule measures kernels by: S, P, O, dP and dS rounded to the dtype, sums in fp32."""
+    sums, terms = (
+        tuple(torch.zeros_like(item, dtype=torch.float32) for item in (call.q, call.k, call.v)) for _ in range(2)
+    )
     for sequence in call.problem.sequences():
         for h in range(call.problem.num_heads):
             if sequence.q_len and sequence.kv_len:
-                _add_head(call, sequence, h, dout, dlse, dtype, (dq, dk, dv))
-    return TorchGradients(*(item.to(dtype).double() for item in (dq, dk, dv)), {})
+                _add_head(call, sequence, h, dout, dlse, dtype, sums, terms)
+    return Baseline(*(item.to(dtype).double() for item in sums), dict(zip(("dq", "dk", "dv"), terms, strict=True)))
 
 
 def _add_head(  # noqa: PLR0917
@@ -60,7 +73,8 @@ def _add_head(  # noqa: PLR0917
     dout: Tensor,
     dlse: Tensor | None,
     dtype: torch.dtype,
-    sums: tuple[Tensor, Tensor, Tensor],
+    sums: tuple[Tensor, ...],
+    terms: tuple[Tensor, ...],
 ) -> None:
     def rounded(x: Tensor) -> Tensor:
         return x.to(dtype).float()
@@ -83,9 +97,14 @@ def _add_head(  # noqa: PLR0917
     dscore = _of_score(call, prob, dprob, row, kept)
     slope = Scope({**scope.symbols, "score": raw}, scope.inputs, {}, scope.floats).value(gradient(call.variant).score)
     draw = rounded(torch.where(dscore == 0, 0, dscore * slope))
-    sums[0][(*lead, h, q_rows)] += draw @ k * scale
-    sums[1][(*lead, kv_h, kv_rows)] += draw.T @ q * scale
-    sums[2][(*lead, kv_h, kv_rows)] += weights.T @ own_dout
+    size = _of_score(call, prob, dprob.abs(), row.abs(), kept)
+    size = torch.where(size == 0, 0, size * slope).abs()
+    places = (*lead, h, q_rows), (*lead, kv_h, kv_rows), (*lead, kv_h, kv_rows)
+    of_head = draw @ k * scale, draw.T @ q * scale, weights.T @ own_dout
+    without_signs = size @ k.abs() * scale, size.T @ q.abs() * scale, weights.abs().T @ own_dout.abs()
+    for place, own, whole, own_terms, all_terms in zip(places, of_head, sums, without_signs, terms, strict=True):
+        whole[place] += own
+        all_terms[place] += own_terms
 
 
 def _of_score(call: Arguments, prob: Tensor, dprob: Tensor, row: Tensor, kept: Tensor) -> Tensor:
