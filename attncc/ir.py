@@ -198,13 +198,15 @@ class Axis:
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor (rank 1 to 4) or scalar (rank 0) that each call brings."""
+    """A tensor (rank 1 to 4) or scalar (rank 0) that each call brings. Without it, all entries are the default, if it
+    has one: no text declares such inputs, only `descales` does."""
 
     name: str
     dtype: str
     axes: tuple[Axis, ...]
     nondecreasing: bool = False
     learnable: bool = False
+    default: float | None = None
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
 
     @property

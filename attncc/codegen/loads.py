@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..ir import Expr, Input, Load, Symbol, show
 from ..schedule.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, gradient_name, packed_axis, packed_side
-from .floats import SELECT, connect
+from .floats import SELECT, connect, float_literal
 from .integers import ARITHMETIC
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, call, infix, leaf
 
@@ -68,6 +68,9 @@ def load(address: Address, size: Callable[[str, int], Node], bounds: tuple[int, 
         return SCALAR.node(_VALUES[dtype], base, value, bounds=bounds).called(hint, note=note, named=False)
     guards = list(_guards(address, size))
     pointer = _pointer(base, address)
+    if address.item.default is not None:  # of an input that is left out the pointer is null and strides are 0
+        default = float_literal(address.item.default)
+        return SCALAR.node(_VALUES[dtype], pointer, default).called(hint, note=note, named=False)
     if not guards:
         return LOAD.node(_VALUES[dtype], pointer, bounds=bounds).called(hint, note=note, named=False)
     return LOAD_IF.node(_VALUES[dtype], _all(guards), pointer, bounds=bounds).called(hint, note=note, named=False)

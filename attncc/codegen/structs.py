@@ -33,19 +33,21 @@ def params_struct(fields: Iterable[Parameter]) -> str:
     return _struct("Params", lines)
 
 
-def context(fields: Fields, scale: Node | None) -> str:
+def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
     """`struct Context`, what all pairs of a block share, and the function that fills it.
 
-    `scale` is the variant's own, for calls that give none: those pass NaN.
+    `scale` is the variant's own, for calls that give none: those pass NaN. `descale` multiplies any scale.
     """
     hoisted = fields.of_level[Level.UNIFORM]
-    roots = [(node, fields.spans[node]) for node in hoisted]
-    body = Body(fields, Level.UNIFORM, roots if scale is None else [(scale, None), *roots])
+    scales = [(node, None) for node in (scale, descale) if node is not None]
+    body = Body(fields, Level.UNIFORM, [*scales, *((node, fields.spans[node]) for node in hoisted)])
     body.add("Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};")
     if scale is not None:
         value = body.value(scale)
         body.add("// NaN: the call gives no scale.")
         body.add(f"if (params.scale != params.scale) ctx.scale = {value};")
+    if descale is not None:
+        body.add(f"ctx.scale *= {body.value(descale)};")
     for node in _in_order(hoisted):
         body.assign(node, f"ctx.{hoisted[node]}", fields.spans[node])
     head = f"Context make_context(const Params& params, {_CONTEXT_ARGUMENTS})"

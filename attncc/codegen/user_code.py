@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..analysis.algebra import TRUE
 from ..analysis.key_sets import KeepMask, KeySet, LaneKeys, keep_masks, pairwise_masks
 from ..analysis.score_form import score_form
+from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..schedule.parameters import parameters
 from ..schedule.plan import KernelPlan
@@ -37,12 +38,14 @@ class UserCode:
     tile_kind: str
     dropout: str  # dropout_threshold
     sink: str  # sink_logit
+    value_descale: str  # of 8-bit operands
 
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
         mask = (self.keep, self.keep_bits, self.score, self.score_form, self.learned)
-        parts = (self.context, self.row, *mask, self.bounds, self.tile_kind, self.dropout, self.sink)
+        of_rows = (self.dropout, self.sink, self.value_descale)
+        parts = (self.context, self.row, *mask, self.bounds, self.tile_kind, *of_rows)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -89,15 +92,16 @@ class _Printer:
         kind = tile_code.tile_kind(plan, lowering, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
+        value_descale = self.value_descale() if descaled(self.variant) else ""
         row = structs.row(fields)
-        context = structs.context(fields, self.scale())
+        context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
         leaves |= {"learned.cuh"} if learned else set()
         includes = sorted(self.interner.includes | leaves)
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_bits, score, form, learned, bounds, kind, dropout, sink,
+            context, row, keep, keep_bits, score, form, learned, bounds, kind, dropout, sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -180,15 +184,27 @@ class _Printer:
     def sink(self, name: str) -> str:
         axes = self.variant.input(name).axes
         indices = tuple(symbol(AXIS_INDEX[axis.tag or "head"]) for axis in axes)
-        node = self.interner.intern(self.lowering.lower(Load(Type.FLOAT, name, indices)))
+        head = "float sink_logit(const Params& params, const Context& ctx)"
+        return self._of_head(head, Load(Type.FLOAT, name, indices), f"sink {name}")
+
+    def value_descale(self) -> str:
+        head = "float value_descale(const Params& params, const Context& ctx)"
+        return self._of_head(head, value_descale(), "What v of this sequence and head stands for, in its own units.")
+
+    def _of_head(self, head: str, value: Expr, comment: str) -> str:
+        node = self._uniform(value)
         body = Body(self.fields, Level.UNIFORM, [(node, None)])
         body.add(f"return {body.value(node)};")
-        head = "float sink_logit(const Params& params, const Context& ctx)"
-        return structs.make_function(head, body.lines, [f"sink {name}"])
+        return structs.make_function(head, body.lines, [comment])
 
     def scale(self) -> Node | None:
-        scale = self.variant.scale
-        return None if scale is None else self.interner.intern(self.lowering.lower(scale))
+        return None if self.variant.scale is None else self._uniform(self.variant.scale)
+
+    def descale(self) -> Node | None:
+        return self._uniform(score_descale()) if descaled(self.variant) else None
+
+    def _uniform(self, value: Expr) -> Node:
+        return self.interner.intern(self.lowering.lower(value))
 
 
 def _source(statement: Statement) -> str:

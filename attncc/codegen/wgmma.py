@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ..schedule.hopper_backward import HopperBackward
-from ..schedule.plan import KernelPlan
+from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
 _OPERANDS_A_LINE = 12
 
@@ -38,7 +38,13 @@ def products(plan: KernelPlan) -> Products:
     return Products(
         wgmma("multiply_queries_keys_async", plan.block_kv, plan.dtype),
         wgmma(name, plan.block_kv, plan.dtype, a_in_registers=True) if plan.held_query_steps else "",
-        wgmma("multiply_probs_values_async", columns, plan.dtype, a_in_registers=True, transposed_b=True),
+        wgmma(
+            "multiply_probs_values_async",
+            columns,
+            plan.dtype,
+            a_in_registers=True,
+            transposed_b=not plan.transposes_values,
+        ),
     )
 
 
@@ -55,31 +61,33 @@ def _backward(plan: KernelPlan) -> Products:
 
 
 def wgmma(name: str, columns: int, dtype: str, *, a_in_registers: bool = False, transposed_b: bool = False) -> str:
-    """A device function `name(sum, a, b, accumulate)`: sum (+)= A B for 64 rows, this many columns and 16 summed over.
+    """A device function `name(sum, a, b, accumulate)`: sum (+)= A B for 64 rows and this many columns, over 32 bytes.
 
     `columns` is a multiple of 8 from 8 to 256. `a` and `b` are descriptors of shared memory (PTX ISA, asynchronous
     warpgroup matrix), or `a` the four registers of an A fragment. `transposed_b`: what is summed over are B's rows.
     """
     count = columns // 2
-    kind = {"fp16": "f16", "bf16": "bf16"}[dtype]
+    kind = {"fp16": "f16", "bf16": "bf16", "e4m3": "e4m3"}[dtype]
+    depth = 32 // DTYPE_BYTES[dtype]
     a_numbers = [f"%{count + number}" for number in range(4 if a_in_registers else 1)]
     a = f"{{{', '.join(a_numbers)}}}" if a_in_registers else a_numbers[0]
     b, accumulate = (f"%{count + len(a_numbers) + number}" for number in range(2))
     transpositions = [str(int(transposed_b))] if a_in_registers else ["0", str(int(transposed_b))]
+    flags = ", ".join(["p, 1, 1", *(transpositions if depth == 16 else [])])  # 8-bit operands are never transposed
     inputs = [f'"r"(a[{number}])' for number in range(4)] if a_in_registers else ['"l"(a)']
     inputs += ['"l"(b)', '"r"(accumulate)']
     outputs = (f'"+f"(sum[{number // 4}][{number % 4}])' for number in range(count))
     a_type = "const unsigned (&a)[4]" if a_in_registers else "unsigned long long a"
     return "\n".join(
         [
-            f"/// sum = A B, added to what it holds if `accumulate`: 64 x {columns}, 16 summed over.",
+            f"/// sum = A B, added to what it holds if `accumulate`: 64 x {columns}, {depth} summed over.",
             f"__device__ __forceinline__ void {name}(float (&sum)[{columns // 8}][4], {a_type},",
             "    unsigned long long b, int accumulate) {",
             "    asm volatile(",
             f'        "{{ .reg .pred p; setp.ne.b32 p, {accumulate}, 0;\\n"',
-            f'        "wgmma.mma_async.sync.aligned.m64n{columns}k16.f32.{kind}.{kind} {{"',
+            f'        "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} {{"',
             *(f'        "{line}"' for line in _lines([f"%{number}" for number in range(count)])),
-            f'        "}}, {a}, {b}, p, 1, 1, {", ".join(transpositions)}; }}"',
+            f'        "}}, {a}, {b}, {flags}; }}"',
             *(f"        {': ' if number == 0 else '  '}{line}" for number, line in enumerate(_lines(list(outputs)))),
             f"        : {', '.join(inputs)});",
             "}",

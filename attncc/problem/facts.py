@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..ir import Expr, Input, Let, Load, Local, Symbol, Variant, walk
 
 # Names of element types are NumPy's (`str(array.dtype)`), which CuPy and torch share.
-KERNEL_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64"}
+KERNEL_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "e4m3": "float8_e4m3fn"}
 INPUT_DTYPES = {
     "bool": "bool", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
 }  # fmt: skip

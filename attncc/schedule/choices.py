@@ -74,7 +74,7 @@ def guesses(family: str, build: Build) -> int:
 
 
 def _ladder(build: Build) -> tuple[HopperTiles, ...]:
-    return hopper_ladder(*build.padded_head_dims, backward=build.pass_name == "backward")
+    return hopper_ladder(*build.padded_head_dims, build.element_bytes, backward=build.pass_name == "backward")
 
 
 def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) -> Choice:
@@ -129,7 +129,8 @@ def _hopper_tiles(settings: Mapping[str, Value], build: Build, rung: int) -> Til
         return Tiles(**sizes, warps=_int(settings, "warps", OWNER_WARPS), stages=default.stages)
     block_q = _int(settings, "block_q", FRAGMENT_ROWS * _int(settings, "warps", default.block_q // FRAGMENT_ROWS))
     tiles = HopperTiles(block_q, _int(settings, "block_kv", default.block_kv), default.stages)
-    while tiles.stages > 1 and tiles.shared_bytes(*build.padded_head_dims) > TARGETS[build.target].shared_bytes:
+    limit = TARGETS[build.target].shared_bytes
+    while tiles.stages > 1 and tiles.shared_bytes(*build.padded_head_dims, build.element_bytes) > limit:
         tiles = replace(tiles, stages=tiles.stages - 1)
     return Tiles(block_q, tiles.block_kv, _int(settings, "warps", block_q // FRAGMENT_ROWS), tiles.stages)
 

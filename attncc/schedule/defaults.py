@@ -151,7 +151,7 @@ def default_tiles(  # noqa: PLR0917
     `busy`: the variant computes much for each pair (`weight.is_busy`). LookupError where no tile fits: a head dim above
     256.
     """
-    element_bytes = min(DTYPE_BYTES[dtype], 4)
+    element_bytes = max(min(DTYPE_BYTES[dtype], 4), 2)
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer" and pass_name != "backward":
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)

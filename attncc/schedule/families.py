@@ -9,18 +9,20 @@ from __future__ import annotations
 def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
     """The family of a kernel whose schedule, written for `target`, sets none: hopper wherever it has a kernel."""
     able = hopper_lacks(target, dtype, loop, pass_name) is None and pass_name != "backward"
-    return "hopper" if able else "portable"
+    return "hopper" if able or dtype == "e4m3" else "portable"
 
 
 def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:
-    """What the family hopper has no kernel for, of a kernel with these; None if it has one.
+    """What the family hopper has no kernel for, of a kernel with these; None if it has one. What `portable` lacks is e4m3.
 
     A plan in fp64, which the CPU executor alone runs, may have any family.
     """
     if target != "sm_90a":
         return f"the target {target}: TMA and wgmma are instructions of sm_90a alone"
     if dtype == "fp32":
-        return "fp32: the tensor cores of wgmma take 16-bit operands"
+        return "fp32: the tensor cores of wgmma take operands of 16 or 8 bits"
+    if dtype == "e4m3" and pass_name.startswith("backward"):
+        return "gradients of e4m3: 8 bits are too few for them"
     if pass_name == "decode":
         return "the decode pass: its tiles have 64 rows or more, those of decode 16"
     if pass_name == "backward_dq":

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .plan import PANEL_COLUMNS
+from .plan import PANEL_BYTES
 
 PIPELINE_BYTES = 1024  # of barriers and notes, at most
-_ELEMENT_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +21,15 @@ class HopperTiles:
     block_kv: int
     stages: int
 
-    def shared_bytes(self, head_dim: int, value_head_dim: int) -> int:
-        """What a block takes of shared memory, at most. TMA writes panels of 64 columns."""
-        columns, value_columns = (-(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (head_dim, value_head_dim))
-        elements = self.block_q * columns + self.stages * self.block_kv * (columns + value_columns)
-        return _ELEMENT_BYTES * elements + PIPELINE_BYTES
+    def shared_bytes(self, head_dim: int, value_head_dim: int, element_bytes: int) -> int:
+        """What a block takes of shared memory, at most, in whole panels. 8-bit values lie there transposed too."""
+        row, value_row, keys = (
+            -(-size // PANEL_BYTES) * PANEL_BYTES
+            for size in (head_dim * element_bytes, value_head_dim * element_bytes, self.block_kv)
+        )
+        transposed = value_head_dim * keys if element_bytes == 1 else 0
+        stage = self.block_kv * (row + value_row) + transposed
+        return self.block_q * row + self.stages * stage + PIPELINE_BYTES
 
 
 def _tiles(*rungs: tuple[int, int, int]) -> tuple[HopperTiles, ...]:
@@ -45,6 +48,12 @@ _LADDERS = (
     ((256, 256), _tiles((128, 64, 2), (128, 48, 2), (128, 32, 4), (64, 16, 4))),
 )
 
+# 8-bit operands: products take half the time, exponentials as long.
+_LADDERS_8_BIT = (
+    ((64, 64), _tiles((192, 128, 2), (128, 128, 2), (128, 64, 4), (128, 32, 4))),
+    ((128, 128), _tiles((128, 160, 2), (128, 128, 2), (128, 64, 4), (128, 32, 4))),
+    ((256, 256), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 2), (128, 32, 4))),
+)
 
 # Backward: 64 rows of Q, and for each of two warpgroups that own keys 64 or 128 of them. Of more than 128 columns dK
 # and dV don't fit their registers, and no rung can be.
@@ -54,9 +63,11 @@ _BACKWARD_LADDERS = (
 )
 
 
-def hopper_ladder(head_dim: int, value_head_dim: int, *, backward: bool = False) -> tuple[HopperTiles, ...]:
+def hopper_ladder(
+    head_dim: int, value_head_dim: int, element_bytes: int = 2, *, backward: bool = False
+) -> tuple[HopperTiles, ...]:
     """The tiles for these head dims, at most 256. `weight.room` tells at which to begin."""
-    ladders = _BACKWARD_LADDERS if backward else _LADDERS
+    ladders = _BACKWARD_LADDERS if backward else _LADDERS_8_BIT if element_bytes == 1 else _LADDERS
     return next(tiles for (key, value), tiles in ladders if head_dim <= key and value_head_dim <= value)
 
 

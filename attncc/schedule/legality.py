@@ -12,7 +12,7 @@ from ..source import Span
 from .choices import FRAGMENT_ROWS, OWNER_WARPS, Build, loop_of
 from .families import hopper_lacks
 from .hopper_backward import BLOCK_Q, OWN_ROWS, OWNERS, HopperBackward
-from .plan import DTYPE_BYTES, PANEL_COLUMNS, PASSES, WARPGROUP_ROWS, KernelPlan
+from .plan import DTYPE_BYTES, PANEL_BYTES, PASSES, WARPGROUP_ROWS, KernelPlan
 from .shared import Parts, shared_parts
 from .target import TARGETS
 
@@ -20,7 +20,6 @@ Where = Callable[..., Span | None]
 
 HEAD_DIMS = (16, 256)
 HEAD_DIM_STEP = 8
-FRAGMENT_KEYS = 16  # of one k-step of P V
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = {"portable": 48, "hopper": 24}
@@ -41,7 +40,7 @@ def shared_memory(plan: KernelPlan) -> dict[str, int]:
 def accumulators(plan: KernelPlan) -> dict[str, int]:
     """Registers of each thread for the fp32 accumulators: score is block_q x block_kv, out block_q x head dim.
 
-    Where products overlap, those of P of the tile before too: two 16-bit numbers in each. Backward: S and its gradient,
+    Where products overlap, those of P of the tile before too, in the dtype. Backward: S and its gradient,
     and the gradients that the block owns.
     """
     rows = plan.warp_rows
@@ -55,7 +54,8 @@ def accumulators(plan: KernelPlan) -> dict[str, int]:
         gradients = {"dk": keys, "dv": values} if plan.gradient_parts == 1 else {"dk or dv": max(keys, values)}
         return {"score": score, "gradient of score": score, **gradients}
     parts = {"score": rows * plan.block_kv // 32, "out": rows * plan.padded_value_head_dim // 32}
-    return parts | ({"prob": rows * plan.block_kv // 64} if plan.family == "hopper" and plan.overlap else {})
+    prob = rows * plan.block_kv * plan.element_bytes // 128  # four bytes in each register
+    return parts | ({"prob": prob} if plan.family == "hopper" and plan.overlap else {})
 
 
 def check_build(build: Build, span: Span | None = None) -> None:
@@ -124,13 +124,17 @@ def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name)
     if plan.learns:
         lacks = lacks or "gradients of learnable inputs"
-    if plan.family == "hopper" and lacks is not None:
+    if plan.family == "portable":
+        lacks = "e4m3: its products take operands of 16 or 32 bits" if plan.dtype == "e4m3" else None
+    if lacks is not None:
         yield Diagnostic(
             "A412",
-            "the family hopper has no such kernel",
+            f"the family {plan.family} has no such kernel",
             where("family"),
             notes=(f"it lacks {lacks}",),
-            help="write `family = portable`",
+            help="build for another dtype: e4m3 is for forward passes on sm_90a"
+            if plan.dtype == "e4m3"
+            else "write `family = portable`",
         )
     if plan.is_backward and plan.loop != loop_of(plan.pass_name):
         yield Diagnostic(
@@ -229,7 +233,7 @@ def _hopper_backward_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnost
 
 def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     dropout = plan.variant.dropout is not None and plan.pass_name != "backward"
-    step = DROPOUT_KEYS if dropout else FRAGMENT_KEYS
+    step = DROPOUT_KEYS if dropout else plan.step_keys
     if plan.block_kv % step:
         yield Diagnostic(
             "A405",
@@ -319,34 +323,39 @@ def _shown_accumulators(plan: KernelPlan, parts: dict[str, int]) -> Iterator[str
     yield f"score: {rows} rows a warp x block_kv {plan.block_kv} / 32 lanes = {parts['score']}"
     yield f"out: {rows} rows a warp x head dim {plan.padded_value_head_dim} / 32 lanes = {parts['out']}"
     if "prob" in parts:
-        yield f"prob, 16 bits each: half of score = {parts['prob']}"
+        yield f"prob, {8 * plan.element_bytes} bits each: {parts['prob']}"
 
 
 def _shared_parts(plan: KernelPlan) -> Parts:
     """The factors of each part's size, by name."""
-    element = {"bytes": DTYPE_BYTES[plan.dtype]}
     if plan.family == "portable":
         dims = plan.padded_head_dim, plan.padded_value_head_dim
-        return shared_parts(plan.pass_name, plan, *dims, DTYPE_BYTES[plan.dtype])
+        return shared_parts(plan.pass_name, plan, *dims, plan.element_bytes)
     if plan.is_backward:
         return HopperBackward(plan).shared_parts()
-    tile = {"stages": plan.stages, "block_kv": plan.block_kv}
-    head_dim, value_head_dim = (
-        -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)
-    )
+    tile, stages = {"stages": plan.stages, "block_kv": plan.block_kv}, {"stages": plan.stages}
+    row, value_row = (_panels(size * plan.element_bytes) for size in (plan.head_dim, plan.value_head_dim))
+    transposed = {**stages, "value head dim": plan.padded_value_head_dim, "bytes a row": _panels(plan.block_kv)}
     return {
-        "q": {"block_q": plan.block_q, "head dim": head_dim, **element},
-        "k": {**tile, "head dim": head_dim, **element},
-        "v": {**tile, "head dim": value_head_dim, **element},
+        "q": {"block_q": plan.block_q, "bytes a row": row},
+        "k": {**tile, "bytes a row": row},
+        "v": {**tile, "bytes a row": value_row},
+        **({"v transposed": transposed} if plan.transposes_values else {}),
         "barriers": {"bytes": _pipeline_bytes(plan)},
     }
 
 
+def _panels(row_bytes: int) -> int:
+    """Bytes of a row in whole panels."""
+    return -(-row_bytes // PANEL_BYTES) * PANEL_BYTES
+
+
 def _pipeline_bytes(plan: KernelPlan) -> int:
     """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup. Two works of 48 bytes for each
-    warpgroup, a note of 4 for each stage."""
+    warpgroup, a note of 4 for each stage. Where V is transposed, for each stage two barriers and a note more."""
     barriers = 8 * (4 * plan.stages + 2 * plan.warpgroups)
-    return barriers + 2 * 48 * plan.warpgroups + 4 * plan.stages
+    found = barriers + 2 * 48 * plan.warpgroups + 4 * plan.stages
+    return -(-found // 8) * 8 + 20 * plan.stages if plan.transposes_values else found
 
 
 def _shown_product(name: str, factors: dict[str, int]) -> str:

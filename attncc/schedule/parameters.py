@@ -24,7 +24,7 @@ EXACT_WORDS = 17  # of 8 bytes, of one exact sum of floats
 # The C type of an element, for each dtype of an input and of the build; fp16 and bf16 are structs of leaf code.
 ELEMENT_TYPES = {
     "bool": "unsigned char", "i32": "int", "i64": "long long", "f16": "fp16", "bf16": "bf16", "f32": "float",
-    "fp16": "fp16", "fp32": "float",
+    "fp16": "fp16", "fp32": "float", "e4m3": "unsigned char",
 }  # fmt: skip
 
 # The C type of the field `X_value` of a scalar input: what the caller passed by value.
@@ -271,7 +271,7 @@ def _of_variant(plan: KernelPlan) -> Iterator[Parameter]:
 def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     element = ELEMENT_TYPES[plan.dtype]
     yield from _pointers(f"const {element}", "q", "k", "v")
-    yield Parameter("out", f"{element}*")
+    yield Parameter("out", f"{ELEMENT_TYPES[plan.out_dtype]}*")
     yield from _pointers("float", "lse", "partial_out", "row_max", "row_sum")
     if plan.family == "hopper":
         yield from _pointers("int", "next_block")

@@ -16,7 +16,8 @@ from ..problem import Problem
 from .weight import room, score_step
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
-DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8}
+DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
+OUT_DTYPES = {"e4m3": "bf16"}  # of outputs, where they have another than q, k and v
 
 # A forward call runs one plan of the first two. Of the others `backward` has dK and dV, and dQ where it adds that up
 # over its thread blocks; `backward_dq` has dQ alone, in an order of its own.
@@ -38,7 +39,8 @@ CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 OTHER_REGISTERS, LIGHT_OTHER_REGISTERS = 96, 72
 MOST_REGISTERS = 240
 GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
-PANEL_COLUMNS = 64  # of the tiles that TMA writes and wgmma reads
+PANEL_COLUMNS = 64  # of 16 bits, of the tiles that TMA writes and wgmma reads
+PANEL_BYTES = 2 * PANEL_COLUMNS
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class KernelPlan:
     rules: TileRules
     pass_name: str  # of PASSES
     target: str  # a name in target.TARGETS
-    dtype: str  # fp16 | bf16 | fp32 | fp64
+    dtype: str  # of q, k and v: fp16 | bf16 | fp32 | fp64 | e4m3
     head_dim: int  # of q and k
     value_head_dim: int
     loop: str  # of LOOPS
@@ -83,6 +85,15 @@ class KernelPlan:
             return problem.q_blocks(self.block_q)
         rows = self.block_q // self.canvas.q_columns
         return -(-problem.q_len // (self.canvas.width * rows)) * (self.canvas.width // self.canvas.q_columns)
+
+    @property
+    def element_bytes(self) -> int:
+        """Of q, k and v."""
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def out_dtype(self) -> str:
+        return OUT_DTYPES.get(self.dtype, self.dtype)
 
     @property
     def tile_order(self) -> str:
@@ -207,9 +218,25 @@ class KernelPlan:
         return 0 if self.overlap or self.padded_head_dim > 64 else self.padded_head_dim // 32
 
     @property
+    def transposes_values(self) -> bool:
+        """hopper: whether V is transposed between TMA and P V, which sums over what is contiguous in 8-bit tiles."""
+        return self.dtype == "e4m3"
+
+    @property
+    def step_keys(self) -> int:
+        """That one product of P V sums over: 32 bytes of P."""
+        return 32 if self.dtype == "e4m3" else 16
+
+    @property
+    def references(self) -> str:
+        """hopper: how exponents are kept from overflow. Old references are trusted where a tile's sum tells whether they
+        served; e4m3 ends at 448, so there each exponent is bounded before it becomes a probability."""
+        return "bounded" if self.dtype == "e4m3" else "trusted"
+
+    @property
     def normalizer(self) -> str:
         """The leaf file of the normaliser."""
-        if self.family == "hopper" and self.variant.normalize == "softmax":
+        if self.family == "hopper" and self.variant.normalize == "softmax" and self.references == "trusted":
             return "trust_softmax"
         return f"normalize_{self.variant.normalize}"
 

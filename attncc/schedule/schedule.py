@@ -154,7 +154,7 @@ class Ladder:
             return (str(chosen["family"]),)
         loop = str(chosen.get("loop", loop_of(build.pass_name)))
         default = default_family(self.schedule.target, build.dtype, loop, build.pass_name)
-        return tuple(dict.fromkeys((default, "portable")))
+        return (default,) if build.dtype == "e4m3" else tuple(dict.fromkeys((default, "portable")))
 
     def _guess(self, family: str) -> int:
         last = guesses(family, self.build) - 1

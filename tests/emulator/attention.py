@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import render, render_combine, render_tile_lists, render_zone_map
 from attncc.problem import Problem
+from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merges
 from attncc.schedule.parameters import CLAIM_PIECES, combine_parameters, parameters, surveys, zone_map_parameters
 from attncc.schedule.plan import KernelPlan
@@ -50,7 +51,7 @@ class Call:
 
 def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     """out and lse of one launch, and of the combine kernel's where the keys are split."""
-    out = np.full((*call.q.shape[:-1], call.v.shape[-1]), np.nan, call.q.dtype)
+    out = np.full((*call.q.shape[:-1], call.v.shape[-1]), np.nan, KERNEL_DTYPES[plan.out_dtype])
     lse = np.full(call.q.shape[:-1], np.nan, np.float32)
     partial_out = np.full((call.splits, *out.shape), np.nan, np.float32)
     row_max, row_sum = (np.full((call.splits, *lse.shape), np.nan, np.float32) for _ in range(2))
@@ -72,14 +73,15 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         kernel.run(render(plan), parameters(plan), values, blocks)
     del held
     if call.splits > 1:
-        source = render_combine(plan.dtype, plan.value_head_dim, plan.target)
+        source = render_combine(plan.out_dtype, plan.value_head_dim, plan.target)
         kernel.run(source, combine_parameters(plan.dtype), values | {"batch": values["outer"]}, 3)
     return out, lse
 
 
 def tensor_map(array: Array, box_rows: int) -> bytes:
-    """As `Map` of hopper.hpp: the array seen as (column, row, head, batch)."""
+    """As `Map` of hopper.hpp: the array seen as (column, row, head, batch), two columns of 8 bits as one."""
     seen = array if array.ndim == 4 else array[None]
+    seen = seen.view(np.uint16) if seen.itemsize == 1 else seen
     extents, strides = seen.shape[::-1], [stride // seen.itemsize for stride in seen.strides[::-1]]
     return struct.pack("<Q4q4qi", array.ctypes.data, *extents, *strides, box_rows).ljust(128, b"\0")
 
@@ -128,6 +130,9 @@ def input_values(plan: KernelPlan, call: Call) -> tuple[Values, object]:
     values: Values = {}
     for name, array in {**call.inputs, **maps}.items():
         values |= _input(name, array, _batch_axis(plan, call, name))
+    for absent in plan.variant.inputs:
+        if absent.name not in call.inputs:
+            values |= {field: 0 for field in (item.name for item in parameters(plan)) if field.startswith(absent.name)}
     return values, maps
 
 

@@ -194,15 +194,22 @@ static void wait_groups(size_t pending) {
         for (const Copy& copy : groups.front()) memcpy(shared_memory + copy.target, copy.data, 16);
 }
 
+/// The rows of each of four matrices, whose addresses stand in a slot, meet all banks.
+static void check_banks(int slot) {
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        unsigned banks = 0;
+        for (int row = 0; row < 8; ++row) banks |= 1u << ask<unsigned>(8 * matrix + row, slot) / 16 % 8;
+        if (banks != 255) fail("bank conflict");
+    }
+}
+
 static void read_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
     shared_at<uint4>(address, 16);
     tell(0, address);
     meet_warp();
     const int lane = current % 32, across = lane / 4, along = lane % 4 * 2;
+    check_banks(0);
     for (int matrix = 0; matrix < 4; ++matrix) {
-        unsigned banks = 0;
-        for (int row = 0; row < 8; ++row) banks |= 1u << ask<unsigned>(8 * matrix + row, 0) / 16 % 8;
-        if (banks != 255) fail("bank conflict");
         auto element = [&](int row, int column) {
             return (unsigned)shared_at<uint16_t>(ask<unsigned>(8 * matrix + row, 0) + 2 * column);
         };
@@ -223,6 +230,25 @@ static float brain_to_float(uint16_t bits) { return __uint_as_float((unsigned)bi
 static uint16_t float_to_brain(float x) {
     const unsigned bits = __float_as_uint(x);
     return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+
+/// e4m3: a sign, 4 bits of exponent (bias 7), 3 of mantissa; no infinities, NaN where all bits but the sign are set.
+static float quarter_to_float(uint8_t bits) {
+    const int exponent = bits >> 3 & 15, mantissa = bits & 7;
+    if ((bits & 127) == 127) return NAN;
+    const float size = exponent == 0 ? ldexpf(mantissa, -9) : ldexpf(8 + mantissa, exponent - 10);
+    return bits & 128 ? -size : size;
+}
+/// Rounded to nearest, ties to even; what is too large becomes the largest (cvt.satfinite).
+static uint8_t float_to_quarter(float x) {
+    if (x != x) return 127;
+    const uint8_t sign = __float_as_uint(x) >> 31 << 7;
+    const float size = fminf(fabsf(x), 448.0f);
+    const float unit = ldexpf(1, max(ilogbf(fmaxf(size, 0x1p-6f)), -6) - 3);
+    const float rounded = nearbyintf(size / unit) * unit;
+    if (rounded < 0x1p-6f) return sign | (int)(rounded * 512);
+    const int exponent = ilogbf(rounded);
+    return sign | (exponent + 7) << 3 | ((int)ldexpf(rounded, 3 - exponent) & 7);
 }
 
 /// mma.m16n8k16: d += a b.

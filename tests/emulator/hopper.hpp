@@ -43,7 +43,7 @@ static void meet_named(int id, int threads) { meet(meetings[id].arrived, meeting
 
 // -------------------------------------------------------------------- TMA
 
-/// What a test puts into a TensorMap: axes (column, row, head, batch), sizes and strides in elements of 16 bits.
+/// What a test puts into a TensorMap: axes (column, row, head, batch), sizes and strides in units of 16 bits.
 struct Map {
     const uint16_t* base;
     long long sizes[4], strides[4];
@@ -100,44 +100,48 @@ static void load_bytes(unsigned target, const void* source, int bytes, unsigned 
 // -------------------------------------------------------------------- wgmma
 
 /// An operand in shared memory, by its matrix descriptor (PTX ISA): element `k` of those summed over, in row or column `i`.
-static float element_of(uint64_t descriptor, int i, int k, bool transposed, float (*widen)(uint16_t)) {
+template <class Bits>
+static float element_of(uint64_t descriptor, int i, int k, bool transposed, float (*widen)(Bits)) {
+    if (transposed && sizeof(Bits) == 1) fail("8-bit operands are never transposed");
     const unsigned start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
     const unsigned stride = (descriptor >> 32 & 0x3fff) << 4;
     unsigned address;
     if (descriptor >> 62 == 0)  // no swizzle: 8 rows of 16 bytes, `leading` from 8 columns to the next, `stride` from 8 rows
         address = start + i / 8 * stride + k / 8 * leading + i % 8 * 16 + k % 8 * 2;
     else if (!transposed)
-        address = start + i / 8 * stride + i % 8 * 128 + k * 2;
+        address = start + i / 8 * stride + i % 8 * 128 + k * sizeof(Bits);
     else
         address = start + i / 64 * leading + k / 8 * stride + k % 8 * 128 + i % 64 * 2;
     if (descriptor >> 62 == 1) address ^= (address >> 7 & 7) << 4;
-    return widen(shared_at<uint16_t>(address));
+    return widen(shared_at<Bits>(address));
 }
 
 static std::vector<std::function<void()>> products[2048];  // of each thread, not yet waited for
 
-/// 64 rows, 16 of them the warp's, times 8 * N_TILES columns. A is a descriptor, or the registers of an A fragment.
-template <int N_TILES>
+/// 64 rows, 16 of them the warp's, times 8 * N_TILES columns, over 32 bytes. A is a descriptor, or the registers of an A
+/// fragment.
+template <int N_TILES, class Bits>
 static void multiply_tile(float (&sum)[N_TILES][4], uint64_t a_place, const unsigned* a_words, uint64_t b, int accumulate,
-                          bool transposed_b, float (*widen)(uint16_t)) {
-    const int lane = current % 32, warp_row = current / 32 % 4 * 16;
-    float a[2][16];
+                          bool transposed_b, float (*widen)(Bits)) {
+    const int lane = current % 32, warp_row = current / 32 % 4 * 16, size = sizeof(Bits), depth = 32 / size;
+    float a[2][32];
     for (int word = 0; a_words != nullptr && word < 4; ++word) tell(word, a_words[word]);
     meet_warp();
     for (int half = 0; half < 2; ++half)
-        for (int k = 0; k < 16; ++k) {
+        for (int k = 0; k < depth; ++k) {
             if (a_words == nullptr) {
                 a[half][k] = element_of(a_place, warp_row + lane / 4 + 8 * half, k, false, widen);
             } else {
-                const unsigned word = ask<unsigned>(lane / 4 * 4 + k % 8 / 2, half + k / 8 * 2);
-                a[half][k] = widen((uint16_t)(word >> 16 * (k % 2)));
+                const int byte = k * size;
+                const unsigned word = ask<unsigned>(lane / 4 * 4 + byte % 16 / 4, half + byte / 16 * 2);
+                a[half][k] = widen((Bits)(word >> 8 * (byte % 4)));
             }
         }
     meet_warp();
     for (int n = 0; n < N_TILES; ++n)
         for (int side = 0; side < 2; ++side) {
             double first = accumulate ? sum[n][side] : 0, second = accumulate ? sum[n][2 + side] : 0;
-            for (int k = 0; k < 16; ++k) {
+            for (int k = 0; k < depth; ++k) {
                 const float b_element = element_of(b, 8 * n + lane % 4 * 2 + side, k, transposed_b, widen);
                 first += (double)a[0][k] * b_element;
                 second += (double)a[1][k] * b_element;
@@ -147,16 +151,16 @@ static void multiply_tile(float (&sum)[N_TILES][4], uint64_t a_place, const unsi
         }
 }
 
-template <int N_TILES>
+template <int N_TILES, class Bits>
 static void start_product(float (&sum)[N_TILES][4], uint64_t a, uint64_t b, int accumulate, bool transposed_b,
-                          float (*widen)(uint16_t)) {
+                          float (*widen)(Bits)) {
     products[current].push_back([&sum, a, b, accumulate, transposed_b, widen] {
         multiply_tile(sum, a, nullptr, b, accumulate, transposed_b, widen);
     });
 }
-template <int N_TILES>
+template <int N_TILES, class Bits>
 static void start_product(float (&sum)[N_TILES][4], const unsigned (&a)[4], uint64_t b, int accumulate, bool transposed_b,
-                          float (*widen)(uint16_t)) {
+                          float (*widen)(Bits)) {
     products[current].push_back([&sum, &a, b, accumulate, transposed_b, widen] {
         multiply_tile(sum, 0, a, b, accumulate, transposed_b, widen);
     });
@@ -164,6 +168,19 @@ static void start_product(float (&sum)[N_TILES][4], const unsigned (&a)[4], uint
 static void finish_all_products() {
     for (const auto& product : products[current]) product();
     products[current].clear();
+}
+
+/// stmatrix: 8 rows of 16 bytes of each matrix, at the addresses that eight lanes give.
+static void write_matrices(unsigned address, const unsigned (&x)[4]) {
+    shared_at<uint4>(address, 16);
+    const int lane = current % 32;
+    tell(4, address);
+    for (int i = 0; i < 4; ++i) tell(i, x[i]);
+    meet_warp();
+    check_banks(4);
+    for (int column = 0; column < 4; ++column)
+        shared_at<unsigned>(address + 4 * column) = ask<unsigned>(lane % 8 * 4 + column, lane / 8);
+    meet_warp();
 }
 
 static void store_transposed(unsigned address, const unsigned (&x)[4]) {

@@ -91,6 +91,13 @@ _HOPPER_BODIES = (
         "Work work; memcpy(&work, &shared_at<uint4>(work_at(warpgroup, turn)), sizeof(Work)); return work;",
     ),
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
+    ("store_matrices", "", "write_matrices(address, x);"),
+    (
+        "pack_four",
+        "",
+        "return float_to_quarter(x) | (unsigned)float_to_quarter(y) << 8"
+        " | (unsigned)float_to_quarter(z) << 16 | (unsigned)float_to_quarter(w) << 24;",
+    ),
     ("put_pair", "", "shared_at<uint2>(address) = {(unsigned)x, (unsigned)y};"),
     ("put_four", "", "shared_at<uint4>(address) = {(unsigned)x, (unsigned)y, (unsigned)z, (unsigned)w};"),
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),
@@ -167,11 +174,12 @@ def _on_host(text: str) -> str:
         narrow, widen = _NARROW[element[1]]
         text = _with_body(text, "pack", "", f"return {narrow}(low) | (unsigned){narrow}(high) << 16;")
         text = _with_body(text, "mma", "", f"multiply(sum, a, b0, b1, {widen});")
+        widen = "quarter_to_float" if "pack_four" in text else widen
     if _MAP in text:
         for name, word, body in _HOPPER_BODIES:
             text = _with_body(text, name, word, body)
         for name in re.findall(r"\b(\w+_async)\(float", text):
-            transposed = str("gradient" in name or "probs" in name).lower()
+            transposed = str(("gradient" in name or "probs" in name) and "pack_four" not in text).lower()
             text = _with_body(text, name, "", f"start_product(sum, a, b, accumulate, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)

@@ -8,15 +8,16 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit.
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
-    static constexpr float UNIT = LOG2_E, NATURAL = LN_2;
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
 };
 
 /// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
 struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1;
+    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return expf(x); }
 };
 

@@ -2,12 +2,10 @@
 
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
 /// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent passes it by GROWTH (P stays below 2^8, in fp32 e^8), a rare branch that the warp takes as a whole; without it no
-/// maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
 template <int M_TILES>
 struct Normalizer {
-    static constexpr float GROWTH = 8;
-
     float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];    // minus the reference of each row, as an exponent
     float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
@@ -56,12 +54,12 @@ struct Normalizer {
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
-        const bool stays = (peak <= GROWTH) & (least_sum > 0);  // false for NaN
+        const bool stays = (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
         if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
-    /// Makes the row's largest exponent so far its reference. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
     /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
@@ -71,7 +69,8 @@ struct Normalizer {
         for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
         peak = quad_max(peak);
         const float sum = quad_sum(row_sum[m][r]);
-        const float step = sum > 0 ? fmaxf(peak, 0.0f) : peak > NEGATIVE_INFINITY ? peak : 0.0f;
+        const float excess = peak - Dtype::FIRST;
+        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
         const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
         offset[m][r] -= step;
         row_sum[m][r] = 0.25f * sum * rescale;

@@ -29,35 +29,60 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_words(target, all);
 }
 
+/// How the lanes of a quad come to hold four neighbouring columns each, of the 16 of two fragments. Lanes of a pair swap
+/// halves of the fragments, so that each stores four columns of one at once and the quad 16 in a row.
+struct ColumnsInPairs {
+    static __device__ __forceinline__ int first(int lane) { return lane % 4 / 2 * 4 + lane % 2 * 8; }
+
+    template <class Stored>
+    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
+        constexpr int WORDS = Stored::WORDS;
+        const bool odd = threadIdx.x % 2;
+        unsigned mine[2][WORDS];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) Stored::words(mine[half], x[half][0], x[half][1]);
+#pragma unroll
+        for (int word = 0; word < WORDS; ++word) {
+            const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
+            packed[word] = odd ? other : mine[0][word];
+            packed[WORDS + word] = odd ? mine[1][word] : other;
+        }
+    }
+};
+
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds its four already.
+struct ColumnsInFours {
+    static __device__ __forceinline__ int first(int lane) { return lane % 4 * 4; }
+
+    template <class Stored>
+    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
+        constexpr int WORDS = Stored::WORDS;
+        unsigned mine[2][WORDS];
+#pragma unroll
+        for (int side = 0; side < 2; ++side) Stored::words(mine[side], x[0][side], x[1][side]);
+#pragma unroll
+        for (int word = 0; word < 2 * WORDS; ++word) packed[word] = mine[word / WORDS][word % WORDS];
+    }
+};
+
 /// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
 /// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
-/// multiples of 16 bytes.
-///
-/// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
-/// quad 16 in a row. All lanes must call.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+/// multiples of 16 bytes. All lanes must call.
+template <class Stored, class Order, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
-    constexpr int WORDS = Stored::WORDS;
-    const int lane = threadIdx.x % 32;
-    const bool odd = lane % 2;
-    const int column = lane % 4 / 2 * 4 + odd * 8;
+    const int lane = threadIdx.x % 32, column = Columns::first(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
         auto* address = target + row * stride + column;
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
-            unsigned mine[2][WORDS], packed[2 * WORDS];
+            float x[2][2];
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-                Stored::words(mine[half], out[m][d + half][2 * r] * factor[m][r], out[m][d + half][2 * r + 1] * factor[m][r]);
-#pragma unroll
-            for (int word = 0; word < WORDS; ++word) {
-                const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
-                packed[word] = odd ? other : mine[0][word];
-                packed[WORDS + word] = odd ? mine[1][word] : other;
-            }
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            unsigned packed[2 * Stored::WORDS];
+            Columns::template words<Stored>(packed, x);
             if (row < rows && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
                 store_words(address + 8 * d, packed);
         }

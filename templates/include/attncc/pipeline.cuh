@@ -29,6 +29,8 @@ struct Pipeline {
     __device__ __forceinline__ unsigned keys_empty(int stage) const { return base + 8 * (STAGES + stage); }
     __device__ __forceinline__ unsigned values_full(int stage) const { return base + 8 * (2 * STAGES + stage); }
     __device__ __forceinline__ unsigned values_empty(int stage) const { return base + 8 * (3 * STAGES + stage); }
+    __device__ __forceinline__ unsigned loaded_full(int stage) const { return values_full(stage); }
+    __device__ __forceinline__ unsigned loaded_empty(int stage) const { return values_empty(stage); }
     __device__ __forceinline__ unsigned queries_full(int warpgroup) const {
         return base + 8 * (QUERY_BARRIERS + warpgroup);
     }

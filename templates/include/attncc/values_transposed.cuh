@@ -1,0 +1,118 @@
+#include "attncc/layout.cuh"
+#include "attncc/mma_16bit.cuh"
+#include "attncc/pipeline.cuh"
+#include "attncc/warpgroup.cuh"
+#include "attncc/wgmma.cuh"
+
+// P V of 8-bit operands: wgmma sums over what is contiguous in shared memory, so three warps transpose V between TMA and
+// the consumers (Shah et al., "FlashAttention-3", 2024, section 3.3).
+//
+// Bytes are moved in pairs. A fragment of ldmatrix.trans holds, of two keys, two columns each; of two such fragments, 8
+// keys apart, a permutation of bytes makes a word for each of the columns. That is done in an order that no shuffle
+// needs to mend, neither before nor after:
+//   keys      of each 16, words of keys 2c, 2c + 1, 2c + 8, 2c + 9, for c = 0 to 3: so the scores that a lane holds of
+//             two column tiles are, packed, a word of the A operand;
+//   columns   of each 16 the even ones, then the odd ones: so a lane holds four neighbouring columns of the output in
+//             two column tiles (`ColumnsInFours`).
+
+constexpr int STEP_KEYS = 32;          // that one product sums over
+constexpr int TRANSPOSING_WARPS = 3;   // those that share a warpgroup with the producer
+constexpr int TRANSPOSING_BARRIER = 7;  // behind those of warpgroup.cuh
+
+/// V transposed: a row for each column, in panels of 128 keys.
+template <class Loaded, int COLUMNS>
+using MultipliedValues = SharedTile<COLUMNS, (Loaded::ROWS + 127) / 128 * 128>;
+
+/// A pipeline whose values pass through the hands of warps that transpose them: `loaded` barriers join these with TMA, and
+/// `values` barriers with the consumers. With each loaded tile comes the number of its rows to keep, or that there are no more.
+template <int STAGES, int WARPGROUPS>
+struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS> {
+    using Base = Pipeline<STAGES, WARPGROUPS>;
+    static constexpr int LOADED_AT = (Base::BYTES + 7) / 8 * 8, ROWS_AT = LOADED_AT + 16 * STAGES;
+    static constexpr int END = -1;
+
+    __device__ __forceinline__ unsigned loaded_full(int stage) const { return Base::base + LOADED_AT + 8 * stage; }
+    __device__ __forceinline__ unsigned loaded_empty(int stage) const {
+        return Base::base + LOADED_AT + 8 * (STAGES + stage);
+    }
+
+    __device__ __forceinline__ void init() const {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            barrier_init(loaded_full(stage), 1);
+            barrier_init(loaded_empty(stage), 1);
+        }
+        Base::init();
+    }
+
+    /// By one lane, before it arrives at the stage's full barrier.
+    __device__ __forceinline__ void write_rows(int stage, int rows) const { store_word(rows_at(stage), rows); }
+
+    __device__ __forceinline__ void write_end(int stage) const {
+        write_rows(stage, END);
+        barrier_arrive(loaded_full(stage));
+    }
+
+    __device__ __forceinline__ int read_rows(int stage) const { return uniform((int)load_word(rows_at(stage))); }
+
+private:
+    __device__ __forceinline__ unsigned rows_at(int stage) const { return Base::base + ROWS_AT + 4 * stage; }
+};
+
+template <class ValuesTile>
+constexpr __device__ __forceinline__ unsigned values_step(int step) {
+    return column_step<ValuesTile::ROWS>(step);
+}
+
+template <class Dtype>
+__device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        const float *first = x[i / 2 * 2] + i % 2 * 2, *second = x[i / 2 * 2 + 1] + i % 2 * 2;
+        words[i] = Dtype::pack_four(first[0], first[1], second[0], second[1]);
+    }
+}
+
+__device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
+                 "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+/// Transposes a tile; warp number `warp` of those that share it does its part: blocks of 32 keys and 16 columns.
+template <class Loaded, class Transposed>
+__device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
+    constexpr int COLUMN_BLOCKS = Transposed::ROWS / 16, BLOCKS = Loaded::ROWS / 32 * COLUMN_BLOCKS;
+    const int lane = threadIdx.x % 32;
+#pragma unroll 2
+    for (int block = warp; block < BLOCKS; block += TRANSPOSING_WARPS) {
+        const int strip = block / COLUMN_BLOCKS, column_block = block % COLUMN_BLOCKS;
+        unsigned keys[4], columns[4];
+        load_matrices_transposed(keys, Loaded::place(loaded, strip * 32 + lane, column_block).address);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            columns[i] = __byte_perm(keys[i / 2 * 2], keys[i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
+        const int row = column_block * 16 + lane / 8 % 2 * 8 + lane % 8;
+        store_matrices(Transposed::place(transposed, row, strip * 2 + lane / 16).address, columns);
+    }
+}
+
+/// What the warps from FIRST_WARP on do until there are no more values.
+template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
+__device__ __forceinline__ void transpose_values(const Shared& shared) {
+    constexpr int THREADS_HERE = 32 * TRANSPOSING_WARPS;
+    const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
+    for (Ring<STAGES> from{0}, to{1};; from.advance(), to.advance()) {
+        barrier_wait(shared.loaded_full(from.stage), from.parity);
+        const int rows = shared.read_rows(from.stage);
+        if (rows == Shared::END) return;
+        barrier_wait(shared.values_empty(to.stage), to.parity);
+        if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(from.stage), rows, TRANSPOSING_BARRIER);
+        transpose_tile<Loaded, Transposed>(shared.loaded(from.stage), shared.values(to.stage), warp);
+        fence_async();
+        named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
+        if (threadIdx.x == 32 * FIRST_WARP) {
+            barrier_arrive(shared.loaded_empty(from.stage));
+            barrier_arrive(shared.values_full(to.stage));
+        }
+    }
+}
