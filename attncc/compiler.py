@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .descales import with_descales
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
 from .machine_code import Compiled, Settled, compiled, other_kernels, settle
@@ -40,6 +41,10 @@ class Specification:
 
     variant: Variant
     schedules: tuple[Schedule, ...]
+
+    def serving(self, dtype: str) -> Specification:
+        """The same for kernels of a dtype: calls of e4m3 kernels bring descales. AttnccError A414 if that can't be."""
+        return replace(self, variant=with_descales(self.variant)) if dtype == "e4m3" else self
 
     def ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
         """The plans that the forward kernel may have; after them those of decode if some schedule is for decode, and
@@ -132,11 +137,16 @@ def check_dtype(dtype: str, archs: Sequence[str]) -> None:
         raise AttnccError(Diagnostic("A410", f"there is no dtype `{dtype}`", help=f"attncc calls it `{own}`"))
 
 
+def targets_of(dtype: str) -> tuple[str, ...]:
+    """Those that have kernels of a dtype."""
+    return tuple(name for name in TARGETS if dtype != "e4m3" or name == "sm_90a")
+
+
 class CompiledStore:
     """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`."""
 
     def __init__(self, specification: Specification, configuration: Configuration, archs: tuple[str, ...]) -> None:
-        self._specification = specification
+        self._specification = specification = specification.serving(configuration.dtype)
         self._configuration = configuration
         self._archs = archs
         self._settled: dict[str, tuple[Settled, ...]] = {}  # by target
@@ -156,7 +166,7 @@ class CompiledStore:
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         if configuration.dtype == "fp64":
             return ()
-        return self._archs or tuple(TARGETS)
+        return self._archs or targets_of(configuration.dtype)
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None:
@@ -204,7 +214,7 @@ class CompiledStore:
 
     def _host_target(self) -> str:
         """The target whose plan the CPU executor walks: one that the variant has a schedule for, if it has any."""
-        choices = self._archs or tuple(TARGETS)
+        choices = self._archs or targets_of(self._configuration.dtype)
         schedules = sorted(self._specification.schedules, key=lambda item: PASSES.index(item.pass_name))
         scheduled = [item.target for item in schedules]
         return next((target for target in scheduled if target in choices), choices[0])

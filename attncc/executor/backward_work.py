@@ -139,7 +139,7 @@ class BackwardWork:
         return self._rounded(np.where(dscore == 0, 0, dscore * slope))
 
     def _rounded(self, array: Array) -> Array:
-        return array.astype(self.tiles.out_dtype).astype(self.sums.dq.dtype)
+        return array.astype(self.tiles.prob_dtype).astype(self.sums.dq.dtype)
 
     # ------------------------------------------------------------ the end
 

@@ -28,6 +28,7 @@ DTYPES: dict[str, np.dtype[Any]] = {
     "bf16": np.dtype(ml_dtypes.bfloat16),
     "fp32": np.dtype(np.float32),
     "fp64": np.dtype(np.float64),
+    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
 }
 
 
@@ -62,7 +63,7 @@ def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
     problem, meter = bound.problem, Meter()
     compute = compute_dtype(plan)
     # Rows of a packed batch that no sequence owns are nobody's to write: in a caller's `out` they stay as they are.
-    out = np.zeros(problem.out_shape, DTYPES[plan.dtype]) if bound.out is None else bound.out
+    out = np.zeros(problem.out_shape, DTYPES[plan.out_dtype]) if bound.out is None else bound.out
     lse = np.full(problem.lse_shape, -np.inf, compute)
     for sequence in problem.sequences():
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
@@ -101,11 +102,7 @@ def sequence_work(
     environment = bound.environment(sequence, compute)
     maps = rule_tables(plan.rules, plan.variant, bound.problem, bound.inputs)
     with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, compute)
-    q_rows, kv_rows = (sequence.q_start, sequence.q_len), (sequence.kv_start, sequence.kv_len)
-    q, k, v = (
-        bound.rows(array, sequence.b, *rows).astype(compute)
-        for array, rows in ((bound.q, q_rows), (bound.k, kv_rows), (bound.v, kv_rows))
-    )
+    q, k, v = (bound.operand(name, sequence, compute) for name in ("q", "k", "v"))
     kept = threshold(dropout_rate(plan.variant, environment))
     grid = plan_grid(plan, with_maps)
     meter.tiles[TileKind.EMPTY] += grid.count(TileKind.EMPTY, bound.problem.num_heads)

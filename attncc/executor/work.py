@@ -18,6 +18,7 @@ from ..evaluate import Environment, evaluate
 from ..philox import LEVELS, keep_mask
 from ..problem import Sequence
 from ..problem.arrays import at_positions
+from ..problem.facts import PROB_UNITS
 from ..schedule.plan import KernelPlan
 from ..statements import keep_condition, scored, sink_logits
 
@@ -80,7 +81,7 @@ class SequenceWork:
     q: Array
     k: Array
     v: Array
-    out_dtype: np.dtype[Any]
+    prob_dtype: np.dtype[Any]
     seed: int
     threshold: int  # of dropout; LEVELS: none
     meter: Meter
@@ -124,7 +125,8 @@ class SequenceWork:
         prob = self._weights(state, rows, heads, score)
         if self.threshold < LEVELS:
             prob = np.where(self.kept_by_dropout(environment, rows, columns), prob, 0)
-        prob = prob.astype(self.out_dtype).astype(self.v.dtype)
+        unit = PROB_UNITS.get(self.prob_dtype.name, 1)
+        prob = (prob * unit).astype(self.prob_dtype).astype(self.v.dtype) / unit
         state.out[heads, rows] += product(prob, self.v[self.kv_heads[heads], columns])
         self.meter.tiles[kind] += prob.shape[0]
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from ..descales import descaled
 from ..evaluate import Environment
 from ..ir import Input, Variant
 from ..statements import effective_scale
 from .bind import bind
 from .facts import ArrayFacts, Call, Signature
-from .inputs import POSITION_TAGS, merges, passed_axes
+from .inputs import POSITION_TAGS, expected_length, merges, passed_axes
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .refusal import refused
@@ -42,6 +43,17 @@ class BoundCall:
         whole: Array = array if self.problem.packed else array[b]
         heads_first = whole if self.problem.layout == "bhsd" else whole.swapaxes(0, 1)
         return heads_first[:, start : start + length]
+
+    def operand(self, name: str, sequence: Sequence, compute: DTypeLike) -> Array:
+        """The rows of q, k or v of one sequence as the numbers that they stand for: [heads, length, head dim]."""
+        start, length = (
+            (sequence.q_start, sequence.q_len) if name == "q" else (sequence.kv_start, sequence.kv_len)
+        )
+        rows = self.rows(getattr(self, name), sequence.b, start, length).astype(compute)
+        if not descaled(self.variant):
+            return rows
+        factors = self.inputs[f"{name}_descale"][sequence.b].astype(compute)
+        return rows * np.repeat(factors, len(rows) // len(factors))[:, None, None]
 
     def lse_rows(self, lse: Array, sequence: Sequence) -> Array:
         """A view [heads, q_len] of one sequence's part of lse."""
@@ -91,8 +103,19 @@ def bind_arrays(
     check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=scale)
     if cu_seqlens_q is not None and cu_seqlens_kv is not None:
         problem = know_starts(signature, call, problem, tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_kv.tolist()))
-    arrays = {name: _as_array(value) for name, value in inputs.items()}
+    arrays = _defaults(signature.variant, problem) | {name: _as_array(value) for name, value in inputs.items()}
     return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed), out)
+
+
+def _defaults(variant: Variant, problem: Problem) -> dict[str, Array]:
+    """The inputs that a call may leave out, all their entries the default."""
+    return {
+        item.name: np.broadcast_to(
+            np.float32(item.default), [expected_length(problem, item, axis) or 1 for axis in item.axes]
+        )
+        for item in variant.inputs
+        if item.default is not None
+    }
 
 
 def _as_array(value: Any) -> Array:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir import MAX_LENGTH
-from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Call, Signature
+from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Call, Signature, out_dtype
 from .inputs import check_device, check_inputs
 from .problem import Problem
 from .refusal import refused, shape_text
 
 _PACKED_HELP = "packed batches have rank 3 and come with cu_seqlens_q and cu_seqlens_kv; all others have rank 4"
 _LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
-_FLOATS = ("float16", "bfloat16", "float32", "float64")
+_FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
 
 
 def bind(signature: Signature, call: Call) -> Problem:
@@ -188,11 +188,12 @@ def _check_results(signature: Signature, call: Call, problem: Problem) -> None:
 
 
 def _check_out(call: Call, out: ArrayFacts, problem: Problem) -> None:
-    if out.shape != problem.out_shape or out.dtype != call.q.dtype:
+    dtype = out_dtype(call.q.dtype)
+    if out.shape != problem.out_shape or out.dtype != dtype:
         raise refused(
             "A617",
             "`out` can't hold the result",
-            expected=f"{call.q.dtype}, shape {shape_text(problem.out_shape)}",
+            expected=f"{dtype}, shape {shape_text(problem.out_shape)}",
             came=f"{out.dtype}, shape {shape_text(out.shape)}",
         )
     check_device(call, "`out`", out)

@@ -10,11 +10,19 @@ from ..ir import Expr, Input, Let, Load, Local, Symbol, Variant, walk
 
 # Names of element types are NumPy's (`str(array.dtype)`), which CuPy and torch share.
 KERNEL_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "e4m3": "float8_e4m3fn"}
+_OUT_DTYPES = {"float8_e4m3fn": "bfloat16"}
+# What probabilities are multiplied by before they are rounded to a type, so that small ones don't become 0.
+PROB_UNITS = {"float8_e4m3fn": 2.0**8}
 INPUT_DTYPES = {
     "bool": "bool", "i32": "int32", "i64": "int64", "f16": "float16", "bf16": "bfloat16", "f32": "float32",
 }  # fmt: skip
 
 LAYOUTS = ("bhsd", "bshd")
+
+
+def out_dtype(q_dtype: str) -> str:
+    """The element type of out, by that of q."""
+    return _OUT_DTYPES.get(q_dtype, q_dtype)
 
 
 class ArrayFacts(NamedTuple):

@@ -79,7 +79,9 @@ def check_positions(signature: Signature, q_len: int, kv_len: int) -> None:
 def _check_names(signature: Signature, call: Call, needed: Collection[str]) -> None:
     given = {name for name, _ in call.inputs}
     unknown = [name for name, _ in call.inputs if name not in signature.inputs]
-    missing = [name for name in signature.inputs if name in needed and name not in given]
+    missing = [
+        name for name, item in signature.inputs.items() if name in needed and name not in given and item.default is None
+    ]
     known = ", ".join(map(declaration, signature.inputs.values())) or "no inputs"
     if unknown:
         raise refused(
@@ -161,7 +163,7 @@ def _check_mergeable(problem: Problem, declared: Input) -> None:
 
 
 def _check_axis(problem: Problem, declared: Input, axis: Axis, length: int) -> None:
-    expected = _expected_length(problem, declared, axis)
+    expected = expected_length(problem, declared, axis)
     if expected is None or length == expected or (axis.tag == "pos" and length > expected):
         return
     raise refused(
@@ -173,7 +175,7 @@ def _check_axis(problem: Problem, declared: Input, axis: Axis, length: int) -> N
     )
 
 
-def _expected_length(problem: Problem, declared: Input, axis: Axis) -> int | None:
+def expected_length(problem: Problem, declared: Input, axis: Axis) -> int | None:
     """The length an axis must have (`pos`: at least); None: any. Packed batches share an axis without `batch` between
     sequences of any length."""
     if axis.tag is None:

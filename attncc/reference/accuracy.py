@@ -15,6 +15,7 @@ EPSILON = {
     "fp16": float(np.finfo(np.float16).eps),
     "bf16": float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps),
     "fp32": float(np.finfo(np.float32).eps),
+    "e4m3": float(ml_dtypes.finfo(ml_dtypes.bfloat16).eps),  # of the outputs
 }
 
 
@@ -48,7 +49,7 @@ class Accuracy:
 
 
 def accuracy(out: Array, baseline: Array, oracle: Array, dtype: str) -> Accuracy:
-    """Judges `out` by the rule; all three have one shape. `dtype` is fp16, bf16 or fp32."""
+    """Judges `out` by the rule; all three have one shape. `dtype` is fp16, bf16, fp32 or e4m3."""
     exact = np.asarray(oracle, np.float64)
     own, other = (np.abs(np.asarray(x).astype(np.float64) - exact) for x in (out, baseline))
     rms = float(np.sqrt(np.mean(exact**2))) if exact.size else 0.0

@@ -15,6 +15,7 @@ from ..ir import Variant
 from ..philox import LEVELS, keep_mask, threshold
 from ..problem import BoundCall, Sequence, Signature, bind_arrays
 from ..problem.arrays import at_positions
+from ..problem.facts import PROB_UNITS, out_dtype
 from ..statements import dropout_rate, keep_condition, scored, sink_logits
 
 Array = NDArray[Any]
@@ -25,10 +26,20 @@ _PAIRS = 2**21
 
 @dataclass(frozen=True)
 class Precision:
-    """Where dense attention rounds: everything is computed in `compute`; S and P pass through `rounded`."""
+    """Where dense attention rounds: everything is computed in `compute`; S and P pass through functions that round."""
 
     compute: DTypeLike
-    rounded: Callable[[Array], Array]
+    rounded: Callable[[Array], Array]  # S, and P where nothing else is said
+    rounded_prob: Callable[[Array], Array] | None = None
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any]) -> Precision:
+        """What an unfused implementation has whose operands are of this type. S in 8 bits would mean nothing."""
+        compute = np.float64 if dtype == np.float64 else np.float32
+        unit = PROB_UNITS.get(dtype.name)
+        if unit is None:
+            return cls(compute, lambda x: x.astype(dtype).astype(compute))
+        return cls(compute, lambda x: x, lambda x: (x * unit).astype(dtype).astype(compute) / unit)
 
 
 def forward(
@@ -62,11 +73,10 @@ def forward(
 
 def baseline(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> tuple[Array, Array | None]:
     """What an unfused implementation gives in q's type: S rounded to it, score lines and softmax in fp32, P rounded,
-    P.V summed in fp32. Arguments as for `forward`; out has q's type, lse is fp32."""
+    P.V summed in fp32. Arguments as for `forward`; out has q's type, lse is fp32. Of e4m3, S is fp32 and out bf16."""
     bound = bind_arrays(Signature(variant), q, k, v, **call)
-    compute = np.float64 if q.dtype == np.float64 else np.float32
-    out, lse = _attention(bound, Precision(compute, lambda x: x.astype(q.dtype).astype(compute)))
-    return out.astype(q.dtype), lse
+    out, lse = _attention(bound, Precision.of(q.dtype))
+    return out.astype(out_dtype(q.dtype.name)), lse
 
 
 def _attention(bound: BoundCall, precision: Precision) -> tuple[Array, Array | None]:
@@ -104,16 +114,13 @@ class Part:
         score = self.masked(rows, self.raw_scores(rows))
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             prob, lse = self.probabilities(score)
-            prob = self.precision.rounded(self.dropped(prob, rows))
+            prob = (self.precision.rounded_prob or self.precision.rounded)(self.dropped(prob, rows))
             return prob @ self.operand("v"), lse
 
     def operand(self, name: str) -> Array:
         """q [group, q_len, head_dim], or the one head of k or v [kv_len, head dim]."""
-        s, bound = self.sequence, self.bound
-        start, length = (s.q_start, s.q_len) if name == "q" else (s.kv_start, s.kv_len)
-        rows = bound.rows(getattr(bound, name), s.b, start, length)
-        part = rows[self.heads] if name == "q" else rows[self.heads.start // bound.problem.group]
-        return part.astype(self.precision.compute)
+        rows = self.bound.operand(name, self.sequence, self.precision.compute)
+        return rows[self.heads] if name == "q" else rows[self.heads.start // self.bound.problem.group]
 
     def environment(self, rows: slice) -> Environment:
         """What expressions read at the pairs of some query rows."""

@@ -22,6 +22,7 @@ from ..problem.refusal import refused
 
 Array = Any  # an array of the caller's framework
 NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+NUMPY_E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 
 
 # The pointers of a call's arrays, and what their facts depend on: equal where all facts are. Every call asks.

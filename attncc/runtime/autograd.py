@@ -89,7 +89,8 @@ def recorded(kernel: Kernel, call: Arguments, *, traced: bool = False) -> Any:
 def _fits(variant: Variant, call: Arguments) -> bool:
     """Whether the arguments have a place in the operator's schema."""
     declared = {item.name: item for item in variant.inputs}
-    if call.inputs.keys() != declared.keys() or (call.return_lse and variant.normalize != "softmax"):
+    needed = {name for name, item in declared.items() if item.default is None}
+    if not needed <= call.inputs.keys() <= declared.keys() or (call.return_lse and variant.normalize != "softmax"):
         return False
     tensors = (call.k, call.v, *(x for x in (call.cu_seqlens_q, call.cu_seqlens_kv) if x is not None))
     return (
@@ -156,7 +157,7 @@ def _check_recordable(torch: Any, variant: Variant, call: Arguments) -> None:
             help="take the result that the call returns, or call under torch.no_grad()",
         )
     for item in variant.inputs:
-        value = call.inputs[item.name]
+        value = call.inputs.get(item.name)
         if not item.learnable and getattr(value, "requires_grad", False) and torch.is_grad_enabled():
             raise refused(
                 "A652",

@@ -32,6 +32,8 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
         main.set({"scale": math.nan if variant.scale is not None else plan.head_dim**-0.5})
     given = dict(call.inputs)
     for number, declared in enumerate(variant.inputs):
+        if declared.name not in given:  # it has a default, which the kernel takes where the pointer is null
+            continue
         facts, field = given[declared.name], field_name(declared.name)
         by_value = not isinstance(facts, ArrayFacts)
         main.operand(f"{field}_value" if by_value else field, INPUTS + number)

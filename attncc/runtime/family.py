@@ -81,7 +81,7 @@ def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
     """The fields of `Params` of every kernel that launches of a plan may need."""
     structs = {kernel_name(plan): parameters(plan)}
     if plan.may_split:
-        structs[combine_name(plan)] = combine_parameters(plan.dtype)
+        structs[combine_name(plan)] = combine_parameters(plan.out_dtype)
     if plan.needs_delta:
         structs[delta_name(plan)] = delta_parameters(plan.dtype)
     if plan.adds_dq:

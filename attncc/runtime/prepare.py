@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
+from ..problem.facts import out_dtype
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from ..schedule.tile_lists import TileLists
 from .arrays import Array, DeviceFramework
@@ -62,7 +63,7 @@ def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem:
     if problem.batch * problem.total_q * problem.num_heads:
         steps = _Preparation(family, plan, call, form.scale_given, problem, workspace).steps()
     ordinal = family.device.ordinal
-    new_out = framework.allocator(problem.out_shape, call.q.dtype, ordinal)
+    new_out = framework.allocator(problem.out_shape, out_dtype(call.q.dtype), ordinal)
     new_lse = framework.allocator(problem.lse_shape, "float32", ordinal) if call.return_lse else None
     words = (workspace.size // _WORD_BYTES,)
     new_workspace = framework.allocator(words, "float32", ordinal) if workspace.size else None
@@ -77,7 +78,8 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
     def unfit(name: str, facts: ArrayFacts) -> bool:
         if plan.family == "hopper" and name != "out" and not mappable(facts, problem):
             return True
-        return name in form.misaligned or not Strides.of(facts, problem).aligned(DTYPE_BYTES[plan.dtype])
+        element_bytes = DTYPE_BYTES[plan.out_dtype if name == "out" else plan.dtype]
+        return name in form.misaligned or not Strides.of(facts, problem).aligned(element_bytes)
 
     call = form.call
     operands = {Q: ("q", call.q), K: ("k", call.k), V: ("v", call.v)}
@@ -89,7 +91,7 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
     stages_out = call.out is not None and unfit("out", call.out)
     out = call.out
     if out is None or stages_out:
-        out = ArrayFacts(problem.out_shape, contiguous(problem.out_shape), call.q.dtype)
+        out = ArrayFacts(problem.out_shape, contiguous(problem.out_shape), out_dtype(call.q.dtype))
     return call._replace(q=q, k=k, v=v, out=out), packs, stages_out
 
 

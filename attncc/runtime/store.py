@@ -78,7 +78,7 @@ def kernel_name(plan: KernelPlan) -> str:
 
 def combine_name(plan: KernelPlan) -> str:
     """`combine_bf16_d64_sm_80`: the kernel that merges a plan's splits; it knows the value head dim alone."""
-    return f"combine_{plan.dtype}_d{plan.value_head_dim}_{plan.target}"
+    return f"combine_{plan.out_dtype}_d{plan.value_head_dim}_{plan.target}"
 
 
 def zone_map_name(input_dtype: str, target: str) -> str:

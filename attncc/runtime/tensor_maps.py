@@ -8,8 +8,8 @@ from .driver import Driver, TensorBox, TensorMap
 from .operands import K, Q, V
 from .strides import Strides
 
-ELEMENT_BYTES = 2
-_DATA_TYPES = {"fp16": 6, "bf16": 9}  # CUtensorMapDataType
+UNIT_BYTES = 2  # what a map counts in: an element, or two of 8 bits
+_DATA_TYPES = {"fp16": 6, "bf16": 9, "e4m3": 1}  # CUtensorMapDataType; 1: unsigned numbers of 16 bits
 _MOST_KEPT = 64  # maps of one operand, by the address of its array; at one more all are dropped
 _UNUSED_STRIDE = 128  # bytes; of an axis of one entry
 
@@ -78,8 +78,9 @@ def _extents(facts: ArrayFacts, problem: Problem) -> tuple[int, int, int]:
 def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int, columns: int) -> TensorBox:
     """Axes (column, row, head, batch), or where tiles are patches (column, canvas column, canvas row, head, batch).
 
-    A load brings 64 columns of `rows` rows: a panel of a tile, whose patch is `columns` wide.
+    A load brings 64 columns (of 8 bits 128) of `rows` rows: a panel of a tile, whose patch is `columns` wide.
     """
+    element_bytes = plan.element_bytes
     strides, (batch, heads, length) = Strides.of(facts, problem), _extents(facts, problem)
     width = 1 if plan.canvas is None else plan.canvas.width
     canvas = () if plan.canvas is None else ((width, strides.row, columns),)
@@ -91,7 +92,7 @@ def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int, colum
     )
     return TensorBox(
         _DATA_TYPES[plan.dtype],
-        (facts.shape[-1], *(size if stride else 1 for size, stride, _ in axes)),
-        tuple(stride * ELEMENT_BYTES or _UNUSED_STRIDE for _, stride, _ in axes),
+        (facts.shape[-1] * element_bytes // UNIT_BYTES, *(size if stride else 1 for size, stride, _ in axes)),
+        tuple(stride * element_bytes or _UNUSED_STRIDE for _, stride, _ in axes),
         (PANEL_COLUMNS, *(box for _, _, box in axes)),
     )

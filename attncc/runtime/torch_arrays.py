@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
 from ..problem.facts import ArrayFacts
-from .arrays import NUMPY_BFLOAT16, Array, Observer
+from .arrays import NUMPY_BFLOAT16, NUMPY_E4M3, Array, Observer
 from .autograd import wants_record
 from .strides import contiguous
 from .tensor_observer import TensorObserver, no_memory, pointer
@@ -83,6 +83,8 @@ class TorchArrays:
         detached = array.detach()
         if array.dtype == self._torch.bfloat16:
             detached = detached.view(self._torch.int16).numpy().view(NUMPY_BFLOAT16)
+        elif array.dtype == self._torch.float8_e4m3fn:
+            detached = detached.view(self._torch.uint8).numpy().view(NUMPY_E4M3)
         return np.asarray(detached)
 
     def from_numpy(self, array: NDArray[Any]) -> Array:

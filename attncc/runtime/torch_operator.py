@@ -54,7 +54,8 @@ class TorchOperators:
         """The call that `flattened` made flat, with return_lse where there is one; and whether it is deterministic."""
         q, k, v, *rest = flat
         given = iter(rest)
-        inputs = {item.name: _either(given, item) for item in self._inputs}
+        found = ((item.name, _either(given, item)) for item in self._inputs)
+        inputs = {name: value for name, value in found if value is not None}
         scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, number, deterministic = given
         seed = number if seed is None else seed
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, self._softmax)
@@ -98,7 +99,8 @@ class TorchOperators:
 
         q, _, v = flat[:3]
         layout = flat[-6]
-        out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+        dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype
+        out = q.new_empty((*q.shape[:-1], v.shape[-1]), dtype=dtype)
         if not self._softmax:
             return out, q.new_empty(0)
         *batch, heads, rows = q.shape[:-1] if layout == "bhsd" else (*q.shape[:-3], q.shape[-2], q.shape[-3])
@@ -197,7 +199,7 @@ def flattened(inputs: Sequence[Input], call: Arguments, deterministic: bool) -> 
     """A call as the operators take it: tensors and numbers, in the order of their schema."""
     flat = [call.q, call.k, call.v]
     for item in inputs:
-        value = call.inputs[item.name]
+        value = call.inputs.get(item.name)  # None: its default
         flat += [value] if item.axes else _pair(value, item.type)
     return [
         *flat, None if call.scale is None else float(call.scale), call.layout, call.cu_seqlens_q, call.cu_seqlens_kv,
@@ -225,7 +227,7 @@ def _either(given: Iterator[Any], item: Input) -> Any:
 
 def _declaration(item: Input) -> str:
     if item.axes:
-        return f"Tensor input_{item.name}, "
+        return f"Tensor{'' if item.default is None else '?'} input_{item.name}, "
     return f"Tensor? input_{item.name}, {_NUMBERS[item.type]} number_{item.name}, "
 
 

@@ -20,6 +20,7 @@ Where = Callable[..., Span | None]
 
 HEAD_DIMS = (16, 256)
 HEAD_DIM_STEP = 8
+ROW_STEP_BYTES = 16  # rows in memory begin at multiples of this
 DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = {"portable": 48, "hopper": 24}
@@ -107,13 +108,14 @@ def _unknown(code: str, what: str, name: str, known: Iterable[str], span: Span |
 
 def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
     least, most = HEAD_DIMS
+    step = max(HEAD_DIM_STEP, ROW_STEP_BYTES // DTYPE_BYTES.get(build.dtype, ROW_STEP_BYTES))
     for value in dict.fromkeys((build.head_dim, build.value_head_dim)):
-        if not least <= value <= most or value % HEAD_DIM_STEP:
+        if not least <= value <= most or value % step:
             yield Diagnostic(
                 "A410",
                 f"a head dim can't be {value}",
                 span,
-                help=f"head dims are multiples of {HEAD_DIM_STEP} from {least} to {most}; pad q, k or v with zeros",
+                help=f"head dims are multiples of {step} from {least} to {most}; pad q, k or v with zeros",
             )
 
 

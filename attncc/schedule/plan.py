@@ -29,7 +29,7 @@ FAMILIES = ("portable", "hopper")
 # A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs, and most where it classifies tiles. It then
+# in steps of 8, and needs more where loop bounds are read from inputs or V is transposed, and most where it classifies tiles. It then
 # keeps all that those that multiply can spare beside their accumulators and OTHER, or LIGHT_OTHER where they compute
 # little. LAUNCHED sums one thread of each warpgroup.
 LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
@@ -189,9 +189,10 @@ class KernelPlan:
         """hopper: of each thread of the warpgroup that loads."""
         bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
         if not self.tests_tiles and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
-            return PRODUCER_REGISTERS[self.warpgroups]
+            return (READING_REGISTERS if self.transposes_values else PRODUCER_REGISTERS)[self.warpgroups]
         least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
-        accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + self.overlap * self.block_kv // 4
+        probs = self.overlap * self.block_kv * self.element_bytes // 8
+        accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + probs
         launched = LAUNCHED_REGISTERS[self.warpgroups]
         other = LIGHT_OTHER_REGISTERS if room(self.variant) == 0 else OTHER_REGISTERS
         spare = launched - self.warpgroups * (accumulators + other)

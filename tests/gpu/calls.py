@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,7 +16,8 @@ from attncc.problem import Problem
 from tests.gpu.cases import Case
 from tests.gpu.torch_oracle import Arguments
 
-DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}
+DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn}
+OUT_DTYPES = DTYPES | {"e4m3": torch.bfloat16}
 SEED = 1234567
 
 
@@ -31,8 +32,11 @@ def compiled(cases: Sequence[Case], target: str) -> dict[Case, Callable[..., Any
         return dict(zip(cases, pool.map(one, cases), strict=True))
 
 
-def call(case: Case, kernel: Callable[..., Any], target: str) -> tuple[torch.Tensor, torch.Tensor | None, Arguments]:
-    """out in layout bhsd, lse (None unless softmax) and what the oracle needs. out is given to the call full of NaN."""
+def call(
+    case: Case, kernel: Callable[..., Any], target: str, descales: Mapping[str, torch.Tensor] | None = None
+) -> tuple[torch.Tensor, torch.Tensor | None, Arguments]:
+    """out in layout bhsd, lse (None unless softmax) and what the oracle needs but descales. out is given to the call
+    full of NaN."""
     problem, arrays = case.problem, qkv(case)
     variant = attncc.parse(case.source(case.target(target))).variant
     drawn = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len))
@@ -43,8 +47,8 @@ def call(case: Case, kernel: Callable[..., Any], target: str) -> tuple[torch.Ten
     if problem.packed:
         keywords["cu_seqlens_q"] = torch.tensor(problem.q_starts, dtype=torch.int32, device="cuda")
         keywords["cu_seqlens_kv"] = torch.tensor(problem.kv_starts, dtype=torch.int32, device="cuda")
-    out = torch.full(problem.out_shape, math.nan, dtype=DTYPES[case.dtype], device="cuda")
-    result = kernel(*arrays, out=out, **keywords, **inputs)
+    out = torch.full(problem.out_shape, math.nan, dtype=OUT_DTYPES[case.dtype], device="cuda")
+    result = kernel(*arrays, out=out, **keywords, **inputs, **(descales or {}))
     lse = result[1] if keywords["return_lse"] else None
     arguments = Arguments(variant, problem, *(heads_first(problem, item) for item in arrays), inputs, seed=SEED)
     return heads_first(problem, out), lse, arguments

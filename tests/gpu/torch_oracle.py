@@ -131,6 +131,22 @@ class Arguments:
     seed: int = 0
 
 
+@dataclass(frozen=True)
+class Rounding:
+    """The types that S, P and out pass through, None for fp32; P is multiplied by the unit for that."""
+
+    score: torch.dtype | None
+    prob: torch.dtype
+    out: torch.dtype
+    unit: float = 1
+
+    @classmethod
+    def of(cls, dtype: torch.dtype) -> Rounding:
+        if dtype == torch.float8_e4m3fn:
+            return cls(None, dtype, torch.bfloat16, 2**8)
+        return cls(dtype, dtype, dtype)
+
+
 def oracle(call: Arguments) -> tuple[Tensor, Tensor]:
     """fp64 out and lse, shaped as q with the value head dim, and as q without its last axis."""
     return _attention(call, rounding=None)
@@ -138,10 +154,10 @@ def oracle(call: Arguments) -> tuple[Tensor, Tensor]:
 
 def baseline(call: Arguments, dtype: torch.dtype) -> Tensor:
     """What the accuracy rule measures kernels by: S and P rounded to the dtype, the rest in fp32, out in the dtype."""
-    return _attention(call, rounding=dtype)[0]
+    return _attention(call, Rounding.of(dtype))[0]
 
 
-def _attention(call: Arguments, rounding: torch.dtype | None) -> tuple[Tensor, Tensor]:
+def _attention(call: Arguments, rounding: Rounding | None) -> tuple[Tensor, Tensor]:
     out = call.q.new_zeros((*call.q.shape[:-1], call.v.shape[-1]), dtype=torch.float64)
     lse = call.q.new_full(call.q.shape[:-1], -math.inf, dtype=torch.float64)
     for sequence in call.problem.sequences():
@@ -153,19 +169,23 @@ def _attention(call: Arguments, rounding: torch.dtype | None) -> tuple[Tensor, T
     return out, lse
 
 
-def _one_head(call: Arguments, sequence: Sequence, h: int, rounding: torch.dtype | None) -> tuple[Tensor, Tensor]:
+def _one_head(call: Arguments, sequence: Sequence, h: int, rounding: Rounding | None) -> tuple[Tensor, Tensor]:
     floats = torch.float64 if rounding is None else torch.float32
     scope = _scope(call, sequence, h, floats)
     q, k, v = (item.to(floats) for item in _rows(call, sequence, h))
-    # `.to(rounding)` and back loses what the dtype can't hold; without rounding nothing happens.
-    score = _rounded(q @ k.T * scope.symbols["scale"], rounding)
+    score = q @ k.T * scope.symbols["scale"]
+    if rounding is not None:
+        score = _rounded(score, rounding.score)
     prob, lse = _normalised(call.variant, scope, *_scored(call.variant, scope, score))
     prob = prob * _dropout(call, scope, sequence, h)
-    out = _rounded(prob, rounding) @ v
-    return _rounded(out, rounding).double(), lse.double()
+    if rounding is None:
+        return prob @ v, lse
+    out = _rounded(prob * rounding.unit, rounding.prob) / rounding.unit @ v
+    return _rounded(out, rounding.out).double(), lse.double()
 
 
 def _rounded(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """To the type and back, which loses what it can't hold."""
     return x if dtype is None else x.to(dtype).to(x.dtype)
 
 

@@ -78,6 +78,13 @@ __device__ __forceinline__ void store_matrices(unsigned address, const unsigned 
                  : "memory");
 }
 
+/// The address of a chunk of 16 bytes of a tile that is all panels of 128 bytes.
+template <class Tile>
+__device__ __forceinline__ unsigned chunk_address(unsigned tile, int row, int chunk) {
+    static_assert(Tile::WIDE_END == Tile::CHUNKS, "no narrower panels");
+    return tile + Tile::panel(chunk / 8 * 8) + Tile::template in_panel<128>(row, chunk % 8);
+}
+
 /// Transposes a tile; warp number `warp` of those that share it does its part: blocks of 32 keys and 16 columns.
 template <class Loaded, class Transposed>
 __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
@@ -87,12 +94,12 @@ __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transpo
     for (int block = warp; block < BLOCKS; block += TRANSPOSING_WARPS) {
         const int strip = block / COLUMN_BLOCKS, column_block = block % COLUMN_BLOCKS;
         unsigned keys[4], columns[4];
-        load_matrices_transposed(keys, Loaded::place(loaded, strip * 32 + lane, column_block).address);
+        load_matrices_transposed(keys, chunk_address<Loaded>(loaded, strip * 32 + lane, column_block));
 #pragma unroll
         for (int i = 0; i < 4; ++i)
             columns[i] = __byte_perm(keys[i / 2 * 2], keys[i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
         const int row = column_block * 16 + lane / 8 % 2 * 8 + lane % 8;
-        store_matrices(Transposed::place(transposed, row, strip * 2 + lane / 16).address, columns);
+        store_matrices(chunk_address<Transposed>(transposed, row, strip * 2 + lane / 16), columns);
     }
 }
 
@@ -101,18 +108,19 @@ template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
 __device__ __forceinline__ void transpose_values(const Shared& shared) {
     constexpr int THREADS_HERE = 32 * TRANSPOSING_WARPS;
     const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
-    for (Ring<STAGES> from{0}, to{1};; from.advance(), to.advance()) {
-        barrier_wait(shared.loaded_full(from.stage), from.parity);
-        const int rows = shared.read_rows(from.stage);
+    for (Ring<STAGES> ring{0};; ring.advance()) {
+        const int stage = ring.stage;
+        barrier_wait(shared.loaded_full(stage), ring.parity);
+        const int rows = shared.read_rows(stage);
         if (rows == Shared::END) return;
-        barrier_wait(shared.values_empty(to.stage), to.parity);
-        if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(from.stage), rows, TRANSPOSING_BARRIER);
-        transpose_tile<Loaded, Transposed>(shared.loaded(from.stage), shared.values(to.stage), warp);
+        barrier_wait(shared.values_empty(stage), ring.parity ^ 1);
+        if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(stage), rows, TRANSPOSING_BARRIER);
+        transpose_tile<Loaded, Transposed>(shared.loaded(stage), shared.values(stage), warp);
         fence_async();
         named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
         if (threadIdx.x == 32 * FIRST_WARP) {
-            barrier_arrive(shared.loaded_empty(from.stage));
-            barrier_arrive(shared.values_full(to.stage));
+            barrier_arrive(shared.loaded_empty(stage));
+            barrier_arrive(shared.values_full(stage));
         }
     }
 }
