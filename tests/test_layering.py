@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
 
 FLOORS = {
     "source": 0, "diagnostics": 0, "resources": 0,
-    "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1,
+    "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "problem": 3,
     "schedule": 4, "executor": 4, "synthetic": 4,
@@ -28,7 +28,7 @@ FLOORS = {
 # What the package that `attncc build` writes may load, and what it must never load.
 BUILT_PACKAGE_PARTS = {
     "runtime", "executor", "problem", "schedule", "analysis", "ir", "evaluate", "statements", "philox", "source",
-    "diagnostics", "resources",
+    "diagnostics", "resources", "descales",
 }  # fmt: skip
 COMPILER_PARTS = {"syntax", "semantics", "codegen", "compiler", "machine_code", "build", "flex", "api", "cli", "tune"}
 COMPILER_LIBRARIES = {"lark", "jinja2", "click", "rich"}

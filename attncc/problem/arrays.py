@@ -46,14 +46,13 @@ class BoundCall:
 
     def operand(self, name: str, sequence: Sequence, compute: DTypeLike) -> Array:
         """The rows of q, k or v of one sequence as the numbers that they stand for: [heads, length, head dim]."""
-        start, length = (
-            (sequence.q_start, sequence.q_len) if name == "q" else (sequence.kv_start, sequence.kv_len)
-        )
-        rows = self.rows(getattr(self, name), sequence.b, start, length).astype(compute)
+        start, length = (sequence.q_start, sequence.q_len) if name == "q" else (sequence.kv_start, sequence.kv_len)
+        rows: Array = self.rows(getattr(self, name), sequence.b, start, length).astype(compute)
         if not descaled(self.variant):
             return rows
         factors = self.inputs[f"{name}_descale"][sequence.b].astype(compute)
-        return rows * np.repeat(factors, len(rows) // len(factors))[:, None, None]
+        each: Array = np.repeat(factors, len(rows) // len(factors))[:, None, None]
+        return np.asarray(rows * each)
 
     def lse_rows(self, lse: Array, sequence: Sequence) -> Array:
         """A view [heads, q_len] of one sequence's part of lse."""

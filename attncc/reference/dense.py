@@ -39,7 +39,7 @@ class Precision:
         unit = PROB_UNITS.get(dtype.name)
         if unit is None:
             return cls(compute, lambda x: x.astype(dtype).astype(compute))
-        return cls(compute, lambda x: x, lambda x: (x * unit).astype(dtype).astype(compute) / unit)
+        return cls(compute, lambda x: x, lambda x: np.asarray((x * unit).astype(dtype).astype(np.float32) / unit))
 
 
 def forward(

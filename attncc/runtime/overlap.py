@@ -29,7 +29,9 @@ def spans_of(call: Call, inputs: Sequence[str]) -> Spans:
         return ()
     given = dict(call.inputs)
     read = [("q", Q, call.q), ("k", K, call.k), ("v", V, call.v)]
-    read += [(name, INPUTS + i, facts) for i, name in enumerate(inputs) if isinstance(facts := given.get(name), ArrayFacts)]
+    read += [
+        (name, INPUTS + i, facts) for i, name in enumerate(inputs) if isinstance(facts := given.get(name), ArrayFacts)
+    ]
     return tuple(Span(name, at, *byte_span(facts), facts) for name, at, facts in [*read, ("out", OUT, call.out)])
 
 

@@ -12,21 +12,25 @@ def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
     return "hopper" if able or dtype == "e4m3" else "portable"
 
 
-def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:
-    """What the family hopper has no kernel for, of a kernel with these; None if it has one. What `portable` lacks is e4m3.
+_LACKED_PASSES = {
+    "decode": "the decode pass: its tiles have 64 rows or more, those of decode 16",
+    "backward_dq": "the backward_dq pass: it adds up dQ beside dK and dV",
+}
 
-    A plan in fp64, which the CPU executor alone runs, may have any family.
+
+def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:
+    """What the family hopper has no kernel for, of a kernel with these; None if it has one.
+
+    A plan in fp64, which the CPU executor alone runs, may have any family. Only this family has kernels for e4m3.
     """
     if target != "sm_90a":
         return f"the target {target}: TMA and wgmma are instructions of sm_90a alone"
     if dtype == "fp32":
-        return "fp32: the tensor cores of wgmma take operands of 16 or 8 bits"
+        return "fp32: the tensor cores of wgmma take 16-bit operands, or e4m3"
     if dtype == "e4m3" and pass_name.startswith("backward"):
         return "gradients of e4m3: 8 bits are too few for them"
-    if pass_name == "decode":
-        return "the decode pass: its tiles have 64 rows or more, those of decode 16"
-    if pass_name == "backward_dq":
-        return "the backward_dq pass: it adds up dQ beside dK and dV"
+    if pass_name in _LACKED_PASSES:
+        return _LACKED_PASSES[pass_name]
     if pass_name != "backward" and loop != "q_outer":
         return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
     return None

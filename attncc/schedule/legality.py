@@ -336,12 +336,15 @@ def _shared_parts(plan: KernelPlan) -> Parts:
     if plan.is_backward:
         return HopperBackward(plan).shared_parts()
     tile, stages = {"stages": plan.stages, "block_kv": plan.block_kv}, {"stages": plan.stages}
-    row, value_row = (_panels(size * plan.element_bytes) for size in (plan.head_dim, plan.value_head_dim))
-    transposed = {**stages, "value head dim": plan.padded_value_head_dim, "bytes a row": _panels(plan.block_kv)}
+    element = {"bytes": plan.element_bytes}
+    head_dim, value_head_dim = (
+        _panels(size * plan.element_bytes) // plan.element_bytes for size in (plan.head_dim, plan.value_head_dim)
+    )
+    transposed = {**stages, "head dim": plan.padded_value_head_dim, "keys": _panels(plan.block_kv)}
     return {
-        "q": {"block_q": plan.block_q, "bytes a row": row},
-        "k": {**tile, "bytes a row": row},
-        "v": {**tile, "bytes a row": value_row},
+        "q": {"block_q": plan.block_q, "head dim": head_dim, **element},
+        "k": {**tile, "head dim": head_dim, **element},
+        "v": {**tile, "head dim": value_head_dim, **element},
         **({"v transposed": transposed} if plan.transposes_values else {}),
         "barriers": {"bytes": _pipeline_bytes(plan)},
     }

@@ -29,9 +29,9 @@ FAMILIES = ("portable", "hopper")
 # A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs or V is transposed, and most where it classifies tiles. It then
-# keeps all that those that multiply can spare beside their accumulators and OTHER, or LIGHT_OTHER where they compute
-# little. LAUNCHED sums one thread of each warpgroup.
+# in steps of 8, and needs more where loop bounds are read from inputs or V is transposed, and most where it classifies
+# tiles. It then keeps all that those that multiply can spare beside their accumulators and OTHER, or LIGHT_OTHER where
+# they compute little. LAUNCHED sums one thread of each warpgroup.
 LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
 READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
@@ -230,8 +230,8 @@ class KernelPlan:
 
     @property
     def references(self) -> str:
-        """hopper: how exponents are kept from overflow. Old references are trusted where a tile's sum tells whether they
-        served; e4m3 ends at 448, so there each exponent is bounded before it becomes a probability."""
+        """hopper: how probabilities are kept within their type. Old references are trusted where a tile's sum tells
+        whether they served; e4m3 ends at 448, so there exponents are bounded before they become probabilities."""
         return "bounded" if self.dtype == "e4m3" else "trusted"
 
     @property

@@ -48,6 +48,12 @@ _BODIES = (
     ("wide_product", "", "return (unsigned long long)a * b;"),
     ("not_below", "", "return (a % 65536 >= b % 65536 ? 65535 : 0) | (a >> 16 >= b >> 16 ? 65535u << 16 : 0);"),
     ("add_four", "", "for (int i = 0; i < 4; ++i) address[i] += x[i];"),
+    (
+        "pack_four",
+        "",
+        "return float_to_quarter(x) | (unsigned)float_to_quarter(y) << 8"
+        " | (unsigned)float_to_quarter(z) << 16 | (unsigned)float_to_quarter(w) << 24;",
+    ),
     ("to_float", "fp16", "return half_to_float(x.bits);"),
     ("load_relaxed", "", "yield(); return *address;"),
     ("store_release", "", "*address = x;"),
@@ -92,12 +98,6 @@ _HOPPER_BODIES = (
     ),
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
     ("store_matrices", "", "write_matrices(address, x);"),
-    (
-        "pack_four",
-        "",
-        "return float_to_quarter(x) | (unsigned)float_to_quarter(y) << 8"
-        " | (unsigned)float_to_quarter(z) << 16 | (unsigned)float_to_quarter(w) << 24;",
-    ),
     ("put_pair", "", "shared_at<uint2>(address) = {(unsigned)x, (unsigned)y};"),
     ("put_four", "", "shared_at<uint4>(address) = {(unsigned)x, (unsigned)y, (unsigned)z, (unsigned)w};"),
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),

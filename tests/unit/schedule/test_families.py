@@ -73,7 +73,7 @@ def test_the_arithmetic_is_shown() -> None:
     assert "k: stages 4 x block_kv 128 x head dim 128 x bytes 2 = 131072" in memory and "barriers: bytes" in memory
     registers = refusal("A407", block_q=192, block_kv=128)
     assert "score: 16 rows a warp x block_kv 128 / 32 lanes = 64" in registers
-    assert "prob, 16 bits each: half of score = 32" in registers
+    assert "prob, 16 bits each: 32" in registers
     assert "limit: what 3 warpgroups get when the one that loads keeps 32" in registers
 
 
@@ -98,8 +98,17 @@ def test_room_for_what_a_variant_computes() -> None:
 def test_every_rung_is_legal(head_dim: int, rung: int) -> None:
     tiles = hopper_ladder(head_dim, head_dim)[rung]
     plan = planned(head_dim=head_dim, block_q=tiles.block_q, block_kv=tiles.block_kv, stages=tiles.stages)
-    assert sum(legality.shared_memory(plan).values()) <= tiles.shared_bytes(head_dim, head_dim)
+    assert sum(legality.shared_memory(plan).values()) <= tiles.shared_bytes(head_dim, head_dim, 2)
     assert plan.producer_registers % 8 == plan.consumer_registers % 8 == 0
+
+
+@pytest.mark.parametrize("head_dim", [16, 64, 80, 96, 128, 192, 256])
+@pytest.mark.parametrize("rung", range(4))
+def test_every_rung_of_8_bits_is_legal(head_dim: int, rung: int) -> None:
+    tiles = hopper_ladder(head_dim, head_dim, 1)[rung]
+    chosen = {"block_q": tiles.block_q, "block_kv": tiles.block_kv, "stages": tiles.stages}
+    plan = planned(dtype="e4m3", head_dim=head_dim, **chosen)
+    assert sum(legality.shared_memory(plan).values()) <= tiles.shared_bytes(head_dim, head_dim, 1)
 
 
 def test_fp64_plans_of_the_executor_may_have_it() -> None:

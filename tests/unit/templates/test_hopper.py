@@ -35,12 +35,17 @@ CASES: tuple[Case, ...] = (
     ("shared_prefix", "fp16", 64, 64),
     ("documents_prefix_lm", "bf16", 64, 64),
     ("morton_natten", "bf16", 128, 128),
+    *(("full", "e4m3", size, size) for size in (64, 128, 256)),
+    ("causal", "e4m3", 128, 128),
+    ("softcap", "e4m3", 256, 256),
+    ("documents", "e4m3", 64, 64),
+    ("sliding_window", "e4m3", 192, 128),
 )  # fmt: skip
 
 
 def ladder_of(case: Case) -> Ladder:
     spec, dtype, head_dim, value_head_dim = case
-    variant = load_specification(folder("specs") / f"{spec}.attn", None, {})[0].variant
+    variant = load_specification(folder("specs") / f"{spec}.attn", None, {})[0].serving(dtype).variant
     schedule = Schedule("hopper", variant.name, "forward", "sm_90a", (("family", ("hopper",)),))
     return make_ladder(variant, Build("forward", "sm_90a", dtype, head_dim, value_head_dim), schedule)
 

@@ -1,0 +1,102 @@
+"""The e4m3 kernels on an emulated GPU: V's way through shared memory, references that stay or move, descales."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from attncc import api, reference
+from attncc.descales import with_descales
+from attncc.reference.accuracy import accuracy
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.schedule import Schedule, make_plan
+from tests.emulator import kernel
+from tests.emulator.attention import Call, forward
+from tests.unit.templates.test_emulated_kernels import CAUSAL, SCATTERED, qkv
+
+pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+
+FULL = "attn 1\nvariant full {\n}\n"
+SOFTCAP = """attn 1
+variant softcap {
+    input logit: f32[head]
+    keep if q_pos >= kv_idx
+    score = 5 * tanh(score / 5)
+    sink logit
+}
+"""
+
+Array = NDArray[Any]
+
+
+def plan_of(text: str, head_dims: tuple[int, int], **settings: Any) -> KernelPlan:
+    """With small tiles, of one consumer warpgroup."""
+    variant = with_descales(api.parse(text).variant)
+    chosen = {"block_q": 64, "block_kv": 32, "stages": 2, **settings}
+    schedule = Schedule("s", variant.name, "forward", "sm_90a", tuple((name, (x,)) for name, x in chosen.items()))
+    dims = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
+    return make_plan(variant, dtype="e4m3", target="sm_90a", schedule=schedule, **dims)
+
+
+def check(plan: KernelPlan, call: Call) -> None:
+    """By the accuracy rule, against a baseline whose P alone is rounded; lse as if nothing were."""
+    out, lse = forward(plan, call)
+    given = call.arguments()
+    expected, expected_lse = reference.forward(plan.variant, call.q, call.k, call.v, **given)
+    plain, _ = reference.baseline(plan.variant, call.q, call.k, call.v, **given)
+    found = accuracy(out, plain, expected, "e4m3")
+    assert found.holds, found
+    np.testing.assert_allclose(lse, expected_lse, atol=1e-5, rtol=1e-6)
+
+
+def descales(batch: int, kv_heads: int, *names: str) -> dict[str, Array]:
+    rng = np.random.default_rng(2)
+    return {f"{name}_descale": rng.uniform(0.3, 2, (batch, kv_heads)).astype(np.float32) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("head_dims", "settings"),
+    [
+        ((64, 64), {}),
+        ((128, 128), {"block_kv": 160}),  # more than a panel of transposed keys
+        ((256, 256), {"block_q": 128, "block_kv": 64, "stages": 3}),
+        ((80, 48), {"stages": 1}),  # a step of Q K^T that is half zeros
+    ],
+)
+def test_head_dims_and_tiles(head_dims: tuple[int, int], settings: dict[str, Any]) -> None:
+    plan = plan_of(CAUSAL, head_dims, **settings)
+    check(plan, Call(*qkv(plan, (2, 2, 130), (2, 1, 170)), inputs=descales(2, 1, "q", "v")))
+
+
+def test_packed_batches_split_and_combined() -> None:
+    """What stands behind the last key of a sequence is its neighbour's, here NaN."""
+    plan = plan_of(CAUSAL, (64, 64), split_kv=2)
+    cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
+    q, k, v = qkv(plan, (2, 91), (1, 160))
+    v[:, 150:] = np.nan
+    check(plan, Call(q, k, v, splits=2, cu=cu, inputs=descales(5, 1, "q", "k", "v")))
+
+
+def test_score_lines_a_sink_and_a_negative_scale() -> None:
+    plan = plan_of(SOFTCAP, (64, 64))
+    call = Call(*qkv(plan, (1, 2, 70), (1, 2, 100)), scale=-0.3, inputs={"logit": np.float32([1, -2])})
+    check(plan, call)
+
+
+def test_scattered_tiles() -> None:
+    plan = plan_of(SCATTERED, (64, 64), skip="lists")
+    wanted = np.random.default_rng(6).random((1, 3, 200)) < 0.03
+    check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 3200)), inputs={"wanted": wanted}))
+
+
+def test_references_move_where_e4m3_would_end() -> None:
+    """The scores of a row are all equal, or grow from tile to tile, some beyond any that e4m3 could hold."""
+    plan = plan_of(FULL, (64, 64))
+    q, k, v = qkv(plan, (1, 3, 64), (1, 3, 320))
+    q[:, 0] = 0
+    k[:, 1, 100], k[:, 1, 200] = q[0, 1, 5], q[0, 1, 5] * np.float32(8).astype(q.dtype)
+    k[:, 2] = np.sort(k[:, 2].astype(np.float32), axis=1).astype(k.dtype)
+    check(plan, Call(q, k, v, scale=0.5))
