@@ -52,7 +52,8 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Settled:
-    """The plan that a kernel got, compiled, and those above it on the ladder that were rejected, by their tiles."""
+    """The plan that a kernel got, compiled, and by their tiles those above it on the ladder that can't be or were
+    rejected."""
 
     plan: KernelPlan
     source: KernelSource
@@ -71,7 +72,7 @@ class Settled:
             return f"the schedule names its tiles; {self.troubles or 'no spills'}"
         if self.troubles:
             return f"of all tiles these spill least: {self.troubles}"
-        return "the first of those that don't spill" if self.rejected else "the first guess: no spills"
+        return "the first that can be and doesn't spill" if self.rejected else "the first guess: no spills"
 
     def report(self) -> dict[str, Any]:
         """What a package's manifest says of it."""
@@ -119,6 +120,7 @@ def settle(ladder: Ladder) -> Settled:
             break
     best = min(attempts, key=lambda item: _badness(item[2].resources))
     rejected = {plan.tiles: troubles(found.resources) for plan, _, found in attempts if plan is not best[0]}
+    rejected = ladder.refused_above(best[0]) | rejected
     return Settled(*best, rejected, ladder.names_tiles)
 
 

@@ -49,14 +49,16 @@ def products(plan: KernelPlan) -> Products:
 
 
 def _backward(plan: KernelPlan) -> Products:
+    shares = HopperBackward(plan)
+
     def gradient(name: str, columns: int, *, a_in_registers: bool = True) -> str:
         return wgmma(name, columns, plan.dtype, a_in_registers=a_in_registers, transposed_b=True)
 
     return Products(
-        scores=wgmma("multiply_scores_async", plan.block_q, plan.dtype),
+        scores=wgmma("multiply_scores_async", plan.block_q // shares.parts, plan.dtype),
         key_gradient=gradient("add_key_gradient_async", plan.padded_head_dim),
         value_gradient=gradient("add_value_gradient_async", plan.padded_value_head_dim),
-        query_gradient=gradient("multiply_query_gradient_async", HopperBackward(plan).dq_columns, a_in_registers=False),
+        query_gradient=gradient("multiply_query_gradient_async", shares.dq_columns, a_in_registers=False),
     )
 
 

@@ -45,7 +45,8 @@ class Build:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A value for each knob; `split_kv` None is decided at each launch. `overlap` follows from the tile."""
+    """A value for each knob; `split_kv` None is decided at each launch. `overlap` follows from the tile, `thrifty` from
+    the rung."""
 
     family: str
     loop: str
@@ -56,6 +57,7 @@ class Choice:
     split_kv: int | None
     skip: str
     overlap: bool
+    thrifty: bool = False
 
 
 def loop_of(pass_name: str) -> str:
@@ -69,8 +71,11 @@ def rungs(family: str, build: Build) -> int:
 
 
 def guesses(family: str, build: Build) -> int:
-    """How many of them, from the first, may be where a kernel begins. LookupError for a head dim above 256."""
-    return rungs(family, build) if family == "hopper" else PORTABLE_GUESSES
+    """How many of them, from the first, may be where a kernel begins. LookupError for a head dim above 256.
+
+    Thrifty tiles have as much to skip, and are slower: they are for what spills.
+    """
+    return sum(not tiles.thrifty for tiles in _ladder(build)) if family == "hopper" else PORTABLE_GUESSES
 
 
 def _ladder(build: Build) -> tuple[HopperTiles, ...]:
@@ -84,7 +89,8 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
     """
     loop = str(settings.get("loop", loop_of(build.pass_name)))
     if family == "hopper":
-        return _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
+        chosen = _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
+        return replace(chosen, thrifty=_ladder(build)[rung].thrifty)
     default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=rung > 0)
     shared, looped = ("block_kv", "block_q") if build.pass_name == "backward" else ("block_q", "block_kv")
     halvings = max(rung - 1, 0)

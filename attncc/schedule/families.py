@@ -8,7 +8,7 @@ from __future__ import annotations
 
 def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
     """The family of a kernel whose schedule, written for `target`, sets none: hopper wherever it has a kernel."""
-    able = hopper_lacks(target, dtype, loop, pass_name) is None and pass_name != "backward"
+    able = hopper_lacks(target, dtype, loop, pass_name) is None
     return "hopper" if able or dtype == "e4m3" else "portable"
 
 

@@ -1,6 +1,10 @@
 """What the backward kernel of the family hopper is, beyond its tiles: registers, slices of dQ, when lse and delta join.
 
 Two warpgroups own the keys of a block, half each, and hold their dK and dV; a third adds up dQ; a fourth loads.
+
+Masks and score lines take registers, mostly for what they read of inputs. A thrifty plan lets them see few pairs at
+once, in a loop, and makes S^T, and all that follows, in two parts of a tile's rows. That takes 24 registers less: the
+owners keep 8 of them, the warpgroup that loads gets 32 from both, for a sixth more reads of shared memory.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from dataclasses import dataclass
 from ..analysis.additive import only_adds
 from .plan import PANEL_COLUMNS, KernelPlan
 from .shared import Parts
+from .weight import score_step
 
 OWNERS = 2
 WARPGROUPS = OWNERS + 2
@@ -21,9 +26,9 @@ WEIGHT_BYTES = 1024  # of operands that pick lse or delta
 # Registers of a thread of each warpgroup; four of them share these, in steps of 8.
 _ALL_REGISTERS = 512
 _ADDER_REGISTERS = 32  # besides its slice of dQ
-_PRODUCER_REGISTERS, _CLASSIFYING_REGISTERS = 56, 104
-_LEAST_PRODUCER_REGISTERS = 32  # where the owners have no more to give
-_MOST_GRADIENT_REGISTERS = 128
+_OTHER_REGISTERS = 40  # of an owner, besides its accumulators, if there are as many
+_PRODUCER_REGISTERS = 64  # enough for every mask; without one that reads inputs, half of them
+_LEAST_PRODUCER_REGISTERS = 32
 _MOST_REGISTERS = 240
 
 
@@ -34,20 +39,14 @@ class HopperBackward:
     plan: KernelPlan
 
     @property
-    def gradient_registers(self) -> int:
-        """Of an owner, for dK and dV."""
-        plan = self.plan
-        return plan.warp_rows * (plan.padded_head_dim + plan.padded_value_head_dim) // 32
-
-    @property
     def adder_registers(self) -> int:
         return _ADDER_REGISTERS + _eights(self.dq_columns // 2)
 
     @property
     def producer_registers(self) -> int:
-        if self.gradient_registers >= _MOST_GRADIENT_REGISTERS:
-            return _LEAST_PRODUCER_REGISTERS
-        return _CLASSIFYING_REGISTERS if self.plan.uses_tile_kind else _PRODUCER_REGISTERS
+        owner = _eights(sum(self.accumulators().values()) + _OTHER_REGISTERS)
+        rest = _ALL_REGISTERS - self.adder_registers - OWNERS * owner
+        return min(max(rest, _LEAST_PRODUCER_REGISTERS), _PRODUCER_REGISTERS)
 
     @property
     def owner_registers(self) -> int:
@@ -68,8 +67,8 @@ class HopperBackward:
         """Registers of an owner's thread: S, then dP; P, then dS, with 16 bits; dK and dV."""
         rows = self.plan.warp_rows
         return {
-            "score": BLOCK_Q // 2,
-            "prob": BLOCK_Q // 4,
+            "score": BLOCK_Q // self.parts // 2,
+            "prob": BLOCK_Q // self.parts // 4,
             "dk": rows * self.plan.padded_head_dim // 32,
             "dv": rows * self.plan.padded_value_head_dim // 32,
         }
@@ -96,6 +95,16 @@ class HopperBackward:
         """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries."""
         stages = self.plan.stages
         return 8 * (2 * KEY_STAGES + 2 + 6 * stages) + 48 * KEY_STAGES + 2 * 16 * stages
+
+    @property
+    def parts(self) -> int:
+        """In how many parts of its rows an owner makes the scores of a tile, and what becomes of them."""
+        return 2 if self.plan.thrifty else 1
+
+    @property
+    def score_step(self) -> int:
+        """Of an owner's columns of S^T, 8 rows each, how many become exponents at once: all, unless that is long."""
+        return 1 if self.plan.thrifty else score_step(self.plan.variant, 1, BLOCK_Q // 8)
 
     # ------------------------------------------------------------ statistics, see statistics.cuh
 

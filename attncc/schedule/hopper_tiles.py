@@ -15,11 +15,15 @@ PIPELINE_BYTES = 1024  # of barriers and notes, at most
 
 @dataclass(frozen=True, slots=True)
 class HopperTiles:
-    """A tile of block_q x block_kv, worked on by a warp for each 16 rows, with `stages` K/V tiles in flight."""
+    """A tile of block_q x block_kv, worked on by a warp for each 16 rows, with `stages` K/V tiles in flight.
+
+    Backward, those that are `thrifty` save registers: see `hopper_backward`.
+    """
 
     block_q: int
     block_kv: int
     stages: int
+    thrifty: bool = False
 
     def shared_bytes(self, head_dim: int, value_head_dim: int, element_bytes: int) -> int:
         """What a block takes of shared memory, at most, in whole panels. 8-bit values lie there transposed too."""
@@ -57,10 +61,11 @@ _LADDERS_8_BIT = (
 )
 
 # Backward: 64 rows of Q, and for each of two warpgroups that own keys 64 or 128 of them. Of more than 128 columns dK
-# and dV don't fit their registers, and no rung can be.
+# and dV don't fit the owners' registers, and no rung can be.
+_SHARED_BY_TWO = HopperTiles(64, 128, 2), HopperTiles(64, 128, 2, thrifty=True)
 _BACKWARD_LADDERS = (
-    ((64, 64), (HopperTiles(64, 256, 2), HopperTiles(64, 128, 2))),
-    ((256, 256), (HopperTiles(64, 128, 2),)),
+    ((64, 64), (HopperTiles(64, 256, 2), *_SHARED_BY_TWO)),
+    ((256, 256), _SHARED_BY_TWO),
 )
 
 

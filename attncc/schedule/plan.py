@@ -70,6 +70,7 @@ class KernelPlan:
     family: str = "portable"  # of FAMILIES; hopper: TMA, wgmma, and warps that do nothing but load
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
     canvas: Canvas | None = None  # the pass `patches`: what its tiles are patches of
+    thrifty: bool = False  # hopper, backward: saves registers at the cost of time, see hopper_backward
 
     def serves(self, problem: Problem) -> bool:
         """Whether the kernel may run a call of these sizes."""
@@ -115,7 +116,8 @@ class KernelPlan:
     @property
     def tiles(self) -> str:
         """`hopper 128 x 64, 8 warps, 4 stages`: what distinguishes plans of one kernel."""
-        return f"{self.family} {self.block_q} x {self.block_kv}, {self.warps} warps, {self.stages} stages"
+        thrifty = ", thrifty" if self.thrifty else ""
+        return f"{self.family} {self.block_q} x {self.block_kv}, {self.warps} warps, {self.stages} stages{thrifty}"
 
     @property
     def is_backward(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import product, takewhile
 from typing import TYPE_CHECKING
 
 from ..analysis.canvas import Canvas
@@ -137,6 +137,17 @@ class Ladder:
         if refusal is not None and not found:
             raise refusal
 
+    def refused_above(self, plan: KernelPlan) -> dict[str, str]:
+        """Of the rungs above one of `plans`, those that can't be, by their tiles, and why."""
+        found: dict[str, str] = {}
+        for above in takewhile(lambda item: item is not plan, map(self._plan, self._choices())):
+            try:
+                legality.check(above, self.schedule.where)
+            except AttnccError as error:
+                first = error.diagnostics[0]
+                found[above.tiles] = "; ".join([first.message, *first.notes[:1]])
+        return found
+
     def _choices(self) -> Iterator[Choice]:
         seen: set[Choice] = set()
         for family in self.families:
@@ -207,6 +218,7 @@ class Ladder:
             choice.family,
             choice.overlap,
             self.canvas,
+            choice.thrifty,
         )
 
 

@@ -60,7 +60,7 @@ def test_trouble_rejects(monkeypatch: pytest.MonkeyPatch, trouble: int | str) ->
     found = settled(monkeypatch, ladder(family="hopper"), {first: trouble})
     assert found.plan.tiles == second
     assert list(found.rejected) == [first] and ("4 bytes" in found.rejected[first] or LOSS in found.rejected[first])
-    assert found.why == "the first of those that don't spill"
+    assert found.why == "the first that can be and doesn't spill"
 
 
 def test_the_least_spills_if_all_do(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,8 +10,9 @@ struct QueryNote {
 };
 
 /// What is to be done with a stage of keys: nothing any more, or a gradient to be stored, with DIFFERENTIATE after tiles of
-/// queries. Without it no query keeps any of the keys, and nothing is loaded. VALUES_PARITY: that of the values' barrier.
-enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4 };
+/// queries. Without it no query keeps any of the keys, and nothing is loaded. VALUES_PARITY: that of the values' barrier;
+/// KEYS_PARITY: that of the keys' own.
+enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4, KEYS_PARITY = 8 };
 
 /// The barriers and notes of the backward pass, behind the tiles in shared memory. Only the producer walks tiles.
 template <int KEY_STAGES, int STAGES>

@@ -1,14 +1,5 @@
 #include "attncc/key_bits.cuh"
-
-/// Moves the first STEP column tiles behind the others.
-template <int STEP, int N_TILES>
-__device__ __forceinline__ void rotate_columns(float (&scores)[N_TILES][4]) {
-    float first[STEP][4];
-    memcpy(first, scores, sizeof(first));
-#pragma unroll
-    for (int i = 0; i < 4 * (N_TILES - STEP); ++i) scores[i / 4][i % 4] = scores[i / 4 + STEP][i % 4];
-    memcpy(scores[N_TILES - STEP], first, sizeof(first));
-}
+#include "attncc/rotation.cuh"
 
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column

@@ -1,3 +1,5 @@
+#include "attncc/rotation.cuh"
+
 // What a warp does with its part of a transposed tile of scores: 16 keys, whose fragments (see mma_16bit.cuh) have queries as
 // columns. Packed by twos of neighbouring queries, fragments n and n + 1 are an A operand of a product over the queries.
 
@@ -11,6 +13,22 @@ __device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit 
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
         for (int r = 0; r < 2; ++r) visit(n, r, lane_column + 8 * n, scores[0][n][2 * r], scores[0][n][2 * r + 1]);
+}
+
+/// Visits fragments in rounds of STEP, for what is long or needs many registers: visit(n, column, x), where n counts from the
+/// round's first, and x[2 * r + side] is the score of the query at `column` + side. Those visited move behind the others, as
+/// registers can't be counted off; `moved()` moves what else belongs to them.
+template <int STEP, int N_TILES, class Visit, class Moved>
+__device__ __forceinline__ void each_fragment(float (&scores)[1][N_TILES][4], Visit visit, Moved moved) {
+    static_assert(N_TILES % STEP == 0, "all rounds are alike");
+    const int lane_column = threadIdx.x % 4 * 2;
+#pragma unroll 1
+    for (int column = lane_column; column < 8 * N_TILES; column += 8 * STEP) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n) visit(n, column + 8 * n, scores[0][n]);
+        rotate_columns<STEP>(scores[0]);
+        moved();
+    }
 }
 
 /// The word of an operand that fragment n and half r of the keys are packed to.

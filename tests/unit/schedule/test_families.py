@@ -125,8 +125,9 @@ def test_the_default() -> None:
     asked = list(
         product(("sm_80", "sm_90", "sm_90a"), ("bf16", "fp32"), ("q_outer", "kv_outer"), ("forward", "decode"))
     )
+    asked += product(("sm_90", "sm_90a"), ("bf16", "fp32"), ("kv_outer",), ("backward", "backward_dq"))
     chosen = [item for item in asked if default_family(*item) == "hopper"]
-    assert chosen == [("sm_90a", "bf16", "q_outer", "forward")]
+    assert chosen == [("sm_90a", "bf16", "q_outer", "forward"), ("sm_90a", "bf16", "kv_outer", "backward")]
     assert all((hopper_lacks(*item) is None) == (item in chosen) for item in asked)
 
 

@@ -12,6 +12,7 @@ from attncc.schedule.schedule import Schedule, make_ladder
 
 FULL = "attn 1\nvariant full {\n}\n"
 SCORED = "attn 1\nvariant scored {\n    score = tanh(score)\n    dropout 0.1\n}\n"
+MASKED = "attn 1\nvariant masked {\n    input doc: i32[pos]\n    keep if doc[q_pos] == doc[kv_idx]\n}\n"
 LEARNED = "attn 1\nvariant learned {\n    input bias: f32[head] learnable\n    score = score + bias[h]\n}\n"
 
 
@@ -33,8 +34,16 @@ def test_registers_are_those_of_a_multiprocessor_in_steps_of_eight(head_dims: tu
 
 
 def test_blocks_of_keys_grow_where_registers_allow() -> None:
-    assert [plan.block_kv for plan in plans(FULL, (64, 64))] == [256, 128]
-    assert [plan.block_kv for plan in plans(FULL, (128, 128))] == [128]
+    thrifty = [[(plan.block_kv, plan.thrifty) for plan in plans(FULL, dims)] for dims in ((64, 64), (128, 128))]
+    assert thrifty == [[(256, False), (128, False), (128, True)], [(128, False), (128, True)]]
+
+
+def test_thrift_saves_registers_and_is_never_the_first_guess() -> None:
+    plain, thrifty = map(HopperBackward, plans(MASKED, (128, 128)))
+    assert (plain.parts, thrifty.parts, thrifty.score_step) == (1, 2, 1)
+    spare = [shares.owner_registers - sum(shares.accumulators().values()) for shares in (plain, thrifty)]
+    assert spare[0] < spare[1] and plain.producer_registers < thrifty.producer_registers
+    assert plain.plan.tiles != thrifty.plan.tiles
 
 
 def test_dq_is_made_in_slices_of_a_panel() -> None:
@@ -68,4 +77,12 @@ def test_what_cannot_be(
 
 def test_what_hopper_lacks_the_portable_family_has() -> None:
     variant = api.parse(LEARNED).variant
-    assert make_ladder(variant, Build("backward", "sm_90a", "bf16", 64, 64)).first.family == "portable"
+    ladder = make_ladder(variant, Build("backward", "sm_90a", "bf16", 64, 64))
+    assert ladder.first.family == "portable"
+    refused = ladder.refused_above(ladder.first)
+    assert refused and all("learnable" in why and tiles.startswith("hopper") for tiles, why in refused.items())
+
+
+def test_the_default() -> None:
+    build = Build("backward", "sm_90a", "bf16", 128, 128)
+    assert make_ladder(api.parse(FULL).variant, build).first.family == "hopper"

@@ -39,9 +39,10 @@ def test_head_dims(head_dims: tuple[int, int]) -> None:
     check(plan, None, Call(*qkv(plan, (1, 3, 70), (1, 1, 140))))
 
 
-def test_everything_at_once() -> None:
+@pytest.mark.parametrize("rung", [0, -1])
+def test_everything_at_once(rung: int) -> None:
     """A mask, data, a score line, a sink, dropout, groups, a negative scale, a gradient of lse, rows without keys."""
-    plan = plan_of(EVERYTHING, "bf16", (64, 64))
+    plan = plan_of(EVERYTHING, "bf16", (64, 64), rung)
     rng = np.random.default_rng(1)
     doc = np.sort(rng.integers(0, 4, (2, 100)).astype(np.int32))
     slope, logit = np.float32([0.5, 0.1, 0.3, 0.2]), np.float32([1.0, -2.0, 0.5, 0.0])
@@ -51,16 +52,17 @@ def test_everything_at_once() -> None:
     assert not found.dq[:, :, :30].any()
 
 
-def test_slopes_that_depend_on_the_score_with_dropout() -> None:
-    plan = plan_of(SOFTCAP, "bf16", (128, 128))
+@pytest.mark.parametrize("rung", [0, -1])
+def test_slopes_that_depend_on_the_score_with_dropout(rung: int) -> None:
+    plan = plan_of(SOFTCAP, "bf16", (128, 128), rung)
     q, k, v = qkv(plan, (1, 2, 70), (1, 1, 130))
     check(plan, None, Call(q, k, v, scale=1.0, seed=7, inputs={"cap": np.array(3.0, np.float32)}))
 
 
-@pytest.mark.parametrize("text", [CAUSAL, SIGMOID, LINEAR])
-def test_packed_batches(text: str) -> None:
+@pytest.mark.parametrize(("text", "rung"), [(CAUSAL, 0), (CAUSAL, -1), (SIGMOID, 0), (LINEAR, -1)])
+def test_packed_batches(text: str, rung: int) -> None:
     """Sequences without rows, without keys, of one row, and with more rows than keys."""
-    plan = plan_of(text, "fp16", (32, 16))
+    plan = plan_of(text, "fp16", (32, 16), rung)
     cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
     check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu))
 
