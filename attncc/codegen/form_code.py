@@ -51,5 +51,5 @@ def _bias(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
     body = Body(fields, Level.ELEMENT, [(root, None) for root in roots])
     values = ", ".join(body.value(root) for root in roots)
     kind = "RowBias" if form.step == ZERO else "SlopedBias"
-    head = f"{kind} score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
-    return make_function(head, [*body.lines, Line(f"return {{{values}}};")])
+    head = "ScoreBias score_bias(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
+    return f"using ScoreBias = {kind};\n" + make_function(head, [*body.lines, Line(f"return {{{values}}};")])

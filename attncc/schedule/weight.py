@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from ..analysis.algebra import TRUE
 from ..analysis.key_sets import keep_masks
-from ..analysis.score_form import score_form
+from ..analysis.score_form import ScoreForm, score_form
 from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
 
 # Instructions of an operator, roughly; of all others 1.
@@ -15,6 +15,7 @@ _OPERATORS = {
     "exp": 6, "exp2": 3, "log": 8, "tanh": 12, "sigmoid": 10, "erf": 16, "sqrt": 8, "sin": 20, "cos": 20,
 }  # fmt: skip
 _LOAD = 8
+_RARE_LOAD = 24  # where most tiles do without: the addresses of a round are computed at once, and take registers
 _DROPOUT = 16
 _FORM_TERM = 2  # of a score form that holds in all tiles
 _WIDEST = 128  # keys of a tile; what is a key set in such a tile is one in all that divide it
@@ -46,12 +47,15 @@ def is_busy(variant: Variant) -> bool:
 def room(variant: Variant) -> int:
     """The rung of the family hopper's ladder of tiles that leaves the variant enough registers, from 0.
 
-    Inputs that are read for each pair cost more than their weight: the addresses of a whole tile are computed ahead.
+    Inputs that are read for each pair cost more than their weight: the addresses of a whole tile are computed ahead,
+    unless it is score lines that read them, and those seldom (`score_step`).
     """
     found = weight(variant)
     if found > HOPPER_HEAVY:
         return 2
-    return int(found > HOPPER_LIGHT or any(isinstance(node, Load) for node in _varying(variant)))
+    scores = [] if _has_form(variant) else [score.value for score in variant.scores]
+    often = _varying_of(variant, _tested(variant) + scores)
+    return int(found > HOPPER_LIGHT or any(isinstance(node, Load) for node in often))
 
 
 def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
@@ -59,7 +63,8 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
 
     All of them, if that isn't long. `row_tiles` is the warp's tiles of 16 rows.
     """
-    pair = sum(map(_code, _varying_of(variant, [score.value for score in variant.scores])))
+    load = _RARE_LOAD if _has_form(variant) else _LOAD
+    pair = sum(_code(node, load) for node in _varying_of(variant, [score.value for score in variant.scores]))
     tile = 2 * 4 * row_tiles * pair
     if tile * column_tiles <= LONG_CODE:
         return column_tiles
@@ -70,15 +75,27 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
 @lru_cache(maxsize=64)
 def _varying(variant: Variant) -> frozenset[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
-    roots = [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
     scores = [] if _form_terms(variant) else [score.value for score in variant.scores]
-    return _varying_of(variant, roots + scores)
+    return _varying_of(variant, _tested(variant) + scores)
+
+
+def _tested(variant: Variant) -> list[Expr]:
+    """What the mask has to ask about each pair."""
+    return [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
 
 
 @lru_cache(maxsize=64)
+def _form(variant: Variant) -> ScoreForm | None:
+    return score_form(variant, _WIDEST, _WIDEST) if variant.scores else None
+
+
+def _has_form(variant: Variant) -> bool:
+    return _form(variant) is not None
+
+
 def _form_terms(variant: Variant) -> int:
     """How many terms the form of the score lines has that whole tiles compute, if it holds in all of them; else 0."""
-    form = score_form(variant, _WIDEST, _WIDEST) if variant.scores else None
+    form = _form(variant)
     return len(form.terms) if form is not None and form.holds == TRUE else 0
 
 
@@ -97,11 +114,11 @@ def _varying_of(variant: Variant, roots: list[Expr]) -> frozenset[Expr]:
     return frozenset(node for node in walk(*roots) if varies(node))
 
 
-def _cost(node: Expr) -> int:
+def _cost(node: Expr, load: int = _LOAD) -> int:
     if isinstance(node, Load):
-        return _LOAD
+        return load
     return _OPERATORS.get(node.op, 1) if isinstance(node, Apply) else 0
 
 
-def _code(node: Expr) -> int:
-    return _cost(node) + (_RARE.get(node.op, 0) if isinstance(node, Apply) else 0)
+def _code(node: Expr, load: int) -> int:
+    return _cost(node, load) + (_RARE.get(node.op, 0) if isinstance(node, Apply) else 0)

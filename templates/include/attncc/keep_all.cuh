@@ -4,6 +4,6 @@ struct Dropout {
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ float scale() const { return 1; }
 
-    template <class Probs>
-    __device__ __forceinline__ void drop(Probs&, int, int) {}
+    template <class Probs, class... Place>
+    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };

@@ -76,6 +76,14 @@ struct Dropout {
         for (int i = 0; i < 4; ++i) probs[i] &= ~dropped(bits[i / 2], i % 2);
     }
 
+    /// Those of a warp with 16 rows, of the tile that begins at kv_first.
+    template <int STEPS>
+    __device__ __forceinline__ void drop(unsigned (&probs)[STEPS][4], int kv_first) {
+        begin_tile(kv_first);
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) drop(probs[step], 0, 2 * step);
+    }
+
     /// fp32 probabilities of fragment (m, n).
     __device__ __forceinline__ void drop(float (&probs)[4], int m, int n) {
         const unsigned bits = word(m, n);

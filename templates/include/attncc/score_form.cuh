@@ -1,3 +1,5 @@
+#include "attncc/math.cuh"
+
 // Score lines of whole tiles as product * factor + bias.
 
 /// What multiplies a product: term[0] + term[1] product^2 + ..., while |product| <= reach; a constant always holds.
@@ -25,16 +27,20 @@ struct ScoreFactor {
     template <int M_TILES, int N_TILES>
     __device__ __forceinline__ bool holds(const float (&products)[M_TILES][N_TILES][4]) const {
         if constexpr (TERMS == 1) return true;
-        float peak[2] = {};
+        int peak[2] = {};
 #pragma unroll
         for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) {
-                const float(&x)[4] = products[m][i / 2];
-                peak[i % 2] = fmaxf(peak[i % 2], fabsf(x[i % 2 * 2]) + fabsf(x[i % 2 * 2 + 1]));
+            for (int n = 0; n < N_TILES; ++n) {
+                const float(&x)[4] = products[m][n];
+                peak[n % 2] = max(max(peak[n % 2], size(x[0], x[1])), size(x[2], x[3]));
             }
-        return __all_sync(~0u, fmaxf(peak[0], peak[1]) <= reach);
+        return __all_sync(~0u, max(peak[0], peak[1]) <= __float_as_int(reach));
     }
+
+private:
+    /// At least the absolute value of both. As ints, positive floats are in order, below NaN; Hopper compares three at once.
+    static __device__ __forceinline__ int size(float x, float y) { return __float_as_int(fabsf(x) + fabsf(y)); }
 };
 
 /// The largest |product| for which |argument * product| <= reach; none (-1) where powers of the argument leave fp32.
@@ -52,6 +58,9 @@ struct RowBias {
 
     /// What is added `columns` keys behind the first.
     __device__ __forceinline__ float at(int columns) const { return first; }
+
+    /// The same, computed no later than here.
+    __device__ __forceinline__ RowBias pinned() const { return {opaque_float(first)}; }
 };
 
 /// The interface of RowBias; affine in the key.
@@ -63,11 +72,13 @@ struct SlopedBias {
     }
 
     __device__ __forceinline__ float at(int columns) const { return fmaf(step, columns, first); }
+
+    __device__ __forceinline__ SlopedBias pinned() const { return {opaque_float(first), step}; }
 };
 
 /// The products of one row of a lane, half r of a row tile, to exponents; `bias` is that of its first key.
 template <class KvOrder, int N_TILES, class Factor, class Bias>
-__device__ __forceinline__ void to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
+__device__ __forceinline__ void row_to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
     const int lane_column = threadIdx.x % 4 * 2, first = KvOrder::offset(lane_column);
 #pragma unroll
     for (int i = 0; i < 2 * N_TILES; ++i) {

@@ -25,19 +25,19 @@ def test_a_bias_is_evaluated_at_one_key_and_grows_by_a_step() -> None:
     holds, factor, bias = code(ALIBI).score_form.split("\n\n")
     assert body(holds) == ["return true;"]
     assert "ScoreFactor<1> score_factor" in factor and body(factor) == ["return {{fabsf(ctx.scale)}};"]
-    assert "SlopedBias score_bias" in bias
+    assert "using ScoreBias = SlopedBias;" in bias
     assert body(bias) == ["return {-(ctx.slope_h * (float)(row.q_pos - kv_idx)), ctx.slope_h};"]
 
 
 def test_what_all_keys_share_takes_no_step() -> None:
     bias = code("input bias: f32[head]\nscore = score + bias[h]").score_form.split("\n\n")[2]
-    assert "RowBias score_bias" in bias and body(bias) == ["return {ctx.bias_h};"]
+    assert "using ScoreBias = RowBias;" in bias and body(bias) == ["return {ctx.bias_h};"]
 
 
 def test_a_table_of_distances_is_read_once_where_all_pairs_read_one_entry() -> None:
     holds, _, bias = code(TABLE).score_form.split("\n\n")
     assert body(holds)[-1].startswith("return __all_sync(~0u, ")
-    assert "RowBias score_bias" in bias and "load(params.table" in bias
+    assert "using ScoreBias = RowBias;" in bias and "load(params.table" in bias
 
 
 def test_tiles_that_are_patches_need_a_form_that_always_holds() -> None:

@@ -12,7 +12,16 @@ from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_plan
 from tests.emulator import kernel
 from tests.emulator.attention import Call
-from tests.unit.templates.test_emulated_kernels import CAUSAL, DOCUMENTS, ONE_KEY, SCATTERED, STRIPES, check, qkv
+from tests.unit.templates.test_emulated_kernels import (
+    CAUSAL,
+    DOCUMENTS,
+    EVERYTHING,
+    ONE_KEY,
+    SCATTERED,
+    STRIPES,
+    check,
+    qkv,
+)
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
@@ -57,3 +66,27 @@ def test_documents_found_by_search() -> None:
     doc[0].sort()
     doc[1, :250].sort()
     check(plan, Call(*qkv(plan, (2, 1, 170), (2, 1, 300)), inputs={"doc": doc}))
+
+
+@pytest.mark.parametrize("block_q", [64, 256])
+def test_everything_at_once(block_q: int) -> None:
+    """With dropout, which waits for the next product where products overlap: not with the larger block."""
+    plan = plan_of(EVERYTHING, "bf16", (80, 40), block_q=block_q)
+    rng = np.random.default_rng(1)
+    doc = np.sort(rng.integers(0, 3, (2, 190)).astype(np.int32))
+    inputs = {"doc": doc, "slope": np.float32([0.5, 0.1]), "logit": np.float32([1.0, -2.0])}
+    check(plan, Call(*qkv(plan, (2, 2, 130), (2, 1, 190)), scale=-0.2, seed=2**40 + 3, inputs=inputs))
+
+
+@pytest.mark.parametrize(
+    ("line", "scale"),
+    [
+        ("score = 5 * tanh(score / 5) - slope[h] * kv_idx", 0.1),  # some tiles small, some not
+        ("score = score + slope[clamp(kv_idx - q_pos, -60, -30) + 60]", 0.3),  # one entry for the pairs of some tiles
+    ],
+)
+def test_whole_tiles_take_the_cheap_form_of_score_lines(line: str, scale: float) -> None:
+    """And dropout of whole tiles."""
+    plan = plan_of(f"attn 1\nvariant scored {{\ninput slope: f32[31]\n{line}\ndropout 0.3\n}}\n", "fp16", (40, 64))
+    inputs = {"slope": np.linspace(-0.02, 0.02, 31, dtype=np.float32)}
+    check(plan, Call(*qkv(plan, (1, 2, 90), (1, 2, 170)), scale=scale, seed=7, inputs=inputs))
