@@ -50,8 +50,9 @@ def compile(
     defines: Defines = NO_DEFINES,
     schedule: Schedule | None = None,
 ) -> Kernel:
-    """A kernel for one variant, dtype (fp16, bf16, fp32; on the CPU also fp64) and head dim.
+    """A kernel for one variant, dtype (fp16, bf16, fp32, e4m3; on the CPU also fp64) and head dim.
 
+    Kernels of e4m3, for sm_90a and the CPU, take q, k and v in 8 bits (torch.float8_e4m3fn) and give out in bf16.
     `spec` is a path, or source text if it holds a newline. Machine code is made for the targets in `arch`, or without
     it for the GPUs of this machine, now if there are any; it is kept by content, in memory and in the user's cache.
     Without a GPU and without `arch` nothing is compiled, and the kernel runs NumPy arrays and CPU tensors.

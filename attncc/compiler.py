@@ -42,9 +42,23 @@ class Specification:
     variant: Variant
     schedules: tuple[Schedule, ...]
 
-    def serving(self, dtype: str) -> Specification:
-        """The same for kernels of a dtype: calls of e4m3 kernels bring descales. AttnccError A414 if that can't be."""
-        return replace(self, variant=with_descales(self.variant)) if dtype == "e4m3" else self
+    def serving(self, *dtypes: str) -> Specification:
+        """The same for kernels of these dtypes: calls of e4m3 kernels bring descales.
+
+        AttnccError A414 if that can't be, or where other kernels are to be called alike.
+        """
+        if "e4m3" not in dtypes:
+            return self
+        if set(dtypes) != {"e4m3"}:
+            raise AttnccError(
+                Diagnostic(
+                    "A414",
+                    "kernels of e4m3 share no package with others",
+                    notes=("their calls take q_descale, k_descale and v_descale",),
+                    help="build them into a folder of their own",
+                )
+            )
+        return replace(self, variant=with_descales(self.variant))
 
     def ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
         """The plans that the forward kernel may have; after them those of decode if some schedule is for decode, and

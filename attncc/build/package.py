@@ -81,7 +81,7 @@ def prepare(
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
     configurations = [Configuration(dtype, *pair) for dtype, pair in product(dtypes, dims)]
     return tuple(
-        _package(specify(program, variant.name), source.path, configurations, archs, backward)
+        _package(specify(program, variant.name).serving(*dtypes), source.path, configurations, archs, backward)
         for variant in program.variants
     )
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     help="The targets; sm_80 serves all of 8.x, sm_90a Hopper GPUs.",
 )
 @click.option(
-    "--dtype", "dtypes", type=Listed(click.Choice(["fp16", "bf16", "fp32"])), default="bf16", show_default=True
+    "--dtype", "dtypes", type=Listed(click.Choice(["fp16", "bf16", "fp32", "e4m3"])), default="bf16", show_default=True
 )
 @click.option(
     "--head-dim",

@@ -90,6 +90,8 @@ class Kernel:
         are split, the kernel that merges the splits writes them too. `out` shares no memory with q, k, v and inputs.
         `seed` (an int or a 0-d int64 array) is needed with dropout; of torch tensors it is drawn from torch's generator
         where it is missing. Where a torch tensor requires a gradient, autograd records the call: see docs/backward.md.
+        Kernels of e4m3 take `q_descale`, `k_descale` and `v_descale`, f32 [batch, kv_heads], 1 where missing: what
+        q, k and v of a sequence and key head are multiplied by. Their out is bf16.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
         given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
