@@ -26,13 +26,24 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("pytest -m gpu needs torch: pip install '.[torch]'")
 
 
+def _case(item: pytest.Item) -> Case | None:
+    """What a test of `test_generated_compiles` wants compiled."""
+    callspec = getattr(item, "callspec", None)
+    case = callspec.params.get("case") if callspec else None
+    return case if isinstance(case, Case) else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that wait for compilations come last: till then all other tests run beside them."""
+    items.sort(key=lambda item: _case(item) is not None)
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What `test_generated_compiles` asks for is begun before the first test. Not where several processes share the
-    tests: each would compile all."""
+    """What they ask for is begun before the first test. Not where several processes share the tests: each would
+    compile all."""
     if session.config.option.collectonly or hasattr(session.config, "workerinput"):
         return
-    callspecs = [getattr(item, "callspec", None) for item in session.items]
-    cases = [case for spec in callspecs if spec and isinstance(case := spec.params.get("case"), Case)]
+    cases = [case for item in session.items if (case := _case(item)) is not None]
     if cases:
         COMPILATIONS.begin(cases)
 

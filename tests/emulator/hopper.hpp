@@ -1,9 +1,11 @@
-// What kernels for Hopper need besides: barriers in shared memory, TMA, wgmma. Included behind device.hpp.
+// What kernels for Hopper need besides: barriers in shared memory, TMA, wgmma.
 //
 // A load of TMA writes garbage at once and the data at some later turn; products are computed when the warpgroup waits for
 // them, from what operands hold by then. So what is read too early or overwritten too soon gives wrong results.
 #include <functional>
 #include <map>
+
+#include "device.hpp"
 
 // -------------------------------------------------------------------- barriers
 

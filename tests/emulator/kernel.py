@@ -7,6 +7,7 @@ problems must be small. What inline assembly does is said again here, in C++; al
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import shutil
 import struct
@@ -123,7 +124,7 @@ def run(
 
 def evaluate(text: str, includes: str) -> ctypes.CDLL:
     """Plain C++ over leaf files, such as `extern "C" int f(...)`; `includes` is the text of the files."""
-    return _compiled('#include "device.hpp"\n' + _on_host(includes) + text)
+    return _compiled("device.hpp", _on_host(includes) + text)
 
 
 @cache
@@ -132,9 +133,8 @@ def _built(text: str, entry: str) -> ctypes.CDLL:
     of_maps = "memcpy(given_maps, maps, sizeof(given_maps)), before_block = begin_block, between_turns = deliver;"
     arguments = [f"given_maps[{number}]" for number in range(text.count(_MAP))] + ["given"]
     return _compiled(
-        f"""#include "device.hpp"
-{'#include "hopper.hpp"' if hopper else ""}
-{_on_host(text)}
+        "hopper.hpp" if hopper else "device.hpp",
+        f"""{_on_host(text)}
 {"static TensorMap given_maps[4];" if hopper else "static char given_maps[1];"}
 static Params given;
 static void body() {{
@@ -148,21 +148,34 @@ extern "C" void run(
     {of_maps if hopper else ""}
     launch(body, blocks, threads, shared_bytes, seed);
 }}
-"""
+""",
     )
 
 
-def _compiled(text: str) -> ctypes.CDLL:
-    assert COMPILER is not None
-    key = sha256((text + "".join(path.read_text() for path in sorted(_HERE.glob("*.hpp")))).encode()).hexdigest()[:16]
-    library = Path(gettempdir()) / f"attncc-emulated-{key}.so"
-    if not library.exists():
-        source, built = library.with_suffix(".cpp"), library.with_suffix(".new")
-        source.write_text(text)
-        options = ["-std=c++17", "-O1", "-w", "-fPIC", "-shared", f"-I{_HERE}"]
-        subprocess.run([COMPILER, *options, str(source), "-o", str(built)], check=True)
-        built.rename(library)
-    return ctypes.CDLL(str(library))
+def _compiled(header: str, text: str) -> ctypes.CDLL:
+    """The header is compiled once and kept, as libraries are: else it takes as long as the text behind it."""
+    headers = "".join(path.read_text() for path in sorted(_HERE.glob("*.hpp")))
+    folder = Path(gettempdir()) / f"attncc-emulated-{_digest(headers)}"
+    folder.mkdir(exist_ok=True)
+    _make(folder / f"{header}.gch", _HERE / header, "-x", "c++-header")
+    source = folder / f"{_digest(header + text)}.cpp"
+    source.write_text(f'#include "{header}"\n{text}')
+    return ctypes.CDLL(str(_make(source.with_suffix(".so"), source, "-shared", f"-I{folder}", f"-I{_HERE}")))
+
+
+def _make(built: Path, source: Path, *options: str) -> Path:
+    """What the host compiler makes of a file, unless it is there; other processes may make it at the same time."""
+    if not built.exists():
+        assert COMPILER is not None
+        new = built.with_suffix(f".{os.getpid()}")
+        always = ("-std=c++17", "-O1", "-w", "-fPIC", str(source), "-o", str(new))
+        subprocess.run([COMPILER, *options, *always], check=True)
+        new.rename(built)
+    return built
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def _on_host(text: str) -> str:
