@@ -19,7 +19,8 @@ from .runtime.device import best_target
 from .runtime.driver import driver
 from .runtime.store import Configuration, MachineCode, kernel_name, kernel_names
 from .schedule.choices import Build
-from .schedule.plan import BACKWARD_PASSES, PASSES, KernelPlan
+from .schedule.families import decodes
+from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
 from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
 from .schedule.target import TARGETS
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
@@ -37,10 +38,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Specification:
-    """A variant and its schedules, judged."""
+    """A variant and its schedules, judged. `passes`: those of forward calls that it gets kernels for."""
 
     variant: Variant
     schedules: tuple[Schedule, ...]
+    passes: tuple[str, ...] = FORWARD_PASSES
 
     def serving(self, *dtypes: str) -> Specification:
         """The same for kernels of these dtypes: calls of e4m3 kernels bring descales.
@@ -61,15 +63,16 @@ class Specification:
         return replace(self, variant=with_descales(self.variant))
 
     def ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
-        """The plans that the forward kernel may have; after them those of decode if some schedule is for decode, and
-        those in patches where the mask asks for them."""
-        decodes = any(schedule.pass_name == "decode" for schedule in self.schedules)
-        forward, *decode = (
+        """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
+        and patches where the mask asks for them."""
+        forward, decode = (
             make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
-            for pass_name in ("forward", "decode")[: 1 + decodes]
+            for pass_name in ("forward", "decode")
         )
+        wanted = decodes(configuration.dtype) or any(item.pass_name == "decode" for item in self.schedules)
         patches = make_patches(forward, self.schedule("patches", target))
-        return (forward, *decode, *([patches] if patches else []))
+        found = (forward, *([decode] if wanted else []), *([patches] if patches else []))
+        return tuple(ladder for ladder in found if ladder.build.pass_name in self.passes)
 
     def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
         """The plans that the kernels of the backward passes may have."""

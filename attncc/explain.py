@@ -20,6 +20,7 @@ from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.splits import choose_splits
 from .schedule import legality
+from .schedule.live_tiles import most_tiles
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule, make_plan
 from .schedule.target import TARGETS
@@ -71,7 +72,7 @@ class Explanation:
             "variant": plan.variant.name,
             "problem": asdict(self.problem),
             "device": self.device.name,
-            "plan": {"pass": plan.pass_name, **{name: getattr(plan, name) for name in names}},
+            "plan": {"pass": plan.pass_name, "calls": plan.calls, **{name: getattr(plan, name) for name in names}},
             "splits": self.splits,
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
@@ -103,7 +104,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
         if of.loop == "kv_outer":
             traffic = cost.kv_outer_traffic(work, seen)
         else:
-            traffic = cost.q_outer_traffic(work, seen, splits if of is plan else 1)
+            traffic = cost.q_outer_traffic(work, seen, splits if of is plan else 1, of.row_heads(problem))
         flops = cost.executed_flops(work, seen)
         tiles = {kind.name.lower(): sum(grid.count(kind, problem.num_heads) for grid in seen) for kind in TileKind}
         bound = roofline(flops, traffic, device, element_bytes)
@@ -168,9 +169,8 @@ def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
     target = TARGETS[plan.target]
     by_shared = target.shared_bytes // sum(legality.shared_memory(plan).values())
     resident = min(by_shared, target.registers_per_block // (plan.threads * target.max_registers_per_thread))
-    blocks = problem.batch * problem.num_heads * problem.q_blocks(plan.block_q)
-    tiles = -(-problem.kv_len // plan.block_kv)
-    return choose_splits(blocks, tiles, device.multiprocessors * max(resident, 1))
+    blocks = plan.heads(problem) * plan.q_blocks(problem)
+    return choose_splits(blocks, most_tiles(plan, problem), device.multiprocessors * max(resident, 1))
 
 
 def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:

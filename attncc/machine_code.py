@@ -77,7 +77,7 @@ class Settled:
     def report(self) -> dict[str, Any]:
         """What a package's manifest says of it."""
         choice = {"tiles": self.plan.tiles, "why": self.why, "rejected": dict(self.rejected)}
-        return self.compiled.report(self.plan.target) | {"choice": choice}
+        return self.compiled.report(self.plan.target) | {"choice": choice, "calls": self.plan.calls}
 
 
 def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:

@@ -239,17 +239,17 @@ def test_explain_prints_the_page_of_a_code() -> None:
 
 def test_explain_counts_as_the_paper_does() -> None:
     """Standard attention moves S and P twice each; the tiled orders don't, and move far less."""
-    command = ["explain", SPECS / "full.attn", "--q-len", 2048, "--heads", 1, "--no-compile"]
+    command = ["explain", SPECS / "full.attn", "--q-len", 2048, "--heads", 32, "--batch", 1, "--no-compile"]
     found = json.loads(run(*command, "--format", "json").stdout)
     orders = {order["name"]: order for order in found["orders"]}
-    n, d = 2048, 64
-    assert orders["standard"]["bytes_moved"] == 4 * n * d * 2 + 4 * n * n * 2
+    n, d, heads = 2048, 64, 32
+    assert orders["standard"]["bytes_moved"] == heads * (4 * n * d * 2 + 4 * n * n * 2)
     m = 227 * 1024 // 2
     assert orders["Algorithm 1"]["blocks"] == [min(-(-m // (4 * d)), d), -(-m // (4 * d))]
     assert orders["Algorithm 1"]["bytes_moved"] < orders["standard"]["bytes_moved"] / 2
     assert orders["q_outer"]["bytes_moved"] < orders["standard"]["bytes_moved"] / 2
-    assert found["useful_flops"] == 4 * n * n * d
-    assert found["kept_pairs"] == n * n
+    assert found["useful_flops"] == heads * 4 * n * n * d
+    assert found["kept_pairs"] == heads * n * n
 
 
 def test_explain_as_text_names_the_resources() -> None:
@@ -263,12 +263,14 @@ def test_explain_as_text_names_the_resources() -> None:
 def test_explain_describes_the_kernel_that_runs() -> None:
     command = ["explain", SPECS / "decode.attn", "--kv-len", 8192, "--heads", 2, "--no-compile", "--q-len"]
     few = run(*command, 1).output
-    found = re.search(r"kernel +decode, q_outer, 16 x 64 tiles, 1 warps?, \d stages, about (\d+) splits", few)
+    found = re.search(r"kernel +decode, q_outer, 64 x 64 tiles, 4 warps, \d stages, about (\d+) splits", few)
     assert found and int(found[1]) > 8
     assert "combine merges the splits" in few
-    assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", run(*command, 300).output)
-    one, other = (json.loads(run(*command, n, "--format", "json").stdout)["plan"]["pass"] for n in (1, 17))
-    assert (one, other) == ("decode", "forward")
+    assert re.search(r"its calls +up to 64 rows \(queries times the query heads of a key head\), and", few)
+    many = ["--heads", 32, "--kv-heads", 8]
+    assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", run(*command, 300, *many).output)
+    plans = [json.loads(run(*command, n, *many, "--format", "json").stdout)["plan"]["pass"] for n in (1, 16, 17, 300)]
+    assert plans == ["decode", "decode", "decode", "forward"]  # 17: forward blocks for a fourth of the GPU
 
 
 @pytest.mark.parametrize(
@@ -383,7 +385,7 @@ def test_run_without_a_gpu_says_so(spec, monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_tune_writes_the_fastest(spec, monkeypatch: pytest.MonkeyPatch) -> None:
     class Gpu:
-        name, capability = "a GPU", 80
+        name, capability, multiprocessors = "a GPU", 80, 108
 
         def device(self, _: int) -> Gpu:
             return self

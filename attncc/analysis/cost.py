@@ -1,7 +1,8 @@
 """What attention costs: FLOPs, and bytes between HBM and on-chip memory for each loop order.
 
 The counts follow Dao et al., "FlashAttention" (NeurIPS 2022), section 3.2: every block that a loop order moves between
-HBM and on-chip memory counts once for each time it moves, caches between them aside. K and V move for each query head.
+HBM and on-chip memory counts once for each time it moves, caches between them aside. K and V move for each query head,
+unless a kernel has those that share them in one tile.
 The variant's own inputs are not counted.
 """
 
@@ -85,13 +86,14 @@ def standard_traffic(work: Workload) -> Traffic:
     return Traffic(reads, {**work.moved({"out": q_rows}), **matrices})
 
 
-def q_outer_traffic(work: Workload, grids: Iterable[TileGrid], splits: int = 1) -> Traffic:
+def q_outer_traffic(work: Workload, grids: Iterable[TileGrid], splits: int = 1, heads_together: int = 1) -> Traffic:
     """FlashAttention-2's order: a q tile stays on chip while the live K and V tiles pass by. With more than one split,
-    partial results go through HBM to the combine kernel. `grids` holds one grid for each sequence."""
+    partial results go through HBM to the combine kernel. `grids` holds one grid for each sequence; so many heads load
+    K and V together."""
     heads = work.problem.num_heads
     traffic = Traffic()
     for grid in grids:
-        keys = grid.over_heads((grid.kinds != TileKind.EMPTY).sum(axis=(0, 1)) @ grid.kv_sizes, heads)
+        keys = grid.over_heads((grid.kinds != TileKind.EMPTY).sum(axis=(0, 1)) @ grid.kv_sizes, heads) // heads_together
         rows = heads * grid.q_len
         reads, partial = {"q": rows * splits, "k": keys, "v": keys}, dict.fromkeys(STATE, rows * splits)
         results = dict.fromkeys(RESULTS, rows)

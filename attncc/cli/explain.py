@@ -89,7 +89,7 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     from ..explain import explain
     from ..runtime.device import best_target
     from ..runtime.store import Configuration
-    from ..schedule.plan import executed_plan
+    from ..schedule.plan import plan_for
     from ..schedule.target import TARGETS
 
     if given["device"] not in DEVICES:
@@ -101,7 +101,8 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     variant = specification.variant
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     ladders = specification.ladders(configuration, target)
-    plan = executed_plan([ladder.first for ladder in ladders], problem)
+    plans = [ladder.first for ladder in ladders if ladder.canvas is None]
+    plan = plan_for(plans, problem, device.multiprocessors)
     resources: Resources | str | None = None
     if given["compiles"]:
         plan, resources = _settled(next(ladder for ladder in ladders if ladder.build.pass_name == plan.pass_name))
@@ -188,6 +189,7 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles, "
         f"{_counted(plan.warps, 'warp')}, {_counted(plan.stages, 'stage')}, {splits}, on {plan.target}"
     )
+    yield f"its calls      {plan.calls}"
     shown = ", ".join(f"{name} {size}" for name, size in parts.items())
     yield f"shared memory  {sum(parts.values())} of {TARGETS[plan.target].shared_bytes} bytes: {shown}"
     if isinstance(resources, str):

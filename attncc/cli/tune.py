@@ -55,7 +55,8 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     gpu = driver().device(0)
     target = best_target(TARGETS, gpu.capability) or f"sm_{gpu.capability}"
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
-    pass_name = plan_for(specification.plans(configuration, target), problem.rows).pass_name
+    plans = specification.plans(configuration, target)
+    pass_name = plan_for(plans, problem, gpu.multiprocessors).pass_name
     measure = _on_gpu(specification.variant, given)
     trials = tune.tune(specification, configuration, target, pass_name, measure)
     if not dry_run:

@@ -85,6 +85,8 @@ class Lowering:
         bounds = self._ranges.symbol(name)
         if name == "q_pos":
             return self._q_pos().called("q_pos")
+        if name == "h" and self.plan.packs_heads:
+            return leaf(INT, "row.h", Level.ROW, bounds=bounds)
         if name in _CONTEXT:
             return leaf(INT, f"ctx.{name}", bounds=bounds)
         if name in ("num_heads", "num_kv_heads"):

@@ -36,6 +36,7 @@ COMBINE_THREADS = 128
 ZONE_MAP_THREADS = 256
 ROWS_THREADS = 128  # of kernels whose warps take 16 rows at a time
 _COLUMNS_A_LANE = 8
+_FLOAT_BYTES = 4
 TILE_LIST_THREADS = 128
 
 
@@ -97,7 +98,7 @@ def render_combine(dtype: str, value_head_dim: int, target: str) -> KernelSource
         params_struct=params_struct(combine_parameters(dtype)),
         header=header.of_prepass(f"combine: merges the partial results of splits; {dtype}, head dim {value_head_dim}"),
     )
-    return KernelSource(name, text, "combine", COMBINE_THREADS, 0)
+    return KernelSource(name, text, "combine", COMBINE_THREADS, COMBINE_THREADS // 32 * value_head_dim * _FLOAT_BYTES)
 
 
 def render_zone_map(dtype: str, target: str) -> KernelSource:

@@ -55,15 +55,17 @@ def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
     return struct + "\n\n" + make_function(head, [*body.lines, Line("return ctx;")])
 
 
-def row(fields: Fields) -> str:
-    """`struct Row`, what all pairs of a q row share, and the function that fills it."""
+def row(fields: Fields, packs_heads: bool) -> str:
+    """`struct Row`, what all pairs of a q row share, and the function that fills it. It has the head, if rows differ in
+    that."""
+    names = ("q_idx", "h") if packs_heads else ("q_idx",)
     hoisted = fields.of_level[Level.ROW]
     body = Body(fields, Level.ROW, [(node, fields.spans[node]) for node in hoisted])
-    body.add("Row row = {q_idx};")
+    body.add(f"Row row = {{{', '.join(names)}}};")
     for node in _in_order(hoisted):
         body.assign(node, f"row.{hoisted[node]}", fields.spans[node])
-    head = "Row make_row(const Params& params, const Context& ctx, int q_idx)"
-    struct = _struct("Row", ["int q_idx;", *_hoisted_lines(fields, Level.ROW)])
+    head = f"Row make_row(const Params& params, const Context& ctx, {', '.join(f'int {name}' for name in names)})"
+    struct = _struct("Row", [f"int {', '.join(names)};", *_hoisted_lines(fields, Level.ROW)])
     return struct + "\n\n" + make_function(head, [*body.lines, Line("return row;")])
 
 

@@ -93,7 +93,7 @@ class _Printer:
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
         value_descale = self.value_descale() if descaled(self.variant) else ""
-        row = structs.row(fields)
+        row = structs.row(fields, plan.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
         leaves |= {"learned.cuh"} if learned else set()
@@ -148,6 +148,8 @@ class _Printer:
         form = None if exact else score_form(self.variant, plan.block_q, plan.block_kv)
         if form is None or (plan.canvas is not None and form.holds != TRUE):  # its ends are those of a stretch
             return ""
+        if plan.packs_heads and "h" in reads(self.variant, form.holds, form.argument, *form.terms):  # they know no row
+            return ""
         return form_code.functions(form, self.lowering, self.fields)
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
@@ -184,16 +186,17 @@ class _Printer:
     def sink(self, name: str) -> str:
         axes = self.variant.input(name).axes
         indices = tuple(symbol(AXIS_INDEX[axis.tag or "head"]) for axis in axes)
-        head = "float sink_logit(const Params& params, const Context& ctx)"
-        return self._of_head(head, Load(Type.FLOAT, name, indices), f"sink {name}")
+        level, row = (Level.ROW, ", const Row& row") if self.plan.packs_heads else (Level.UNIFORM, "")
+        head = f"float sink_logit(const Params& params, const Context& ctx{row})"
+        return self._of_head(head, Load(Type.FLOAT, name, indices), f"sink {name}", level)
 
     def value_descale(self) -> str:
         head = "float value_descale(const Params& params, const Context& ctx)"
         return self._of_head(head, value_descale(), "What v of this sequence and head stands for, in its own units.")
 
-    def _of_head(self, head: str, value: Expr, comment: str) -> str:
+    def _of_head(self, head: str, value: Expr, comment: str, level: Level = Level.UNIFORM) -> str:
         node = self._uniform(value)
-        body = Body(self.fields, Level.UNIFORM, [(node, None)])
+        body = Body(self.fields, level, [(node, None)])
         body.add(f"return {body.value(node)};")
         return structs.make_function(head, body.lines, [comment])
 

@@ -91,6 +91,11 @@ class SequenceWork:
         return len(self.q)
 
     @cached_property
+    def heads_together(self) -> int:
+        """Query heads for which a tile of K and V is loaded once."""
+        return self.num_heads // len(self.k) if self.plan.packs_heads else 1
+
+    @cached_property
     def kv_heads(self) -> Array:
         """The key head of each query head."""
         heads: Array = self.environment.symbols["kv_h"].ravel()

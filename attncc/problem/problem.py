@@ -49,11 +49,16 @@ class Problem:
         """Rows of q for each head and sequence; of packed batches the mean, since their lengths are on the device."""
         return -(-self.q_len // max(self.batch, 1)) if self.packed else self.q_len
 
-    def q_blocks(self, block_q: int) -> int:
-        """The grid's q blocks for one head: exact if dense, else a bound that needs no look at cu_seqlens."""
-        if self.packed:
-            return self.total_q // block_q + self.batch
-        return -(-self.q_len // block_q)
+    @property
+    def keys(self) -> int:
+        """Keys of each sequence; of packed batches the mean."""
+        return -(-self.kv_len // max(self.batch, 1)) if self.packed else self.kv_len
+
+    def q_blocks(self, block_q: int, rows_each: int = 1) -> int:
+        """The grid's q blocks for one head, of so many rows for each query: exact if dense, else a bound that needs no
+        look at cu_seqlens."""
+        rows = self.q_len * rows_each
+        return rows // block_q + self.batch if self.packed else -(-rows // block_q)
 
     def rows_shape(self, heads: int, length: int, *last: int) -> tuple[int, ...]:
         """The shape of an array in this call's layout, e.g. of q: `rows_shape(num_heads, q_len, head_dim)`."""

@@ -67,7 +67,7 @@ class Family:
 
     def plan(self, problem: Problem) -> KernelPlan:
         """The plan that runs a call of these sizes."""
-        return plan_for(self.plans, problem)
+        return plan_for(self.plans, problem, self.device.multiprocessors)
 
     def function(self, name: str) -> Function:
         return self._functions[name]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
 from ..problem.facts import out_dtype
+from ..schedule.live_tiles import most_tiles
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from ..schedule.tile_lists import TileLists
 from .arrays import Array, DeviceFramework
@@ -105,7 +106,7 @@ class _Preparation:
         self._scale_given, self._workspace = scale_given, workspace
         self._function = family.function(kernel_name(plan))
         self._heads = problem.num_heads * (1 if problem.packed else problem.batch)
-        self._q_blocks = plan.q_blocks(problem)
+        self._blocks = plan.heads(problem) * plan.q_blocks(problem)  # of the q_outer grid, without splits
         self._splits = self._choose_splits()
         self._main = StepBuilder(family.layout(kernel_name(plan)))
         self._partials: dict[str, int] = {}  # offsets in the workspace
@@ -126,17 +127,16 @@ class _Preparation:
             return 1
         if plan.split_kv is not None:
             return plan.split_kv
-        sequences = max(problem.batch, 1) if problem.packed else 1
-        tiles = -(-problem.kv_len // (sequences * plan.block_kv))
+        tiles = most_tiles(plan, problem)
         capacity = self._family.device.multiprocessors * self._function.resident_blocks
-        return choose_splits(self._heads * self._q_blocks, tiles, capacity)
+        return choose_splits(self._blocks, tiles, capacity)
 
     def _grid(self) -> int:
         """The one dimension of the launch: (batch, head, split, q block), or (batch, head) where keys are outermost."""
         if self._plan.loop == "kv_outer":
             grid = self._problem.batch * self._problem.num_heads
         else:
-            grid = self._heads * self._splits * self._q_blocks
+            grid = self._blocks * self._splits
         return checked_grid(grid)
 
     def _hopper(self) -> Iterator[Step]:
@@ -156,7 +156,7 @@ class _Preparation:
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
-        self._main.set({**sizes, "q_blocks": self._q_blocks, "splits": self._splits})
+        self._main.set({**sizes, "q_blocks": self._plan.q_blocks(problem), "splits": self._splits})
         assert call.out is not None
         for name, facts in (("q", call.q), ("k", call.k), ("v", call.v), ("out", call.out)):
             self._main.set(Strides.of(facts, problem).fields(name))
@@ -208,7 +208,10 @@ class _Preparation:
         step.set(Strides.of(self._call.out, problem).fields("out"))
         batch = 1 if problem.packed else problem.batch
         step.set({"batch": batch, "num_heads": problem.num_heads, "q_len": problem.q_len, "splits": self._splits})
-        return step.build(function, warps_grid(self._heads * problem.q_len, function, self._family.device))
+        # A block takes a row at a time, or a row for each of its warps: one to spare has none.
+        device = self._family.device
+        grid = min(self._heads * problem.q_len, device.multiprocessors * function.resident_blocks)
+        return step.build(function, grid)
 
 
 def warps_grid(items: int, function: Function, device: Device) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-MAX_SPLITS = 128  # the combine kernel reads one partial result for each
-_TILE_START = 2  # what a block costs before and after its tiles, in tiles
+MAX_SPLITS = 256  # the combine kernel reads one partial result for each
+_WAVES = 4  # counts that just fill so many waves, or fewer
+_TILE_START = 1  # what a block costs before and after its tiles, in tiles
 _COMBINE = 6  # the combine's launch and its reading, in tiles
-_COMBINE_SPLIT = 1 / 16  # the combine's work for each split
+_COMBINE_SPLIT = 1 / 32  # the combine's work for each split
 
 
 def choose_splits(blocks: int, tiles: int, capacity: int) -> int:
@@ -13,13 +14,14 @@ def choose_splits(blocks: int, tiles: int, capacity: int) -> int:
 
     `blocks` is the launch's blocks without splitting, `tiles` the K/V tiles of one of them, `capacity` how many blocks
     the GPU holds at once. With s splits, ceil(blocks * s / capacity) waves run ceil(tiles / s) tiles each, and a
-    combine kernel follows. Only counts that just fill one, two or three waves can be best. The answer depends on the
-    arguments alone, so equal calls give equal bits.
+    combine kernel follows. Only counts that just fill a few waves can be best; of those, none leaves a split without
+    tiles. The answer depends on the arguments alone, so equal calls give equal bits.
     """
-    if blocks <= 0 or tiles <= 1 or blocks >= capacity:
+    if blocks <= 0 or tiles <= 1:
         return 1
     most = min(tiles, MAX_SPLITS)
-    candidates = {1, *(max(1, min(waves * capacity // blocks, most)) for waves in (1, 2, 3))}
+    filling = (max(1, min(waves * capacity // blocks, most)) for waves in range(1, _WAVES + 1))
+    candidates = {1, *(-(-tiles // -(-tiles // splits)) for splits in filling)}
     return min(sorted(candidates), key=lambda splits: _cost(splits, blocks, tiles, capacity))
 
 

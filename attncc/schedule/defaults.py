@@ -62,17 +62,17 @@ _FORWARD_32_BIT = (
 )
 # 64 x 64 spills with many masks.
 _BUSY_32_BIT = (Row(64, 64, SMALL, Tiles(64, 32, 4, 1)), *_FORWARD_32_BIT[1:])
-# Few rows and many keys: one warp of 16 rows, and enough bytes in flight to keep the memory busy.
+# Few rows and many keys: the memory must be kept busy. All warps load; those that have rows multiply. Two or three
+# blocks on each multiprocessor have about 100 KB on their way.
 _DECODE_16_BIT = (
-    Row(64, 64, SMALL, Tiles(16, 64, 1, 3)),
-    Row(128, 128, LARGE, Tiles(16, 64, 1, 3)),
-    Row(128, 128, SMALL, Tiles(16, 64, 1, 2)),
-    Row(256, 256, LARGE, Tiles(16, 32, 1, 3)),
-    Row(256, 256, SMALL, Tiles(16, 32, 1, 2)),
+    Row(64, 64, SMALL, Tiles(64, 64, 4, 3)),
+    Row(128, 128, SMALL, Tiles(64, 32, 4, 3)),
+    Row(256, 256, SMALL, Tiles(64, 32, 4, 2)),
 )
 _DECODE_32_BIT = (
-    Row(64, 64, SMALL, Tiles(16, 32, 1, 3)),
-    Row(128, 128, SMALL, Tiles(16, 32, 1, 2)),
+    Row(64, 64, SMALL, Tiles(64, 32, 4, 3)),
+    Row(128, 128, SMALL, Tiles(64, 32, 4, 2)),
+    Row(256, 256, LARGE, Tiles(64, 32, 4, 2)),
     Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
 )
 # A block owns keys: its warps hold dK and dV of 16 keys each (dK or dV alone beyond 160 registers), and S and dP.

@@ -13,9 +13,14 @@ def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
 
 
 _LACKED_PASSES = {
-    "decode": "the decode pass: its tiles have 64 rows or more, those of decode 16",
+    "decode": "the decode pass: the rows of its tiles are of several heads, no box of memory that TMA could load",
     "backward_dq": "the backward_dq pass: it adds up dQ beside dK and dV",
 }
+
+
+def decodes(dtype: str) -> bool:
+    """Whether the decode pass has kernels for a dtype: it is of the family portable."""
+    return dtype != "e4m3"
 
 
 def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:

@@ -42,6 +42,10 @@ GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
 PANEL_COLUMNS = 64  # of 16 bits, of the tiles that TMA writes and wgmma reads
 PANEL_BYTES = 2 * PANEL_COLUMNS
 
+# The forward kernel leaves a GPU idle whose multiprocessors are at least this many times its thread blocks, over keys
+# that are worth a second launch.
+IDLE_SHARE, SPLIT_KEYS = 4, 2048
+
 
 @dataclass(frozen=True)
 class KernelPlan:
@@ -73,19 +77,63 @@ class KernelPlan:
     thrifty: bool = False  # hopper, backward: saves registers at the cost of time, see hopper_backward
 
     def serves(self, problem: Problem) -> bool:
-        """Whether the kernel may run a call of these sizes."""
+        """Whether the kernel is the one for calls of these sizes: decode, where one tile holds all rows."""
         if self.pass_name == "decode":
-            return problem.rows <= self.block_q
+            return problem.rows * self.row_heads(problem) <= self.block_q
         if self.canvas is None:
             return True
         return not problem.packed and problem.q_len % self.canvas.width == problem.kv_len % self.canvas.width == 0
 
+    @property
+    def calls(self) -> str:
+        """Which calls the kernel serves, in words: what `plan_for` decides by."""
+        if self.pass_name == "decode":
+            rows = "queries times the query heads of a key head" if self.packs_heads else "queries"
+            return (
+                f"up to {self.block_q} rows ({rows}), and those over {SPLIT_KEYS} keys or more for which the forward "
+                f"kernel would have one thread block for {IDLE_SHARE} multiprocessors or fewer"
+            )
+        if self.canvas is not None:
+            return f"dense ones whose lengths are multiples of {self.canvas.width}"
+        return "all that no other pass serves"
+
+    def row_heads(self, problem: Problem) -> int:
+        """How many query heads the rows of a tile are of: the group, or one."""
+        return problem.group if self.packs_heads else 1
+
+    def heads(self, problem: Problem) -> int:
+        """How many heads the grid counts, over all sequences."""
+        return problem.num_heads // self.row_heads(problem) * (1 if problem.packed else problem.batch)
+
     def q_blocks(self, problem: Problem) -> int:
         """The grid's q blocks for one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
         if self.canvas is None:
-            return problem.q_blocks(self.block_q)
+            return problem.q_blocks(self.block_q, self.row_heads(problem))
         rows = self.block_q // self.canvas.q_columns
         return -(-problem.q_len // (self.canvas.width * rows)) * (self.canvas.width // self.canvas.q_columns)
+
+    def leaves_idle(self, problem: Problem, multiprocessors: int) -> bool:
+        """Whether most of a GPU has nothing to do while the kernel, which doesn't split them, goes over many keys."""
+        if self.may_split or self.loop == "kv_outer":
+            return False
+        blocks = self.q_blocks(problem) * self.heads(problem)
+        return IDLE_SHARE * blocks <= multiprocessors and problem.keys >= SPLIT_KEYS
+
+    @property
+    def packs_heads(self) -> bool:
+        """decode: whether the heads of a group, which share keys and values, stand together in a tile (Flash-Decoding).
+
+        Not where a mask may keep other tiles for each of them, nor with dropout, whose bits are drawn by head.
+        """
+        if self.pass_name != "decode" or self.variant.dropout is not None:
+            return False
+        tests = (self.rules.any_kept, self.rules.all_kept) if self.tests_tiles else ()
+        return not any("h" in ir.reads(self.variant, rule) for rule in (*self.rules.bounds, *tests))
+
+    @property
+    def query_rows(self) -> str:
+        """The leaf file that says which queries the rows of a tile are."""
+        return "group_rows" if self.packs_heads else "head_rows"
 
     @property
     def element_bytes(self) -> int:
@@ -300,12 +348,16 @@ def _reads_keys(node: ir.Expr) -> bool:
     return any(isinstance(part, ir.Symbol) and part.name in ("kv_first", "kv_last") for part in ir.walk(node))
 
 
-def plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
+def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
     """The plan that runs a call, of those made for its configuration and target, forward first.
 
-    Decode where the rows of each head and sequence fit one of its tiles, else patches where the lengths fit the canvas.
+    Decode where the rows fit one of its tiles: a block then moves little more than keys and values, and their splits
+    fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else patches
+    where the lengths fit the canvas.
     """
-    return next((plan for plan in plans[1:] if plan.serves(problem)), plans[0])
+    served = next((plan for plan in plans[1:] if plan.serves(problem)), plans[0])
+    decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
+    return decode if multiprocessors and served.leaves_idle(problem, multiprocessors) else served
 
 
 def executed_plan(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:

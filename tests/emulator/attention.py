@@ -194,4 +194,5 @@ def _list_words(plan: KernelPlan, call: Call, values: Values) -> int:
 def _blocks(plan: KernelPlan, values: Values) -> int:
     if plan.loop == "kv_outer":
         return int(values["batch"] * values["num_heads"])
-    return int(values["outer"] * values["num_heads"] * values["splits"] * values["q_blocks"])
+    heads = values["num_kv_heads" if plan.packs_heads else "num_heads"]
+    return int(values["outer"] * heads * values["splits"] * values["q_blocks"])

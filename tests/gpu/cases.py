@@ -74,8 +74,8 @@ class Case:
     def source(self, target: str) -> str:
         """The spec with schedules of ours in place of its own, and windows that end within the shorter lengths.
 
-        Where the rows fit one small tile, the decode pass of the portable family serves the call, so it has the same
-        splits.
+        Where the rows fit one tile, the decode pass, which is of the portable family, serves the call, so it has the
+        same splits.
         """
         text = (folder("specs") / f"{self.spec}.attn").read_text().partition("\nschedule ")[0]
         text = text.replace("width: int = 1024", "width: int = 150").replace("width: int = 256", "width: int = 40")

@@ -15,6 +15,7 @@ import pytest
 import attncc
 from attncc import reference
 from tests.devices import Device, cpu, cuda
+from tests.kernels import without_decode
 from tests.meaning.variants import DECODE, VARIANTS, source
 
 HEAD_DIM = 32
@@ -44,8 +45,12 @@ def _arch(settings: str | None, device: Device) -> str | None:
 
 
 @cache
-def _compiled(text: str, dtype: str, head_dim: int, value_head_dim: int, arch: str | None) -> Any:
-    return attncc.compile(text, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, arch=arch)
+def _compiled(  # noqa: PLR0917
+    text: str, settings: str | None, dtype: str, head_dim: int, value_head_dim: int, arch: str | None
+) -> Any:
+    """The kernel of a schedule: without it and with one for decode, calls with few queries run the decode pass."""
+    compiled = attncc.compile if settings in (None, DECODE) else without_decode
+    return compiled(text, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, arch=arch)
 
 
 @cache
@@ -61,11 +66,11 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     device = cuda()
     with ThreadPoolExecutor() as pool:  # fills the cache of compiled kernels with every core
         sources = [
-            (source(name, settings, _target(settings, device)), _arch(settings, device))
+            (source(name, settings, _target(settings, device)), settings, _arch(settings, device))
             for name, settings in product(VARIANTS, SCHEDULES.values())
             if settings != HOPPER or device.target == "sm_90"
         ]
-        list(pool.map(lambda item: _compiled(item[0], DTYPE, HEAD_DIM, HEAD_DIM, item[1]), sources))
+        list(pool.map(lambda item: _compiled(*item[:2], DTYPE, HEAD_DIM, HEAD_DIM, item[2]), sources))
     yield device
 
 
@@ -85,7 +90,8 @@ class Attend:
         if self.settings == HOPPER and dtype == "fp32":
             pytest.skip("the family hopper has 16-bit kernels")
         text = source(name, self.settings, _target(self.settings, self.device))
-        return _compiled(text, dtype, head_dim, value_head_dim or head_dim, _arch(self.settings, self.device))
+        arch = _arch(self.settings, self.device)
+        return _compiled(text, self.settings, dtype, head_dim, value_head_dim or head_dim, arch)
 
     def __call__(self, name: str, q: Any, k: Any, v: Any, *, lse: bool = False, **call: Any) -> Any:
         """out (and lse) as NumPy arrays; out is given to the call, full of NaN, and must be overwritten."""

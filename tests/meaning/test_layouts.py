@@ -92,7 +92,9 @@ LENGTHS = [(17, 40), (0, 9), (33, 33), (1, 64), (20, 0), (50, 12)]
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 @pytest.mark.parametrize("name", ["causal", "documents", "gated"])
 def test_packed_batches_equal_their_sequences(attend, device, draw, name, layout) -> None:
-    """All lengths differ, some are 0: out and lse of each sequence equal those of a dense call with it alone."""
+    """All lengths differ, some are 0: out and lse of each sequence equal those of a dense call with it alone, to the
+    last bit unless sizes choose the pass: by default a short sequence alone runs decode."""
+    tolerance = {"rtol": 2**-9, "atol": 2**-12} if attend.settings is None else {"rtol": 0}
     rng = np.random.default_rng(3)
     parts = [(draw(4, q, 32), draw(2, kv, 32), draw(2, kv, 32)) for q, kv in LENGTHS]
     extra = [_inputs(name, q, kv, rng) for q, kv in LENGTHS]
@@ -108,8 +110,8 @@ def test_packed_batches_equal_their_sequences(attend, device, draw, name, layout
         rows = slice(cu_q[i], cu_q[i + 1])
         one = {key: value[None] for key, value in extra[i].items()}
         alone, alone_lse = attend(name, q[None], k[None], v[None], lse=True, **one)
-        np.testing.assert_array_equal(out[:, rows], alone[0])
-        np.testing.assert_array_equal(lse[:, rows], alone_lse[0])
+        np.testing.assert_allclose(out[:, rows], alone[0], **tolerance)
+        np.testing.assert_allclose(lse[:, rows], alone_lse[0], **tolerance)
 
 
 def _inputs(name: str, q_len: int, kv_len: int, rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -136,9 +136,10 @@ def test_nothing_is_compiled_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16)
     assert seen == []
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch="sm_90")
-    assert seen == ["one_forward_bf16_d16_sm_90.cu"]
+    assert sorted(seen) == [f"{name}_bf16_d16_sm_90.cu" for name in ("combine", "one_decode", "one_forward")]
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch=["sm_80", "sm_90"])
-    assert seen[1:] == ["one_forward_bf16_d16_sm_80.cu"]  # the other is in the cache
+    assert all(name.endswith("sm_80.cu") for name in seen[3:])  # the others are in the cache
+    assert len(seen) == 6
     attncc.compile(TWO, variant="one", dtype="fp64", head_dim=16, arch=())
 
 
@@ -158,8 +159,8 @@ def test_a_schedule_may_be_given() -> None:
     given = Schedule("mine", "one", "forward", "sm_90", (("block_q", (16,)),))
     kernel = attncc.compile(TWO, variant="one", dtype="bf16", head_dim=64, schedule=given)
     store = kernel._store
-    (plan,) = store.plans(kernel.configurations[0], "sm_90")
-    assert plan.block_q == 16
+    forward, decode = store.plans(kernel.configurations[0], "sm_90")
+    assert forward.block_q == 16 and decode.pass_name == "decode"
     assert store.plans(kernel.configurations[0], None)[0].block_q == 16  # what the CPU walks has a schedule, if any has
     assert store.plans(kernel.configurations[0], "sm_90a")[0].block_q == 16
     assert store.plans(kernel.configurations[0], "sm_80")[0].block_q != 16

@@ -50,30 +50,31 @@ __device__ __forceinline__ int block_index() {
     return index;
 }
 
-/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Sequence s has the
-/// blocks from cu_seqlens[s] / BLOCK + s on, which is at least one for each BLOCK of its rows; those to spare have
-/// block * BLOCK >= its length.
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch) {
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
+                                              int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        const int first = sequence_start(cu_seqlens, middle, total) / BLOCK + middle;
+        const int first = sequence_start(cu_seqlens, middle, total) * rows_each / BLOCK + middle;
         (first <= block ? low : high) = middle;
     }
-    block -= sequence_start(cu_seqlens, low, total) / BLOCK + low;
+    block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
 }
 
 template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch);
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// The work of this block in the q_outer grid.
+/// The work of this block in the q_outer grid of `heads` heads, each of whose queries is `rows_each` rows.
 template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params) {
+__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
     Work work;
     int index = block_index();
     // The last rows of a causal mask have the most keys: they go first, so that the short ones fill the end.
@@ -81,9 +82,9 @@ __device__ __forceinline__ Work find_work(const Params& params) {
     index /= params.q_blocks;
     work.split = index % params.splits;
     index /= params.splits;
-    work.head = index % params.num_heads;
-    work.sequence = work.batch_index = index / params.num_heads;
-    find_sequence<BLOCK_Q>(work, params);
+    work.head = index % heads;
+    work.sequence = work.batch_index = index / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
     work.q_block = uniform(work.q_block);
     work.split = uniform(work.split);
     work.head = uniform(work.head);

@@ -32,6 +32,18 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
@@ -52,6 +64,12 @@ __device__ __forceinline__ T* uniform(T* x) {
 /// the whole loop.
 __device__ __forceinline__ int opaque(int x) {
     asm volatile("" : "+r"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
     return x;
 }
 

@@ -1,3 +1,4 @@
+#include "attncc/math.cuh"
 #include "attncc/element.cuh"
 
 /// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
@@ -65,17 +66,29 @@ struct ColumnsInFours {
     }
 };
 
-/// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
-/// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
-/// multiples of 16 bytes. All lanes must call.
-template <class Stored, class Order, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ Element* at(int slot) const { return target + Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2]) {
     const int lane = threadIdx.x % 32, column = Columns::first(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
-        auto* address = target + row * stride + column;
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        auto* address = opaque(places.at(row) + column);  // or it would be computed anew for each fragment
+        const bool exists = places.holds(row);
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
             float x[2][2];
@@ -83,20 +96,27 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
             for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             unsigned packed[2 * Stored::WORDS];
             Columns::template words<Stored>(packed, x);
-            if (row < rows && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
+            if (exists && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
                 store_words(address + 8 * d, packed);
         }
     }
 }
 
+/// The same of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor);
+}
+
 /// Stores one value for each of the warp's rows, as `store_rows` does.
-template <class Order, int M_TILES>
-__device__ __forceinline__ void store_row_values(float* target, int rows, int slot, const float (&values)[M_TILES][2]) {
+template <int M_TILES, class Places>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, const float (&values)[M_TILES][2]) {
     const int lane = threadIdx.x % 32;
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int row = Order::offset(slot + 8 * row_pair + lane / 4);
-        if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
+        const int row = slot + 8 * row_pair + lane / 4;
+        if (places.holds(row)) *places.at(row) = values[row_pair / 2][row_pair % 2];
     }
 }

@@ -44,27 +44,28 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names: list[str] = []
     build(SPEC, out, **SMALL, advance=names.append)
     assert sorted(names) == [
-        "capped_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "zone_map_i32_sm_90",
+        "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90",
+        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "zone_map_i32_sm_90",
     ]  # fmt: skip
     return out
 
 
 def test_the_folder(built: Path) -> None:
     found = sorted(str(path.relative_to(built)) for path in built.rglob("*") if path.is_file())
-    of_plain = ["combine_fp16_d16_sm_90.cu", "combine_fp16_d16_sm_90.cubin", "manifest.json"]
-    of_plain += [f"plain_forward_fp16_d16_sm_90.{end}" for end in ("cu", "cubin", "plan.json")]
-    of_capped = [f"capped_forward_fp16_d16_sm_90.{end}" for end in ("cu", "cubin", "plan.json")]
-    of_capped += ["manifest.json", "zone_map_i32_sm_90.cu", "zone_map_i32_sm_90.cubin"]
-    expected = ["__init__.py"]
-    expected += [f"capped/{name}" for name in ["__init__.py", *of_capped]]
-    expected += [f"plain/{name}" for name in ["__init__.py", *of_plain]]
+    both = [f"combine_fp16_d16_sm_90.{end}" for end in ("cu", "cubin")] + ["__init__.py", "manifest.json"]
+    ends = [f"{item}_fp16_d16_sm_90.{end}" for item in ("decode", "forward") for end in ("cu", "cubin", "plan.json")]
+    kernels = {name: [f"{name}_{end}" for end in ends] for name in ("capped", "plain")}
+    kernels["capped"] += ["zone_map_i32_sm_90.cu", "zone_map_i32_sm_90.cubin"]
+    expected = ["__init__.py", *(f"{name}/{file}" for name in kernels for file in sorted(both + kernels[name]))]
     assert found == expected
     assert list(built.parent.iterdir()) == [built]
 
 
 def test_the_manifest_holds_the_resource_report(built: Path) -> None:
     manifest = json.loads((built / "plain" / "manifest.json").read_text())
-    assert set(manifest["kernels"]) == {"plain_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90"}
+    assert set(manifest["kernels"]) == {
+        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90",
+    }  # fmt: skip
     for name, entry in manifest["kernels"].items():
         for key in ("registers", "spill_stores", "spill_loads", "shared_bytes", "threads", "dynamic_shared_bytes"):
             assert isinstance(entry[key], int), (name, key)
@@ -150,7 +151,10 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     assert (scope["capped"].variant, scope["capped"].configurations) == ("capped", (("fp16", 16, 16),))
     with pytest.raises(AttnccError):  # no driver, or machine code for another GPU
         scope["capped"].load(99)
-    assert scope["__doc__"].splitlines()[-1] == "    forward fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64"
+    assert scope["__doc__"].splitlines()[-2:] == [
+        "    forward fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64",
+        "    decode fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64",
+    ]
     assert max(map(len, text.splitlines())) <= 120
 
 
@@ -160,11 +164,13 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
 @pytest.fixture
 def compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Machine code from thin air: for tests of the folders alone."""
+    from attncc.machine_code import Compiled
     from attncc.runtime.nvrtc import Resources
     from attncc.runtime.store import MachineCode
 
-    def compiled(source: Any, target: str) -> Any:
-        return MachineCode(b"cubin", "13.0", source.entry, source.threads, 0), Resources(20, 0, 0, 0, 0.1)
+    def compiled(source: Any, target: str) -> Compiled:
+        code = MachineCode(b"cubin", "13.0", source.entry, source.threads, 0)
+        return Compiled(code, Resources(20, 0, 0, 0, 0.1))
 
     monkeypatch.setattr("attncc.build.writer.compiled", compiled)
     yield
@@ -307,13 +313,14 @@ def test_the_backward_pass_is_built_where_it_is_asked_for() -> None:
     """By the option, or by a schedule for it."""
     lines = ("input slope: f32[head] learnable", "score = score * slope[h]", "sink slope")
     text = "\n".join(["attn 1", "variant plain {", *lines, "}", ""])
-    assert passes(text) == {"forward"}
+    assert passes(text) == {"forward", "decode"}
     for asked in (passes(text, backward=True), passes(text + "schedule s for plain backward on sm_80 {}\n")):
-        assert asked == {"forward", "backward", "backward_dq"}
+        assert asked == {"forward", "decode", "backward", "backward_dq"}
     (package,) = prepare(text, **SMALL, backward=True)
     stems = {name.partition("_fp16")[0].partition("_f32")[0].partition("_sm")[0] for name in package.sources}
     assert stems == {
-        "plain_forward", "plain_backward", "plain_backward_dq", "delta", "dq_sum", "sink_gradient", "exact_sum",
+        "plain_forward", "plain_decode", "combine", "plain_backward", "plain_backward_dq", "delta", "dq_sum",
+        "sink_gradient", "exact_sum",
     }  # fmt: skip
     for plan in package.plans:
         assert set(kernel_names(plan)) <= set(package.sources)

@@ -16,9 +16,11 @@ CAPACITY = 264
         (5000, 64, 1),
         (8, 1, 1),  # one tile can't be split
         (8, 6, 1),  # 6 tiles: cheaper than a combine
-        (8, 1024, 33),  # batch 1, 8 key heads, 131072 keys: one wave
-        (1, 1024, 128),  # no more than the combine takes
+        (8, 1024, 32),  # batch 1, 8 key heads, 131072 keys: one wave; 33 would leave one without tiles
+        (1, 4096, 256),  # no more than the combine takes
         (132, 512, 2),
+        (512, 256, 1),  # 1.94 waves: nearly full
+        (300, 256, 3),  # 1.14 waves would leave most of the second empty
         (0, 100, 1),  # nothing to do
         (8, 0, 1),
     ],

@@ -17,4 +17,4 @@ def test_masks_on_a_canvas_get_patches_for_every_target(spec: str, defines: dict
     """Also where the first tiles of the forward pass divide the canvas badly."""
     specification = load_specification(folder("specs") / f"{spec}.attn", None, defines)[0]
     plans = specification.plans(Configuration("bf16", 128, 128), target)
-    assert [plan.pass_name for plan in plans] == ["forward", "patches"]
+    assert [plan.pass_name for plan in plans] == ["forward", "decode", "patches"]

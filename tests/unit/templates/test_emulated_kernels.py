@@ -65,6 +65,9 @@ variant dilated_window {
 """
 ONE_KEY = "attn 1\nvariant one_key {\n    keep if kv_idx == 77\n}\n"
 
+DROPPED = "attn 1\nvariant dropped {\n    keep if q_pos >= kv_idx\n    dropout 0.2\n}\n"
+HEADWISE = "attn 1\nvariant headwise {\n    keep if kv_idx <= q_pos - 16 * h\n}\n"
+
 Shape = tuple[int, ...]
 Array = NDArray[Any]
 
@@ -74,6 +77,11 @@ def plan_of(text: str, dtype: str, head_dims: tuple[int, int], **changes: Any) -
     plan = make_plan(variant, dtype=dtype, head_dim=head_dims[0], value_head_dim=head_dims[1], target="sm_90")
     plan = replace(plan, **changes)
     return replace(plan, rules=analyse(variant, plan.block_q, plan.block_kv, searches=plan.loop == "q_outer"))
+
+
+def decode_plan(text: str, dtype: str, head_dims: tuple[int, int]) -> KernelPlan:
+    dims = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
+    return make_plan(api.parse(text).variant, dtype=dtype, target="sm_90", pass_name="decode", **dims)
 
 
 def qkv(plan: KernelPlan, q_shape: Shape, kv_shape: Shape) -> tuple[Array, Array, Array]:
@@ -273,3 +281,50 @@ def test_whole_tiles_take_the_cheap_form_of_score_lines(lines, scale) -> None:
     expected, expected_lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
     np.testing.assert_allclose(out.astype(np.float64), expected, atol=TOLERANCE["bf16"], rtol=0)
     np.testing.assert_allclose(lse, expected_lse, atol=4e-5, rtol=1e-6)
+
+
+GROUPED = """attn 1
+variant grouped {
+    input slope: f32[head]
+    input logit: f32[head]
+    input doc: i32[batch, pos]
+    keep if q_pos >= kv_idx
+    keep if doc[b, q_pos] == doc[b, kv_idx]
+    score = score - slope[h] * (q_pos - kv_idx)
+    sink logit
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dims", "group", "q_len", "splits"),
+    [
+        ("bf16", (128, 128), 4, 1, 3),
+        ("fp16", (72, 40), 3, 2, 1),
+        ("fp32", (64, 64), 8, 9, 2),
+        ("bf16", (16, 256), 1, 70, 11),
+    ],
+)
+def test_heads_of_a_group_stand_together(dtype, head_dims, group, q_len, splits) -> None:
+    """One query, a few, and more than a tile holds; what depends on the head differs from row to row."""
+    plan = decode_plan(GROUPED, dtype, head_dims)
+    assert plan.packs_heads
+    heads, rng = 2 * group, np.random.default_rng(2)
+    doc = np.sort(rng.integers(0, 3, (2, 230)).astype(np.int32))
+    slope, logit = (0.1 * rng.standard_normal((2, heads))).astype(np.float32)
+    inputs = {"doc": doc, "slope": slope, "logit": logit}
+    check(plan, Call(*qkv(plan, (2, heads, q_len), (2, 2, 230)), splits=splits, scale=-0.3, inputs=inputs))
+
+
+def test_groups_of_packed_batches() -> None:
+    """Sequences without rows, without keys, and of more rows than a tile holds."""
+    plan = decode_plan(CAUSAL, "bf16", (64, 64))
+    cu = np.int32([0, 1, 1, 30, 31, 32]), np.int32([0, 5, 12, 92, 92, 250])
+    check(plan, Call(*qkv(plan, (6, 32), (2, 250)), splits=2, cu=cu))
+
+
+@pytest.mark.parametrize("text", [DROPPED, HEADWISE])
+def test_groups_that_dont_stand_together(text) -> None:
+    plan = decode_plan(text, "bf16", (32, 32))
+    assert not plan.packs_heads
+    check(plan, Call(*qkv(plan, (1, 4, 3), (1, 2, 150)), splits=2, seed=5))

@@ -1,0 +1,35 @@
+"""How many tiles of keys a block of queries goes over: what splits share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..evaluate import evaluate
+from ..problem import Problem
+from ..problem.arrays import environment
+from ..problem.problem import Sequence
+from .plan import KernelPlan
+
+
+def most_tiles(plan: KernelPlan, problem: Problem) -> int:
+    """K/V tiles of the block of queries that has most of them, of those of all heads: from the first key that its mask
+    may keep to the last, so that no split of a window gets keys that nobody sees.
+
+    All of kv_len where the bounds read inputs, which are on the device, and in patches. Of packed batches, whose
+    lengths are there too, it is what a sequence of mean length has.
+    """
+    keys = -(-problem.keys // plan.block_kv)
+    if not plan.variant.keeps or plan.skip == "never" or plan.canvas is not None or not problem.rows:
+        return keys
+    sequence = Sequence(0, 0, problem.rows, 0, problem.keys)
+    bare = environment(plan.variant, problem, sequence, {}, np.float64)
+    each = plan.row_heads(problem)
+    first = np.arange(0, problem.rows * each, plan.block_q)
+    last = np.minimum(first + plan.block_q, problem.rows * each) - 1
+    blocks = bare.with_symbols(q_first=first // each, q_last=last // each)
+    try:
+        begin, end = (evaluate(bound, blocks) for bound in (plan.rules.kv_begin, plan.rules.kv_end))
+    except KeyError:  # an input
+        return keys
+    tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv
+    return int(np.clip(tiles, 0, keys).max())
