@@ -29,10 +29,11 @@ class Case(NamedTuple):
     head_dim: int
     value_head_dim: int | None = None  # the same
     backward: bool = False  # the kernels of the backward pass, and no others
+    decode: bool = False  # the same of the decode pass
 
     def __str__(self) -> str:
         dims = self.head_dim if self.value_head_dim is None else f"{self.head_dim}x{self.value_head_dim}"
-        return f"{self.spec}-{self.target}-{self.dtype}-{dims}{'-backward' * self.backward}"
+        return f"{self.spec}-{self.target}-{self.dtype}-{dims}{'-backward' * self.backward}{'-decode' * self.decode}"
 
 
 def compile_all(case: Case) -> Mapping[str, Resources]:
@@ -42,7 +43,8 @@ def compile_all(case: Case) -> Mapping[str, Resources]:
     head_dims = [case.head_dim] if case.value_head_dim is None else [(case.head_dim, case.value_head_dim)]
     packages = prepare(source, archs=[case.target], dtypes=[case.dtype], head_dims=head_dims, backward=case.backward)
     ladders = (ladder for package in packages for ladder in package.ladders)
-    settled = [settle(item) for item in ladders if (item.build.pass_name in BACKWARD_PASSES) == case.backward]
+    wanted = BACKWARD_PASSES if case.backward else ("decode",) if case.decode else ("forward", "patches")
+    settled = [settle(item) for item in ladders if item.build.pass_name in wanted]
     others = other_kernels([item.plan for item in settled])
     return {kernel_name(item.plan): item.compiled.resources for item in settled} | {
         name: compiled(*item).resources for name, item in others.items()

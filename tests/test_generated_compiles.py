@@ -1,7 +1,7 @@
 """Every kernel of the default build compiles, without a GPU, and none spills registers or serialises its products.
 
-All specs in bf16 with both head dims, for both targets; other targets, dtypes and head dims meet on some specs, mostly
-on the one that exercises the most code (`benchmarks.spills` sweeps them all).
+All specs in bf16 with both head dims, for both targets, and their decode pass with one for one; other targets, dtypes
+and head dims meet on some specs, mostly on the one that exercises the most code (`benchmarks.spills` sweeps them all).
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ OTHERS = (
     Case(BUSIEST, "sm_80", "bf16", 256),
     Case(BUSIEST, "sm_100", "bf16", 96),
     Case("full", "sm_80", "fp32", 256),
-    Case("decode", "sm_80", "bf16", 256),
     Case("mla", "sm_90a", "bf16", 192, 128),
 )
 
@@ -41,7 +40,16 @@ def cases() -> Iterator[Case]:
     for index, spec in enumerate(SPECS[::4]):
         yield Case(spec, OTHER_TARGETS[index % len(OTHER_TARGETS)], "bf16", DEFAULT_HEAD_DIMS[index % 2])
     yield from OTHERS
+    yield from decode_cases()
     yield from backward_cases()
+
+
+def decode_cases() -> Iterator[Case]:
+    for index, spec in enumerate(SPECS):
+        target, head_dim = DEFAULT_ARCHS[index // 2 % 2], DEFAULT_HEAD_DIMS[index % 2]
+        yield Case(spec, target, "bf16", head_dim, decode=True)
+    for dtype, head_dim in (("fp16", 40), ("bf16", 256), ("fp32", 64), ("fp32", 128), ("fp32", 256)):
+        yield Case(BUSIEST, "sm_120", dtype, head_dim, decode=True)
 
 
 def backward_cases() -> Iterator[Case]:

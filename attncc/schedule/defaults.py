@@ -73,7 +73,7 @@ _DECODE_32_BIT = (
     Row(64, 64, SMALL, Tiles(64, 32, 4, 3)),
     Row(128, 128, SMALL, Tiles(64, 32, 4, 2)),
     Row(256, 256, LARGE, Tiles(64, 32, 4, 2)),
-    Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
+    Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
 )
 # A block owns keys: its warps hold dK and dV of 16 keys each (dK or dV alone beyond 160 registers), and S and dP.
 _BACKWARD_16_BIT = (
@@ -110,7 +110,7 @@ _BUSY_DQ_16_BIT = (
 _DQ_32_BIT = (
     Row(64, 64, SMALL, Tiles(64, 32, 4, 1)),
     Row(128, 128, SMALL, Tiles(32, 32, 2, 1)),
-    Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
+    Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
 )
 
 _TABLES = {
