@@ -110,7 +110,7 @@ _BUSY_DQ_16_BIT = (
 _DQ_32_BIT = (
     Row(64, 64, SMALL, Tiles(64, 32, 4, 1)),
     Row(128, 128, SMALL, Tiles(32, 32, 2, 1)),
-    Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
+    Row(256, 256, SMALL, Tiles(16, 32, 1, 1)),
 )
 
 _TABLES = {
