@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-import attncc
 from attncc.problem import Problem
 from attncc.resources import folder
 from tests.devices import cuda
 from tests.gpu.accuracy import judge
+from tests.kernels import without_decode
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -32,7 +32,7 @@ def compiled(lines: str, family: str, settings: str = "") -> Any:
     target = "sm_90a" if family == "hopper" else cuda().target
     text = f"attn 1\nimport masks\nvariant v {{\n{lines}\n}}\n"
     text += f"schedule tested for v on {target} {{ family = {family} {settings} }}\n"
-    return attncc.compile(text, dtype="bf16", head_dim=HEAD_DIM, arch=target)
+    return without_decode(text, dtype="bf16", head_dim=HEAD_DIM, value_head_dim=HEAD_DIM, arch=target)
 
 
 def normal(*shape: int) -> Any:
@@ -127,7 +127,7 @@ def documents(family: str) -> Any:
     target = "sm_90a" if family == "hopper" else cuda().target
     text = (folder("specs") / "documents.attn").read_text()
     text += f"schedule tested for documents on {target} {{ family = {family} }}\n"
-    return attncc.compile(text, dtype="bf16", head_dim=HEAD_DIM, arch=target)
+    return without_decode(text, dtype="bf16", head_dim=HEAD_DIM, value_head_dim=HEAD_DIM, arch=target)
 
 
 def rising(batch: int, length: int) -> Any:

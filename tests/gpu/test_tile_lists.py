@@ -9,6 +9,7 @@ import pytest
 import attncc
 from attncc.resources import folder
 from tests.devices import cuda
+from tests.kernels import without_decode
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -38,7 +39,7 @@ def pair(lines: str, family: str, settings: str = "") -> tuple[Any, Any]:
     def made(skip: str) -> Any:
         schedule = f"schedule s for v on {target} {{ family = {family} skip = {skip} {TILES[family]} {settings} }}"
         text = f"attn 1\nvariant v {{\n{lines}\n}}\n{schedule}\n"
-        return attncc.compile(text, dtype="bf16", head_dim=HEAD_DIM, arch=target)
+        return without_decode(text, dtype="bf16", head_dim=HEAD_DIM, value_head_dim=HEAD_DIM, arch=target)
 
     return made("lists"), made("in_kernel")
 
