@@ -9,9 +9,9 @@ struct GroupPlaces {
 
     __device__ __forceinline__ bool holds(int slot) const { return base + slot < count; }
 
-    __device__ __forceinline__ Element* at(int slot) const {
+    __device__ __forceinline__ long long offset(int slot) const {
         const int row = base + slot, q_idx = row / group;
-        return target + (row - q_idx * group) * head_stride + q_idx * row_stride;
+        return (row - q_idx * group) * head_stride + q_idx * row_stride;
     }
 };
 

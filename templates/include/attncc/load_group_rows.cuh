@@ -8,7 +8,7 @@ __device__ __forceinline__ void load_rows(unsigned tile, const GroupPlaces<Eleme
     for (int index = threadIdx.x; index < QTile::ROWS * QTile::CHUNKS; index += THREADS) {
         const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
         const bool exists = places.holds(row) && chunk * 16 < BYTES;
-        const char* source = (const char*)(exists ? places.at(row) : places.target) + exists * chunk * 16;
+        const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;
         copy_async_or_zero(QTile::place(tile, row, chunk).address, source, exists);
     }
 }

@@ -67,8 +67,7 @@ __device__ __forceinline__ int opaque(int x) {
     return x;
 }
 
-template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
+__device__ __forceinline__ long long opaque(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }

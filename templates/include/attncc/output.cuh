@@ -75,7 +75,7 @@ struct RowPlaces {
     int rows;
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
-    __device__ __forceinline__ Element* at(int slot) const { return target + Order::offset(slot) * stride; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
@@ -87,7 +87,8 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
-        auto* address = opaque(places.at(row) + column);  // or it would be computed anew for each fragment
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque(places.offset(row) + column);
         const bool exists = places.holds(row);
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
@@ -117,6 +118,6 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int row = slot + 8 * row_pair + lane / 4;
-        if (places.holds(row)) *places.at(row) = values[row_pair / 2][row_pair % 2];
+        if (places.holds(row)) places.target[places.offset(row)] = values[row_pair / 2][row_pair % 2];
     }
 }
