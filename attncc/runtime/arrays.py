@@ -121,15 +121,14 @@ def _torch() -> Framework:
 
 _HOMES = {"numpy": _numpy, "cupy": _cupy, "torch": _torch}  # by the top-level package of the array's type
 _by_home: dict[str, Framework] = {}
-_by_type: dict[type, Framework] = {}
-known_framework: Callable[[type], Any] = _by_type.get  # of arrays of a type that came before; None for others
+known_frameworks: dict[type, Any] = {}  # by the type of their arrays, of those that came before
 
 
 def framework_of(array: Array, name: str) -> Framework:
     """The framework of an array, told by its type. AttnccError A622 if the argument of this name is no such array."""
-    found = _by_type.get(type(array))
+    found = known_frameworks.get(type(array))
     if found is None:
-        found = _by_type[type(array)] = _find(array, name)
+        found = known_frameworks[type(array)] = _find(array, name)
     return found
 
 
@@ -161,7 +160,7 @@ def is_traced() -> bool:
 
 def is_foreign(array: Array) -> bool:
     """Whether the array is of some other framework, one that exchanges arrays by DLPack."""
-    return type(array) not in _by_type and hasattr(array, "__dlpack__") and _home(array) is None
+    return type(array) not in known_frameworks and hasattr(array, "__dlpack__") and _home(array) is None
 
 
 def stream_handle(stream: Any) -> int:

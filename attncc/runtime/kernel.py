@@ -17,7 +17,7 @@ from .arrays import (
     framework_of,
     is_foreign,
     is_traced,
-    known_framework,
+    known_frameworks,
     stream_handle,
 )
 from .foreign import handed_back, opened
@@ -95,7 +95,7 @@ class Kernel:
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
         given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse)
-        framework = known_framework(type(q))
+        framework = known_frameworks.get(type(q))
         if framework is None or stream is not None or framework.traces():
             return self._run(Arguments(*given), stream)
         ordinal = framework.ordinal(q)

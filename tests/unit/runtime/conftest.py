@@ -34,7 +34,7 @@ MakeBench = Callable[..., Bench]
 @pytest.fixture
 def framework(monkeypatch: pytest.MonkeyPatch) -> FakeFramework:
     fake = FakeFramework()
-    monkeypatch.setitem(arrays._by_type, FakeArray, fake)
+    monkeypatch.setitem(arrays.known_frameworks, FakeArray, fake)
     return fake
 
 

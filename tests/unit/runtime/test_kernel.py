@@ -92,7 +92,7 @@ def torch_on_gpu() -> Any:
     from attncc.runtime import arrays
     from tests.unit.runtime.fakes import FakeFramework
 
-    arrays._by_type[FakeArray] = FakeFramework()  # type: ignore[assignment]
+    arrays.known_frameworks[FakeArray] = FakeFramework()  # type: ignore[assignment]
     return FakeArray((2, 2, 70, 16), "float32")
 
 

@@ -475,7 +475,7 @@ def test_arrays_of_the_cpu_and_of_other_frameworks_are_refused(
     class OtherArray(FakeArray):
         pass
 
-    monkeypatch.setitem(framework_module._by_type, OtherArray, FakeFramework())
+    monkeypatch.setitem(framework_module.known_frameworks, OtherArray, FakeFramework())
     made, (q, k, v) = bench(plan(plans.ALIBI)), qkv()
     assert "A605" in str(refused(made, q, k, v, slope=np.ones(HEADS, np.float32), cap=1.0))
     assert "A654" in str(refused(made, q, k, v, slope=OtherArray((HEADS,), "float32"), cap=1.0))
