@@ -163,26 +163,26 @@ def is_foreign(array: Array) -> bool:
     return type(array) not in known_frameworks and hasattr(array, "__dlpack__") and _home(array) is None
 
 
-def stream_handle(stream: Any) -> int:
+def stream_handle(stream: Any, ordinal: int) -> int:
     """The handle of what a caller passes as `stream=`: a torch or CuPy stream, `__cuda_stream__`, or an int.
 
-    AttnccError A651 on anything else.
+    AttnccError A651 on anything else, and on a stream that tells it is of another GPU than this one.
     """
-    if isinstance(stream, int) and not isinstance(stream, bool):
-        return stream
-    for name in ("cuda_stream", "ptr"):  # torch's and CuPy's
-        handle = getattr(stream, name, None)
-        if isinstance(handle, int):
-            return handle
-    if hasattr(stream, "__cuda_stream__"):
-        return int(stream.__cuda_stream__()[1])
-    raise AttnccError(
-        Diagnostic(
-            "A651",
-            "`stream` can't be used",
-            notes=(
-                "expected a torch or CuPy stream, an object with __cuda_stream__, or a handle as an int",
-                f"came {type(stream).__module__}.{type(stream).__qualname__}",
-            ),
-        )
-    )
+    for name in ("device_index", "device_id"):  # torch's and CuPy's; CuPy's default streams have -1
+        of_stream = getattr(stream, name, None)
+        if isinstance(of_stream, int) and of_stream not in (-1, ordinal):
+            raise AttnccError(_no_stream(f"a stream of GPU {ordinal}, where the arrays are", f"one of GPU {of_stream}"))
+    handle = stream
+    for name in ("cuda_stream", "ptr"):
+        handle = getattr(stream, name, handle)
+    if not isinstance(handle, int) and hasattr(stream, "__cuda_stream__"):
+        handle = int(stream.__cuda_stream__()[1])
+    if isinstance(handle, int) and not isinstance(handle, bool) and handle >= 0:
+        return handle
+    came = f"{handle}" if isinstance(handle, int) else f"{type(stream).__module__}.{type(stream).__qualname__}"
+    expected = "a torch or CuPy stream, an object with __cuda_stream__, or a handle as an int"
+    raise AttnccError(_no_stream(expected, came))
+
+
+def _no_stream(expected: str, came: str) -> Diagnostic:
+    return Diagnostic("A651", "`stream` can't be used", notes=(f"expected {expected}", f"came {came}"))

@@ -28,7 +28,7 @@ def run_backward(
     if ordinal < 0:
         return _on_host(store, cast(HostFramework, framework), arguments)
     device = cast(DeviceFramework, framework)
-    with nullcontext() if stream is None else device.on_stream(stream_handle(stream), ordinal):
+    with nullcontext() if stream is None else device.on_stream(stream_handle(stream, ordinal), ordinal):
         return launcher.run(device, ordinal, arguments)
 
 

@@ -27,6 +27,7 @@ _TENSOR_MAP_ALIGNMENT = 64
 # L2 cache, and hold zeros for what lies outside the tensor.
 _MAP_MODES = (0, 3, 2, 0)
 
+_DEFAULT_STREAMS = (0, 1, 2)  # the legacy one, by its two names, and that of the thread
 _WRONG_CONTEXT = (201, 400)  # CUresult: invalid context, invalid handle
 
 _Pointer = ctypes.c_void_p
@@ -171,7 +172,15 @@ class Driver:
         return TensorMap(address, memory)
 
     def zero(self, context: int, address: int, stream: int, words: int = 1) -> None:
-        """Sets words of 4 bytes of device memory to 0, in the order of the stream."""
+        """Sets words of 4 bytes of device memory to 0, in the order of the stream.
+
+        A launch names its device by its kernel, this by its stream alone: the default streams, which each context has,
+        are those of the current one.
+        """
+        if stream in _DEFAULT_STREAMS:
+            with self._entered(context):
+                self._call("cuMemsetD32Async", address, 0, words, stream)
+            return
         result = self._zero(address, 0, words, stream)
         if result:
             self.again(result, context, self._zero, address, 0, words, stream)

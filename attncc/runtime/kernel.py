@@ -174,7 +174,7 @@ class Kernel:
         device = cast(DeviceFramework, framework)
         if stream is None:
             return self._launcher.run(device, ordinal, call)
-        with device.on_stream(stream_handle(stream), ordinal):
+        with device.on_stream(stream_handle(stream, ordinal), ordinal):
             return self._launcher.run(device, ordinal, call)
 
     def _recorded(self, call: Arguments, *, traced: bool = False) -> Any:

@@ -62,6 +62,7 @@ class FakeCuda:
         self.launches: list[Launch] = []
         self.zeroed: list[tuple[int, int, int]] = []  # address, stream, number of launches before
         self.zeroed_words: list[int] = []
+        self.zeroed_in: list[int] = []  # the contexts of that
         self.maps: dict[int, dict[str, Any]] = {}  # what each tensor map was made of, by its address
         self.loaded: list[str] = []
         self.homes: list[int] = []  # the contexts of what was loaded
@@ -147,6 +148,7 @@ class FakeCuda:
         assert value == 0
         self.zeroed.append((address, stream, len(self.launches)))
         self.zeroed_words.append(count)
+        self.zeroed_in.append(self.contexts[-1])
 
 
 # -------------------------------------------------------------------- arrays

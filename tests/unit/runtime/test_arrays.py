@@ -48,10 +48,26 @@ def test_streams() -> None:
     class Cupy:
         ptr = 6
 
-    assert [stream_handle(stream) for stream in (Torch(), Cupy(), 7)] == [5, 6, 7]
-    for bad in (True, None, object()):
+    assert [stream_handle(stream, 0) for stream in (Torch(), Cupy(), 7)] == [5, 6, 7]
+    for bad in (True, None, object(), -1):
         with pytest.raises(AttnccError, match="A651"):
-            stream_handle(bad)
+            stream_handle(bad, 0)
+
+
+def test_streams_of_another_gpu() -> None:
+    class Torch:
+        cuda_stream, device_index = 5, 1
+
+    class Cupy:
+        ptr, device_id = 6, 1
+
+    class Default:
+        ptr, device_id = 2, -1
+
+    assert [stream_handle(stream(), 1) for stream in (Torch, Cupy, Default)] == [5, 6, 2]
+    for stream in (Torch, Cupy):
+        with pytest.raises(AttnccError, match=r"A651.*\n.*expected a stream of GPU 0.*\n.*came one of GPU 1"):
+            stream_handle(stream(), 0)
 
 
 class TestTorch:

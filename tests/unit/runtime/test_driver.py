@@ -71,3 +71,19 @@ def test_a_machine_without_driver_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(AttnccError, match=r"A503.*no NVIDIA driver") as caught:
         module.driver()
     assert "libcuda.so.1" in caught.value.diagnostics[0].notes[0]
+
+
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_default_streams_are_those_of_the_device(stream: int) -> None:
+    """Another device is current: its default stream would take the order to clear memory as its own."""
+    driver, cuda = opened()
+    driver.zero(CONTEXT + 1, 0x100, stream)
+    driver.zero(CONTEXT, 0x200, stream, words=3)
+    assert cuda.zeroed_in == [CONTEXT + 1, CONTEXT] and cuda.contexts == [CONTEXT]
+    assert cuda.zeroed == [(0x100, stream, 0), (0x200, stream, 0)]
+
+
+def test_other_streams_know_their_device() -> None:
+    driver, cuda = opened()
+    driver.zero(CONTEXT + 1, 0x100, 0xAB)
+    assert cuda.zeroed_in == [CONTEXT]  # no look at contexts: the driver refuses what doesn't fit
