@@ -19,6 +19,8 @@ from .structs import make_function
 
 PAIR = "const Params& params, const Context& ctx, const Row& row, int kv_idx"
 _TILE = "const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last"
+_ADD = "[&](long long place, float x) {{ add_learned(params.exact, params.{}, place, x); }}"
+_OF_PAIRS = ("PairSum", "PairRuns")
 _ENDS = "params, ctx, q_first, q_last, kv_first, kv_last"
 
 
@@ -28,6 +30,7 @@ class Read:
 
     number: int
     gradient: InputGradient
+    twice: bool  # whether the kernel can meet pairs a second time
 
     @property
     def value(self) -> str:
@@ -35,19 +38,24 @@ class Read:
         return f"learned_{self.number}"
 
     @property
+    def field(self) -> str:
+        """Of `Params`: where its sums are."""
+        return field_name(gradient_name(self.gradient.input))
+
+    @property
     def sum(self) -> str:
         """The leaf struct that adds up: by what its place depends on."""
         read = {node.name for node in walk(*self.gradient.indices) if isinstance(node, Symbol)}
         rows, keys = bool(read & {"q_idx", "q_pos"}), "kv_idx" in read
         if (rows and keys) or "score" in read:
-            return "PairSum"
+            return "PairRuns" if self.twice else "PairSum"
         return "RowSum" if rows else "KeySum" if keys else "HeadSum"
 
 
 def reads(plan: KernelPlan) -> tuple[Read, ...]:
     """Those whose gradient the plan's kernel adds up."""
     found = gradient(plan.variant).inputs if plan.pass_name == "backward" else ()
-    return tuple(Read(number, item) for number, item in enumerate(found))
+    return tuple(Read(number, item, plan.family == "hopper") for number, item in enumerate(found))
 
 
 def score_gradient(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
@@ -73,13 +81,13 @@ def learned(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
     """`struct Learned`, which adds up the gradients of learnable inputs; empty where the kernel has none."""
     if not reads(plan):
         return ""
-    functions = [_add(plan, read, lowering, fields) for read in reads(plan)]
+    functions = [_place(plan, read, lowering, fields) for read in reads(plan)]
     functions += [_same(plan, read, lowering, fields) for read in reads(plan)]
     return "\n\n".join([*functions, _struct(reads(plan))])
 
 
-def _add(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> str:
-    """`add_learned_N(params, ctx, row, kv_idx, x)`: adds to the entry that a pair reads."""
+def _place(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> str:
+    """`place_learned_N(params, ctx, row, kv_idx)`: the number of the entry that a pair reads; -1 if it reads none."""
     item, name = plan.variant.input(read.gradient.input), gradient_name(read.gradient.input)
     indices = tuple(lowering.lower(index) for index in read.gradient.indices)
     found = place(Address(name, item, read.gradient.indices, indices), lowering.size)
@@ -87,16 +95,17 @@ def _add(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> st
     assert offset is not None
     roots = [(offset, None), *([(guard, None)] if guard else [])]
     body = Body(fields, Level.ELEMENT, roots)
-    condition = f"if ({body.value(guard)}) " if guard else ""
-    body.add(f"{condition}add_learned(params.exact, params.{field_name(name)}, {body.value(offset)}, x);")
+    condition = f"{body.value(guard)} ? " if guard else ""
+    otherwise = " : -1" if guard else ""
+    body.add(f"return {condition}{body.value(offset)}{otherwise};")
     entry = f"{item.name}[{', '.join(map(show, read.gradient.indices))}]" if indices else item.name
-    return make_function(f"void add_{read.value}({PAIR}, float x)", body.lines, [f"gradient of {entry}"])
+    return make_function(f"long long place_{read.value}({PAIR})", body.lines, [f"gradient of {entry}"])
 
 
 def _same(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> str:
     """`same_learned_N(params, ctx, q_first, q_last, kv_first, kv_last)`: whether a tile is known to have one entry."""
     rule = None
-    if read.sum == "PairSum" and not any(node == Symbol(node.type, "score") for node in walk(*read.gradient.indices)):
+    if read.sum in _OF_PAIRS and not any(node == Symbol(node.type, "score") for node in walk(*read.gradient.indices)):
         rule = same_entry(plan.variant, plan.block_q, plan.block_kv, read.gradient.indices)
     lines = [Line("return false;")]
     if rule is not None:
@@ -123,6 +132,7 @@ def _struct(found: tuple[Read, ...]) -> str:
             *_method("column", "", found, lambda read: ""),
             *_method("tile", "", found, lambda read: ""),
             *_method("head", "int key, ", found, lambda read: "key, "),
+            *_runs([read for read in found if read.twice]),
             "};",
         ]
     )
@@ -137,6 +147,29 @@ def _method(name: str, more: str, found: tuple[Read, ...], arguments: object) ->
     yield f"    __device__ __forceinline__ void {name}({more}{PAIR}) {{"
     for read in found:
         yield f"        sum_{read.number}.{name}({arguments(read)}[&](float x) {{"  # type: ignore[operator]
-        yield f"            add_{read.value}(params, ctx, row, kv_idx, x);"
+        yield f"            const long long place = place_{read.value}(params, ctx, row, kv_idx);"
+        yield f"            if (place >= 0) add_learned(params.exact, params.{read.field}, place, x);"
         yield "        });"
+    yield "    }"
+
+
+def _runs(found: list[Read]) -> Iterator[str]:
+    """What kernels that meet pairs a second time call for those that aren't known to have one place."""
+    of_pairs = [read for read in found if read.sum in _OF_PAIRS]
+    if not found:
+        return
+    test = " & ".join(f"sum_{read.number}.same" for read in of_pairs) or "true"
+    yield from ["", "    __device__ __forceinline__ bool in_one_place() const {", f"        return {test};", "    }"]
+    yield from ["", "    __device__ __forceinline__ void begin_apart() {"]
+    yield from (f"        sum_{read.number}.begin_apart();" for read in of_pairs)
+    yield from ["    }", ""]
+    yield f"    __device__ __forceinline__ void apart(const ScoreGradient& found, float dscore, {PAIR}) {{"
+    for read in of_pairs:
+        place, value = (
+            f"place_{read.value}(params, ctx, row, kv_idx)",
+            f"dscore == 0 ? 0.0f : dscore * found.{read.value}",
+        )
+        yield f"        sum_{read.number}.apart({place}, {value}, {_ADD.format(read.field)});"
+    yield from ["    }", "", "    __device__ __forceinline__ void end_apart(const Params& params) {"]
+    yield from (f"        sum_{read.number}.end_apart({_ADD.format(read.field)});" for read in of_pairs)
     yield "    }"

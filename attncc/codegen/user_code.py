@@ -96,7 +96,7 @@ class _Printer:
         row = structs.row(fields, plan.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
-        leaves |= {"learned.cuh"} if learned else set()
+        leaves |= {"learned_runs.cuh" if plan.family == "hopper" else "learned.cuh"} if learned else set()
         includes = sorted(self.interner.includes | leaves)
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),

@@ -27,7 +27,7 @@ WEIGHT_BYTES = 1024  # of operands that pick lse or delta
 _ALL_REGISTERS = 512
 _ADDER_REGISTERS = 32  # besides its slice of dQ
 _OTHER_REGISTERS = 40  # of an owner, besides its accumulators, if there are as many
-_PRODUCER_REGISTERS = 64  # enough for every mask; without one that reads inputs, half of them
+_PRODUCER_REGISTERS, _CLASSIFYING_REGISTERS = 48, 64  # enough for every mask
 _LEAST_PRODUCER_REGISTERS = 32
 _MOST_REGISTERS = 240
 
@@ -46,7 +46,8 @@ class HopperBackward:
     def producer_registers(self) -> int:
         owner = _eights(sum(self.accumulators().values()) + _OTHER_REGISTERS)
         rest = _ALL_REGISTERS - self.adder_registers - OWNERS * owner
-        return min(max(rest, _LEAST_PRODUCER_REGISTERS), _PRODUCER_REGISTERS)
+        most = _CLASSIFYING_REGISTERS if self.plan.uses_tile_kind else _PRODUCER_REGISTERS
+        return min(max(rest, _LEAST_PRODUCER_REGISTERS), most)
 
     @property
     def owner_registers(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from math import prod
 
+from ..analysis.additive import only_adds
 from ..analysis.skipping import finds_empty
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..ir import const
@@ -12,6 +13,7 @@ from ..source import Span
 from .choices import FRAGMENT_ROWS, OWNER_WARPS, Build, loop_of
 from .families import hopper_lacks
 from .hopper_backward import BLOCK_Q, OWN_ROWS, OWNERS, HopperBackward
+from .parameters import learned
 from .plan import DTYPE_BYTES, PANEL_BYTES, PASSES, WARPGROUP_ROWS, KernelPlan
 from .shared import Parts, shared_parts
 from .target import TARGETS
@@ -124,8 +126,8 @@ def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
 
 def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name)
-    if plan.learns:
-        lacks = lacks or "gradients of learnable inputs"
+    if learned(plan) and not only_adds(plan.variant):
+        lacks = lacks or "gradients of inputs that more than add to the score: their derivatives ask for the score"
     if plan.family == "portable":
         lacks = "e4m3: its products take operands of 16 or 32 bits" if plan.dtype == "e4m3" else None
     if lacks is not None:

@@ -39,9 +39,9 @@ def backward(
 ) -> Gradients:
     """dq, dk, dv and, in fp32, the gradients of learnable inputs.
 
-    Where dQ has a plan, it comes from a kernel of its own, and the sums of learnable inputs are exact, as in a
-    deterministic call; else all are added up in floats, `ordered` dQ in one order. Outputs are full of NaN before, sums
-    of zeros.
+    Where dQ has a plan, it comes from a kernel of its own; else it is added up, `ordered` in one order. In both cases
+    the sums of learnable inputs are exact, as in a deterministic call; else they are floats. Outputs are full of NaN
+    before, sums of zeros.
     """
     dq, dk, dv = (np.full(array.shape, np.nan, array.dtype) for array in (call.q, call.k, call.v))
     rows = _row_blocks(plan, call)
@@ -56,7 +56,7 @@ def backward(
     maps = b""
     if plan.family == "hopper":
         maps = b"".join(map(tensor_map, (call.q, call.k, call.v, results.dout), _box_rows(plan)))
-    sums = Sums(plan, call, exact=dq_plan is not None)
+    sums = Sums(plan, call, exact=dq_plan is not None or ordered)
     _run(plan, call, values | sums.values(), maps, ordered=ordered)
     if plan.learned_sink is not None:
         sums.add_sink(values)

@@ -85,7 +85,7 @@ struct BackwardPipeline {
     __device__ __forceinline__ void write(int stage, unsigned turn, const QueryNote& note) const {
         const unsigned address = query_note_at(stage, turn);
         put_pair(address, note.row_block, note.tile.word);
-        put_pair(address + 8, note.tile.head, 0);
+        put_pair(address + 8, note.tile.head, note.tile.ends_head);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
@@ -100,6 +100,13 @@ struct BackwardPipeline {
         int head, unused;
         take_pair(query_note_at(stage, turn) + 8, head, unused);
         return head;
+    }
+
+    /// Whether the tile is the last of its head.
+    __device__ __forceinline__ bool ends_head(int stage, unsigned turn) const {
+        int head, ends;
+        take_pair(query_note_at(stage, turn) + 8, head, ends);
+        return ends;
     }
 
 private:

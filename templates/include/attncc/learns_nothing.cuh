@@ -1,5 +1,11 @@
 /// No learnable input is read. The interface is that of the printed struct Learned.
 struct NothingLearned {
+    __device__ __forceinline__ bool in_one_place() const { return true; }
+    __device__ __forceinline__ void begin_apart() {}
+    template <class... Pair>
+    __device__ __forceinline__ void apart(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void end_apart(const Pair&...) {}
     template <class... Pair>
     __device__ __forceinline__ void begin_tile(const Pair&...) {}
     template <class... Pair>

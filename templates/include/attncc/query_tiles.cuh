@@ -10,6 +10,7 @@ struct QueryRange {
 /// a bit for each owner. A tile begins at a multiple of 64 queries: `word` holds the rest in the bits below.
 struct QueryTile {
     int head, word;
+    bool ends_head;  // the last of it
 
     static constexpr int FULL_AT = 2, LAST = 16, SHARED = 32;
 
@@ -37,10 +38,11 @@ struct QueryTiles {
 
     __device__ __forceinline__ QueryTile take() {
         const int shift = (__ffs(live) - 1) & ~1, q_first = next + (shift / 2 - TILES) * BLOCK_Q;
-        QueryTile tile = {head, (int)(q_first | (live >> shift & 3) | (full >> shift & 3) << QueryTile::FULL_AT)};
+        QueryTile tile = {head, (int)(q_first | (live >> shift & 3) | (full >> shift & 3) << QueryTile::FULL_AT), false};
         live &= ~(3u << shift);
         find();
         if (!more()) tile.word |= QueryTile::LAST;
+        tile.ends_head = !more() | head != tile.head;
         return tile;
     }
 

@@ -8,7 +8,7 @@
 /// depends on the query alone is computed once.
 template <int N_TILES, class Visit>
 __device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit visit) {
-    const int lane_column = threadIdx.x % 4 * 2;
+    const int lane_column = thread_index() % 4 * 2;
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
@@ -21,7 +21,7 @@ __device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit 
 template <int STEP, int N_TILES, class Visit, class Moved>
 __device__ __forceinline__ void each_fragment(float (&scores)[1][N_TILES][4], Visit visit, Moved moved) {
     static_assert(N_TILES % STEP == 0, "all rounds are alike");
-    const int lane_column = threadIdx.x % 4 * 2;
+    const int lane_column = thread_index() % 4 * 2;
 #pragma unroll 1
     for (int column = lane_column; column < 8 * N_TILES; column += 8 * STEP) {
 #pragma unroll
@@ -40,7 +40,7 @@ __device__ __forceinline__ unsigned& word_of(unsigned (&operand)[STEPS][4], int 
 /// Where this lane's row of four 8 x 8 matrices is: of the first 16 queries, and of the warp's keys as columns.
 template <class Tile>
 __device__ __forceinline__ unsigned transposed_row(unsigned panel) {
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+    const int lane = thread_index() % 32, warp = thread_index() / 32 % 4;
     return panel + Tile::template in_panel<128>(lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2);
 }
 

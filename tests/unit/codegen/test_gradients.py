@@ -40,7 +40,7 @@ def test_sums_by_what_their_place_depends_on() -> None:
     ).learned
     for name, sums in (("slope", "HeadSum"), ("rows", "RowSum"), ("keys", "KeySum"), ("table", "PairSum")):
         number = next(line for line in found.splitlines() if line.startswith(f"// gradient of {name}["))
-        read = found.split(number)[1].split("add_learned_")[1][0]
+        read = found.split(number)[1].split("place_learned_")[1][0]
         assert f"{sums}<M_TILES> sum_{read};" in found
 
 

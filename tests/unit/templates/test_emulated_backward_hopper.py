@@ -17,6 +17,20 @@ from tests.unit.templates.test_emulated_kernels import CAUSAL, EVERYTHING, SIGMO
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
+ADDED = """attn 1
+variant added {
+    input table: f32[head, 61] learnable
+    input far: f32[head, 3] learnable
+    input slope: f32[head] learnable
+    input keys: f32[batch, kv] learnable
+    input rows: f32[head, q] learnable
+    input logit: f32[head] learnable
+    keep if q_pos >= kv_idx
+    score = score + table[h, clamp(kv_idx - q_pos, -60, 0) + 60] - slope[h] * (q_pos - kv_idx)
+    score = score + rows[h, q_idx] + keys[b, kv_idx] + far[h, kv_idx // 100]
+    sink logit
+}
+"""
 WINDOW = "attn 1\nvariant window {\n    keep if 0 <= q_pos - kv_idx < 100\n}\n"
 
 
@@ -84,6 +98,39 @@ def test_rows_of_nobody_and_of_neighbours_may_hold_anything() -> None:
     )
     for name, rows in (("dq", 40), ("dk", 60), ("dv", 60)):
         np.testing.assert_array_equal(*(getattr(found, name)[:, :rows] for found in (clean, other)))
+
+
+@pytest.mark.parametrize(("rung", "ordered"), [(0, False), (1, True)])
+def test_learnable_inputs(rung: int, ordered: bool) -> None:
+    """Tables by distance, of which far tiles read one entry, and by key; factors of a head, a row, a key; a sink."""
+    plan = plan_of(ADDED, "fp16", (16, 16), rung)
+    rng = np.random.default_rng(2)
+    shapes = {"table": (4, 61), "far": (4, 3), "slope": (4,), "keys": (2, 270), "rows": (4, 200), "logit": (4,)}
+    inputs = {name: np.float32(rng.normal(0, 0.3, shape)) for name, shape in shapes.items()}
+    call = Call(*qkv(plan, (2, 4, 200), (2, 2, 270)), inputs=inputs)
+    check(plan, None, call, dlse=True, ordered=ordered)
+
+
+def test_learnable_inputs_of_heads_and_rows() -> None:
+    """Each owner has twice 64 keys. Of softmax, what all pairs of a row share would have no gradient."""
+    lines = "score = score - slope[h] * (q_pos - kv_idx) + rows[h, q_idx]"
+    inputs_read = "    input slope: f32[head] learnable\n    input rows: f32[head, q] learnable\n"
+    plan = plan_of(f"attn 1\nvariant sums {{\n{inputs_read}    {lines}\n    normalize sigmoid\n}}\n", "bf16", (16, 16))
+    assert plan.block_kv == 256
+    rng = np.random.default_rng(2)
+    inputs = {"slope": np.float32(rng.normal(0, 0.01, 4)), "rows": np.float32(rng.normal(0, 0.3, (4, 90)))}
+    check(plan, None, Call(*qkv(plan, (1, 4, 90), (1, 2, 270)), inputs=inputs))
+
+
+def test_learnable_inputs_of_packed_batches_with_dropout() -> None:
+    text = ADDED.replace("    sink", "    dropout 0.2\n    sink").replace(" + keys[b, kv_idx]", "")
+    text = text.replace("    input keys: f32[batch, kv] learnable\n", "")
+    plan = plan_of(text, "bf16", (16, 16), 1)
+    rng = np.random.default_rng(2)
+    shapes = {"table": (2, 61), "far": (2, 3), "slope": (2,), "rows": (2, 120), "logit": (2,)}
+    inputs = {name: np.float32(rng.normal(0, 0.3, shape)) for name, shape in shapes.items()}
+    cu = np.int32([0, 3, 3, 100, 120]), np.int32([0, 5, 12, 140, 150])
+    check(plan, None, Call(*qkv(plan, (2, 120), (1, 150)), cu=cu, seed=7, inputs=inputs))
 
 
 @pytest.mark.parametrize("text", [CAUSAL, WINDOW])
