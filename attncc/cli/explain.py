@@ -89,7 +89,7 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     from ..explain import explain
     from ..runtime.device import best_target
     from ..runtime.store import Configuration
-    from ..schedule.plan import plan_for
+    from ..schedule.plan import executed_plan
     from ..schedule.target import TARGETS
 
     if given["device"] not in DEVICES:
@@ -101,8 +101,7 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     variant = specification.variant
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     ladders = specification.ladders(configuration, target)
-    plans = [ladder.first for ladder in ladders if ladder.canvas is None]
-    plan = plan_for(plans, problem, device.multiprocessors)
+    plan = executed_plan([ladder.first for ladder in ladders], problem, device.multiprocessors)
     resources: Resources | str | None = None
     if given["compiles"]:
         plan, resources = _settled(next(ladder for ladder in ladders if ladder.build.pass_name == plan.pass_name))

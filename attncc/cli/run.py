@@ -58,10 +58,10 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     with steps.step("parse") as say:
         specification = load_specification(file, given)
         say(_parsed(specification))
-    device, target, name = _device(device)
+    device, target, name, multiprocessors = _device(device)
     with steps.step("analyse") as say:
         package = _package(file, specification, target, given)
-        plan = executed_plan(package.plans, given["problem"])
+        plan = executed_plan(package.plans, given["problem"], multiprocessors)
         inputs = _inputs(plan, given)
         arrays, call = _arguments(specification, given, inputs)
         bind_for(package.plans, *arrays, **call)  # what is wrong with -i is said before anything is compiled
@@ -116,8 +116,11 @@ def _shapes(q: Any, k: Any, v: Any) -> str:
     return f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
 
 
-def _device(wanted: str | None) -> tuple[str, str, str]:
-    """cpu or cuda, the target to compile for, and a name to print. AttnccError A503 if a GPU was asked for in vain."""
+def _device(wanted: str | None) -> tuple[str, str, str, int | None]:
+    """cpu or cuda, the target to compile for, a name to print, and a GPU's multiprocessors.
+
+    AttnccError A503 if a GPU was asked for in vain.
+    """
     from ..runtime.device import best_target
     from ..runtime.driver import driver
     from ..schedule.target import TARGETS
@@ -130,8 +133,8 @@ def _device(wanted: str | None) -> tuple[str, str, str]:
                 raise
         else:
             # Without a target for this GPU, the refusal that names the build command comes from the launch.
-            return "cuda", best_target(TARGETS, gpu.capability) or TARGET, gpu.name
-    return "cpu", TARGET, "the CPU executor"
+            return "cuda", best_target(TARGETS, gpu.capability) or TARGET, gpu.name, gpu.multiprocessors
+    return "cpu", TARGET, "the CPU executor", None
 
 
 def _package(file: Path, specification: Specification, target: str, given: dict[str, Any]) -> VariantPackage:

@@ -360,9 +360,9 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     return decode if multiprocessors and served.leaves_idle(problem, multiprocessors) else served
 
 
-def executed_plan(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
+def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
     """The plan that the CPU executor walks for a call: as `plan_for`, but never in patches."""
-    return plan_for([plan for plan in plans if plan.canvas is None], problem)
+    return plan_for([plan for plan in plans if plan.canvas is None], problem, multiprocessors)
 
 
 # -------------------------------------------------------------------- JSON
