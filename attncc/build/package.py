@@ -15,7 +15,7 @@ from ..compiler import NO_DEFINES, Defines, Specification, check_dtype, check_ta
 from ..diagnostics import warn
 from ..machine_code import Settled, kernel_sources
 from ..runtime.package_store import PLAN_SUFFIX
-from ..runtime.store import Configuration, kernel_name
+from ..runtime.store import Configuration, kernel_name, kernel_names
 from ..schedule.plan import BACKWARD_PASSES, KernelPlan, to_json
 from ..schedule.schedule import Ladder
 from ..semantics.constants import checked_defines
@@ -40,6 +40,11 @@ class VariantPackage:
     @property
     def name(self) -> str:
         return self.specification.variant.name
+
+    @property
+    def kernel_names(self) -> set[str]:
+        """Those of every kernel of the plans."""
+        return {name for plan in self.plans for name in kernel_names(plan)}
 
     @cached_property
     def sources(self) -> dict[str, tuple[KernelSource, str]]:

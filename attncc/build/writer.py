@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,7 @@ from ..machine_code import Compiled, Settled, compiled, other_kernels, settle
 from ..runtime.nvrtc import Resources
 from ..runtime.package_store import MANIFEST, PLAN_SUFFIX
 from ..runtime.store import kernel_name
+from ..schedule.schedule import Ladder
 from ..source import SourceFile
 from .package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, VariantPackage, prepare
 from .staging import check_replaceable, earlier_variants, staged
@@ -66,13 +67,13 @@ def write(
     _check_names(packages)
     check_replaceable(out, [package.name for package in packages])
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        ladders = {kernel_name(ladder.first): ladder for item in packages for ladder in item.ladders}
-        settled = _finished({name: pool.submit(settle, ladder) for name, ladder in ladders.items()}, pool, advance)
-        packages = [item.settled(settled) for item in packages]
-        others = other_kernels([plan for item in packages for plan in item.plans])
-        codes = _finished({name: pool.submit(compiled, *item) for name, item in others.items()}, pool, advance)
+        try:
+            settled, others = _compile_all(packages, pool, advance or (lambda name: None))
+        except BaseException:  # Ctrl-C too: what hasn't begun won't
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
     try:
-        return tuple(_write_all(packages, out, settled, codes))
+        return tuple(_write_all([item.settled(settled) for item in packages], out, settled, others))
     except OSError as error:
         raise AttnccError(
             Diagnostic("A516", f"{out} can't be written: {error}", help="choose another folder with -o")
@@ -98,18 +99,36 @@ def _check_names(packages: Sequence[VariantPackage]) -> None:
         origins[package.name] = package.origin
 
 
-def _finished(running: Mapping[str, Future[T]], pool: ThreadPoolExecutor, advance: Advance | None) -> dict[str, T]:
-    """The results, by name. The first failure, or Ctrl-C, is raised at once: what hasn't begun won't."""
+def _compile_all(
+    packages: Iterable[VariantPackage], pool: ThreadPoolExecutor, advance: Advance
+) -> tuple[dict[str, Settled], dict[str, Compiled]]:
+    """The plans' own kernels, and those that their launches need besides, by name. No core waits for another: what
+    takes longest begins, and the others, all small, follow as soon as a plan is settled."""
+    ladders = {kernel_name(ladder.first): ladder for package in packages for ladder in package.ladders}
+    begin = sorted(ladders, key=lambda name: _work(ladders[name]), reverse=True)
+    settled: dict[str, Settled] = {}
+    others: dict[str, Future[Compiled]] = {}
+    for name, item in _finished({name: pool.submit(settle, ladders[name]) for name in begin}, advance):
+        settled[name] = item
+        for other, what in other_kernels([item.plan]).items():
+            if other not in others:
+                others[other] = pool.submit(compiled, *what)
+    return settled, dict(_finished(others, advance))
+
+
+def _work(ladder: Ladder) -> tuple[int, str]:
+    """What makes a kernel compile for long: its head dims, then its target; sm_90a comes last by name."""
+    build = ladder.build
+    return build.head_dim + build.value_head_dim, build.target
+
+
+def _finished(running: Mapping[str, Future[T]], advance: Advance) -> Iterator[tuple[str, T]]:
+    """The results as they come, by name; the first failure is raised at once."""
     names = {future: name for name, future in running.items()}
-    try:
-        for done in as_completed(names):
-            done.result()
-            if advance is not None:
-                advance(names[done])
-    except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    return {name: future.result() for name, future in running.items()}
+    for done in as_completed(names):
+        result = done.result()
+        advance(names[done])
+        yield names[done], result
 
 
 def _write_all(

@@ -71,7 +71,7 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
         raise click.UsageError(f"-o {out}: Python can't import a package of this name; write one such as my_kernels")
     start = time.perf_counter()
     packages = [package for path in files for package in prepare(path, **given)]
-    kernels = {name for package in packages for name in package.sources}
+    kernels = set[str]().union(*(package.kernel_names for package in packages))
     with progress("compiling", len(kernels)) as advance:
         built = write(packages, out, jobs=jobs, advance=advance)
     rich_console().print(_table(built))

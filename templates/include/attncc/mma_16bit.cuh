@@ -16,14 +16,16 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
-/// serves all M_TILES.
-template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
+/// serves all M_TILES. UNROLLED: of the steps of 16 columns, all but where it is seldom done: they compile for long.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
     const int lane = threadIdx.x % 32;
     const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+#pragma unroll UNROLLED
     for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
         unsigned q[M_TILES][4];
 #pragma unroll
@@ -35,11 +37,7 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    float(&score)[4] = scores[m][n + half];
-                    if (step == 0) score[0] = score[1] = score[2] = score[3] = 0;
-                    Dtype::mma(score, q[m], k[2 * half], k[2 * half + 1]);
-                }
+                for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
     }
 }
