@@ -43,6 +43,7 @@ _BODIES = (
     ("fast_reciprocal", "", "return 1 / x;"),
     ("uniform", "int x", "return same_in_warp(x);"),
     ("opaque", "", "return x;"),
+    ("opaque_long", "", "return x;"),
     ("opaque_float", "", "return x;"),
     ("block_index", "", "return blockIdx.x;"),
     ("thread_index", "", "return threadIdx.x;"),

@@ -67,7 +67,7 @@ __device__ __forceinline__ int opaque(int x) {
     return x;
 }
 
-__device__ __forceinline__ long long opaque(long long x) {
+__device__ __forceinline__ long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
 }

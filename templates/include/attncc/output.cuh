@@ -88,7 +88,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
         // Opaque, or they would be computed anew for each fragment.
-        auto* address = places.target + opaque(places.offset(row) + column);
+        auto* address = places.target + opaque_long(places.offset(row) + column);
         const bool exists = places.holds(row);
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
