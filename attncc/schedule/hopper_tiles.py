@@ -52,12 +52,13 @@ _LADDERS = (
     ((256, 256), _tiles((128, 64, 2), (128, 48, 2), (128, 32, 4), (64, 16, 4))),
 )
 
-# 8-bit operands: products take half the time, exponentials as long.
+# 8-bit operands: products take half the time, exponentials as long. V passes through the hands of warps that transpose
+# it, which takes as long as to load it: stages for both, where they fit.
 _LADDERS_8_BIT = (
-    ((64, 64), _tiles((192, 128, 2), (128, 128, 2), (128, 64, 4), (128, 32, 4))),
-    ((128, 128), _tiles((128, 160, 2), (128, 128, 2), (128, 64, 4), (128, 32, 4))),
-    ((192, 192), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 2), (128, 32, 4))),
-    ((256, 256), _tiles((128, 96, 2), (128, 64, 2), (128, 32, 4), (64, 32, 4))),
+    ((64, 64), _tiles((192, 128, 4), (128, 128, 4), (128, 64, 4), (128, 32, 4))),
+    ((128, 128), _tiles((192, 96, 4), (128, 160, 2), (128, 128, 4), (128, 64, 4), (128, 32, 4))),
+    ((192, 192), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 3), (128, 32, 4))),
+    ((256, 256), _tiles((128, 96, 2), (128, 64, 3), (128, 32, 4), (64, 32, 4))),
 )
 
 # Backward: 64 rows of Q, and for each of two warpgroups that own keys 64 or 128 of them. Of more than 128 columns dK

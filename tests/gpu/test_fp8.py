@@ -17,6 +17,10 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 HEAD_DIMS = ((64, 64), (128, 128), (256, 256), (192, 128), (96, 96), (80, 80), (16, 16))
+# Tensor cores of Hopper shift the 32 products of an e4m3 instruction, and the sum so far, to the largest exponent among
+# them and keep 13 bits below it (DeepSeek-V3 Technical Report, 2024, section 3.3.2). The products' errors, up to 2^-13 of
+# the sum each, partly cancel: over a head dim of 128 some 2^-11 of a score were measured.
+SCORE_PRECISION = 2.0**-10
 NO_KERNEL = {"decode"}  # its schedule asks for the decode pass
 
 
@@ -80,14 +84,19 @@ def test_flat_rows_and_spikes(device: Device) -> None:
 
 
 def check(out: Any, lse: Any, arguments: Any) -> None:
-    """The rule, with P alone rounded in the baseline: an error at most twice its largest and 1.1 times its mean."""
-    from tests.gpu.torch_oracle import baseline, oracle
+    """The rule, with P alone rounded in the baseline: an error at most twice its largest and 1.1 times its mean.
+
+    lse as exact as the tensor cores' scores, see SCORE_PRECISION.
+    """
+    from tests.gpu.torch_oracle import baseline, largest_scores, oracle
 
     exact, exact_lse = oracle(arguments)
     accuracy = judge(out, baseline(arguments, torch.float8_e4m3fn), exact, "e4m3")
     print(accuracy)
     assert accuracy.holds, accuracy
-    torch.testing.assert_close(lse.double(), exact_lse, rtol=1e-5, atol=1e-3)
+    error = torch.where(lse.double() == exact_lse, 0, (lse.double() - exact_lse).abs())  # rows of -inf among them
+    allowed = 1e-3 + SCORE_PRECISION * largest_scores(arguments)
+    assert (error <= allowed).all(), (error.max(), (error / allowed).max())
 
 
 def _descales(case: Case) -> dict[str, Any]:

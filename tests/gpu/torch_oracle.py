@@ -7,7 +7,7 @@ It is independent of the NumPy evaluator, runs in fp64 on the GPU, and so is qui
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,16 +157,30 @@ def baseline(call: Arguments, dtype: torch.dtype) -> Tensor:
     return _attention(call, Rounding.of(dtype))[0]
 
 
+def largest_scores(call: Arguments) -> Tensor:
+    """The largest |scale q k| of each row over all its keys, kept or not, in fp64, shaped as `lse`; 0 without keys."""
+    largest = call.q.new_zeros(call.q.shape[:-1], dtype=torch.float64)
+    for where, sequence, h in _heads(call):
+        q, k, _ = (item.double() for item in _rows(call, sequence, h))
+        if sequence.kv_len:
+            largest[where] = (q @ k.T * _scope(call, sequence, h, torch.float64).symbols["scale"]).abs().amax(-1)
+    return largest
+
+
 def _attention(call: Arguments, rounding: Rounding | None) -> tuple[Tensor, Tensor]:
     out = call.q.new_zeros((*call.q.shape[:-1], call.v.shape[-1]), dtype=torch.float64)
     lse = call.q.new_full(call.q.shape[:-1], -math.inf, dtype=torch.float64)
-    for sequence in call.problem.sequences():
-        for h in range(call.problem.num_heads):
-            where = (h,) if call.problem.packed else (sequence.b, h)
-            rows = slice(sequence.q_start, sequence.q_start + sequence.q_len)
-            if sequence.q_len:
-                out[(*where, rows)], lse[(*where, rows)] = _one_head(call, sequence, h, rounding)
+    for where, sequence, h in _heads(call):
+        out[where], lse[where] = _one_head(call, sequence, h, rounding)
     return out, lse
+
+
+def _heads(call: Arguments) -> Iterator[tuple[tuple[int | slice, ...], Sequence, int]]:
+    """Where the rows of each sequence and head are in a tensor like q, the sequence and the head."""
+    for sequence in call.problem.sequences():
+        rows = slice(sequence.q_start, sequence.q_start + sequence.q_len)
+        for h in range(call.problem.num_heads if sequence.q_len else 0):
+            yield ((h, rows) if call.problem.packed else (sequence.b, h, rows)), sequence, h
 
 
 def _one_head(call: Arguments, sequence: Sequence, h: int, rounding: Rounding | None) -> tuple[Tensor, Tensor]:

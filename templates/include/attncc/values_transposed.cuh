@@ -85,21 +85,31 @@ __device__ __forceinline__ unsigned chunk_address(unsigned tile, int row, int ch
     return tile + Tile::panel(chunk / 8 * 8) + Tile::template in_panel<128>(row, chunk % 8);
 }
 
-/// Transposes a tile; warp number `warp` of those that share it does its part: blocks of 32 keys and 16 columns.
+/// Transposes a tile; warp number `warp` of those that share it does its part: units of 32 keys and up to 64 columns. All
+/// loads of a unit are under way before the first is used: one after another, they would set the pace of the kernel.
 template <class Loaded, class Transposed>
 __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
-    constexpr int COLUMN_BLOCKS = Transposed::ROWS / 16, BLOCKS = Loaded::ROWS / 32 * COLUMN_BLOCKS;
+    constexpr int COLUMN_BLOCKS = Transposed::ROWS / 16;  // of 16 columns: a chunk of a loaded row
+    constexpr int BLOCKS = COLUMN_BLOCKS % 4 == 0 ? 4 : COLUMN_BLOCKS % 2 == 0 ? 2 : 1;  // of a unit, in one panel
+    constexpr int UNITS_A_STRIP = COLUMN_BLOCKS / BLOCKS, UNITS = Loaded::ROWS / 32 * UNITS_A_STRIP;
     const int lane = threadIdx.x % 32;
-#pragma unroll 2
-    for (int block = warp; block < BLOCKS; block += TRANSPOSING_WARPS) {
-        const int strip = block / COLUMN_BLOCKS, column_block = block % COLUMN_BLOCKS;
-        unsigned keys[4], columns[4];
-        load_matrices_transposed(keys, chunk_address<Loaded>(loaded, strip * 32 + lane, column_block));
+#pragma unroll 1
+    for (unsigned unit = warp; unit < UNITS; unit += TRANSPOSING_WARPS) {
+        const int strip = unit / UNITS_A_STRIP, first = unit % UNITS_A_STRIP * BLOCKS;
+        const unsigned from = chunk_address<Loaded>(loaded, strip * 32 + lane, first);
+        const int row = first * 16 + lane / 8 % 2 * 8 + lane % 8;
+        const unsigned to = chunk_address<Transposed>(transposed, row, strip * 2 + lane / 16);
+        unsigned keys[BLOCKS][4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-            columns[i] = __byte_perm(keys[i / 2 * 2], keys[i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
-        const int row = column_block * 16 + lane / 8 % 2 * 8 + lane % 8;
-        store_matrices(chunk_address<Transposed>(transposed, row, strip * 2 + lane / 16), columns);
+        for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);
+#pragma unroll
+        for (int block = 0; block < BLOCKS; ++block) {
+            unsigned columns[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                columns[i] = __byte_perm(keys[block][i / 2 * 2], keys[block][i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
+            store_matrices(to + block * 16 * 128, columns);
+        }
     }
 }
 
