@@ -131,6 +131,11 @@ class KernelPlan:
         return not any("h" in ir.reads(self.variant, rule) for rule in (*self.rules.bounds, *tests))
 
     @property
+    def keeps_work(self) -> bool:
+        """Whether there are registers to keep, over the loop, what a block works on: decode's tiles of 16 bits."""
+        return self.pass_name == "decode" and self.dtype != "fp32"
+
+    @property
     def query_rows(self) -> str:
         """The leaf file that says which queries the rows of a tile are."""
         return "group_rows" if self.packs_heads else "head_rows"

@@ -10,6 +10,7 @@ import pytest
 from attncc.codegen.user_code import user_code
 from attncc.diagnostics import AttnccError
 from attncc.runtime.nvrtc import library
+from tests import plans
 from tests.printed import body, code, compilable, pairwise, plan
 
 ALIBI = """\
@@ -161,3 +162,14 @@ def test_statements_are_found_in_the_source() -> None:
     line = next(number for number, line in enumerate(text.splitlines(), 1) if "eight" in line)
     with pytest.raises(AttnccError, match=rf"test.cu\({line}\): error"):
         library().compile(text, "sm_80", "test.cu")
+
+
+def test_what_depends_on_the_head_is_a_rows_where_a_tile_holds_a_group() -> None:
+    variant = replace(plans.ALIBI, inputs=(*plans.ALIBI.inputs, *plans.SINK.inputs), sink="logit")
+    decode = plans.plan(variant, "bf16", pass_name="decode", block_q=64, warps=4, split_kv=None)
+    code = user_code(decode)
+    assert "int q_idx, h;" in code.row and "int q_idx, int h)" in code.row and "slope" in code.row
+    assert "slope" not in code.context and "ctx.h" not in code.functions
+    assert "row.h" in code.sink and "const Row& row" in code.sink
+    forward = user_code(replace(decode, pass_name="forward"))
+    assert "slope" in forward.context and "row.h" not in forward.functions and "const Row& row" not in forward.sink
