@@ -18,8 +18,8 @@ pytestmark = pytest.mark.gpu
 
 HEAD_DIMS = ((64, 64), (128, 128), (256, 256), (192, 128), (96, 96), (80, 80), (16, 16))
 # Tensor cores of Hopper shift the 32 products of an e4m3 instruction, and the sum so far, to the largest exponent among
-# them and keep 13 bits below it (DeepSeek-V3 Technical Report, 2024, section 3.3.2). The products' errors, up to 2^-13 of
-# the sum each, partly cancel: over a head dim of 128 some 2^-11 of a score were measured.
+# them and keep 13 bits below it (DeepSeek-V3 Technical Report, 2024, section 3.3.2). What each loses, up to 2^-13 of
+# the sum, partly cancels: over a head dim of 128 up to 2^-10.9 of a score were measured.
 SCORE_PRECISION = 2.0**-10
 NO_KERNEL = {"decode"}  # its schedule asks for the decode pass
 
