@@ -1,6 +1,7 @@
 """The family hopper, compiled without a GPU: no spills, no warnings of ptxas, registers that the warpgroups can share.
 
-A covering subset: each spec once, with dtypes and head dims that change from spec to spec.
+A covering subset, with dtypes and head dims that change from spec to spec; `test_generated_compiles` has all specs in
+bf16 with head dims 64 and 128.
 """
 
 from __future__ import annotations
@@ -31,10 +32,7 @@ HEAD_DIMS = (
 )  # fmt: skip
 CASES: tuple[Case, ...] = (
     *((spec, ("bf16", "fp16")[number % 2], *dims) for number, (spec, dims) in enumerate(zip(SPECS, cycle(HEAD_DIMS)))),
-    ("alibi_documents", "bf16", 128, 128),
     ("shared_prefix", "fp16", 64, 64),
-    ("documents_prefix_lm", "bf16", 64, 64),
-    ("morton_natten", "bf16", 128, 128),
     *(("full", "e4m3", size, size) for size in (64, 128, 256)),
     ("causal", "e4m3", 128, 128),
     ("softcap", "e4m3", 256, 256),
