@@ -8,7 +8,7 @@ variant decode
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
-    decode bf16, head dim 128, sm_80: q_outer, tiles of 16 x 64
+    decode bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 """
 
 from __future__ import annotations

@@ -27,15 +27,16 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit.
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
-    static constexpr float UNIT = LOG2_E, NATURAL = LN_2;
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
 };
 
 /// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
 struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1;
+    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return expf(x); }
 };
 
@@ -48,6 +49,18 @@ __device__ __forceinline__ float quad_max(float x) {
 __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
 }
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
@@ -70,6 +83,11 @@ __device__ __forceinline__ T* uniform(T* x) {
 /// the whole loop.
 __device__ __forceinline__ int opaque(int x) {
     asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
     return x;
 }
 
@@ -156,55 +174,102 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_words(target, all);
 }
 
-/// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
-/// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
-/// multiples of 16 bytes.
-///
-/// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
-/// quad 16 in a row. All lanes must call.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
-    constexpr int WORDS = Stored::WORDS;
-    const int lane = threadIdx.x % 32;
-    const bool odd = lane % 2;
-    const int column = lane % 4 / 2 * 4 + odd * 8;
+/// How the lanes of a quad come to hold four neighbouring columns each, of the 16 of two fragments. Lanes of a pair swap
+/// halves of the fragments, so that each stores four columns of one at once and the quad 16 in a row.
+struct ColumnsInPairs {
+    static __device__ __forceinline__ int first(int lane) { return lane % 4 / 2 * 4 + lane % 2 * 8; }
+
+    template <class Stored>
+    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
+        constexpr int WORDS = Stored::WORDS;
+        const bool odd = threadIdx.x % 2;
+        unsigned mine[2][WORDS];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) Stored::words(mine[half], x[half][0], x[half][1]);
+#pragma unroll
+        for (int word = 0; word < WORDS; ++word) {
+            const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
+            packed[word] = odd ? other : mine[0][word];
+            packed[WORDS + word] = odd ? mine[1][word] : other;
+        }
+    }
+};
+
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds its four already.
+struct ColumnsInFours {
+    static __device__ __forceinline__ int first(int lane) { return lane % 4 * 4; }
+
+    template <class Stored>
+    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
+        constexpr int WORDS = Stored::WORDS;
+        unsigned mine[2][WORDS];
+#pragma unroll
+        for (int side = 0; side < 2; ++side) Stored::words(mine[side], x[0][side], x[1][side]);
+#pragma unroll
+        for (int word = 0; word < 2 * WORDS; ++word) packed[word] = mine[word / WORDS][word % WORDS];
+    }
+};
+
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2]) {
+    const int lane = threadIdx.x % 32, column = Columns::first(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
-        auto* address = target + row * stride + column;
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
-            unsigned mine[2][WORDS], packed[2 * WORDS];
+            float x[2][2];
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-                Stored::words(mine[half], out[m][d + half][2 * r] * factor[m][r], out[m][d + half][2 * r + 1] * factor[m][r]);
-#pragma unroll
-            for (int word = 0; word < WORDS; ++word) {
-                const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
-                packed[word] = odd ? other : mine[0][word];
-                packed[WORDS + word] = odd ? mine[1][word] : other;
-            }
-            if (row < rows && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            unsigned packed[2 * Stored::WORDS];
+            Columns::template words<Stored>(packed, x);
+            if (exists && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
                 store_words(address + 8 * d, packed);
         }
     }
 }
 
+/// The same of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor);
+}
+
 /// Stores one value for each of the warp's rows, as `store_rows` does.
-template <class Order, int M_TILES>
-__device__ __forceinline__ void store_row_values(float* target, int rows, int slot, const float (&values)[M_TILES][2]) {
+template <int M_TILES, class Places>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, const float (&values)[M_TILES][2]) {
     const int lane = threadIdx.x % 32;
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int row = Order::offset(slot + 8 * row_pair + lane / 4);
-        if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
+        const int row = slot + 8 * row_pair + lane / 4;
+        if (places.holds(row)) places.target[places.offset(row)] = values[row_pair / 2][row_pair % 2];
     }
 }
 
 constexpr int VALUE_HEAD_DIM = 128;
 constexpr int WARPS = 128 / 32;
+constexpr int PASSES = (VALUE_HEAD_DIM + 127) / 128;  // a warp takes 128 columns at once
+constexpr int WARP_SPLITS = 8;                        // a warp merges so many alone; more are shared by all of the block
 
 struct Params {
     const float *partial_out, *row_max, *row_sum;
@@ -214,41 +279,109 @@ struct Params {
     int batch, num_heads, q_len, splits;
 };
 
-/// Flash-Decoding's reduction: row i of the output is the sum of its splits' rows, each weighted by its share of the
-/// normaliser, l_s exp(m_s - m) / l with m = max m_s. A split that met no key has m_s = -inf and weighs 0; so does every
-/// split of a row without keys. A warp takes a row at a time; sums run in the order of the splits.
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid_constant__ Params params) {
-    const int lane = threadIdx.x % 32;
-    const long long rows = (long long)params.batch * params.num_heads * params.q_len;
-    for (long long row = blockIdx.x * WARPS + threadIdx.x / 32; row < rows; row += gridDim.x * WARPS) {
-        const bool weighs = params.row_max != nullptr;  // else the variant has no normaliser, and splits just add up
-        const float *row_max = params.row_max + row, *row_sum = params.row_sum + row;
-        float top = NEGATIVE_INFINITY, sum = 0;
-        auto weight_of = [&](int split) {
-            return top == NEGATIVE_INFINITY ? 0.0f : row_sum[split * rows] * expf(row_max[split * rows] - top);
-        };
-        if (weighs) {
-            for (int split = 0; split < params.splits; ++split) top = fmaxf(top, row_max[split * rows]);
-            for (int split = 0; split < params.splits; ++split) sum += weight_of(split);
-            if (lane == 0 && params.lse != nullptr) params.lse[row] = top + logf(sum);
+/// What one warp adds up: its lanes hold four columns each, in each of PASSES.
+using Sums = float4[PASSES];
+
+/// The partial results of a row: what each split found.
+struct PartialRow {
+    const float *out, *row_max, *row_sum;  // of split 0; row_max is null where splits just add up
+    long long stride;                      // from split to split, in rows
+    int splits;
+
+    /// The largest m of all splits; -inf where none has met a key.
+    __device__ __forceinline__ float top() const {
+        float top = NEGATIVE_INFINITY;
+#pragma unroll 1
+        for (int split = threadIdx.x % 32; split < splits; split += 32) top = fmaxf(top, row_max[split * stride]);
+        return warp_max(top);
+    }
+
+    /// A split's share of the normaliser. A split that met no key has m = -inf and weighs 0; so does every split of a row
+    /// without keys.
+    __device__ __forceinline__ float weight(int split, float top) const {
+        if (split >= splits) return 0;
+        if (row_max == nullptr) return 1;
+        return top == NEGATIVE_INFINITY ? 0.0f : row_sum[split * stride] * expf(row_max[split * stride] - top);
+    }
+
+    __device__ __forceinline__ float weights(float top) const {
+        float sum = 0;
+#pragma unroll 1
+        for (int split = threadIdx.x % 32; split < splits; split += 32) sum += weight(split, top);
+        return warp_sum(sum);
+    }
+
+    /// Adds up the splits [first, last), weights times `factor`. Each lane makes the weight of one out of 32.
+    __device__ __forceinline__ void add(Sums& sums, int first, int last, float top, float factor) const {
+        const int lane = threadIdx.x % 32;
+#pragma unroll 1
+        for (; first < last; first += 32) {
+            const float own = weight(first + lane, top) * factor;
+#pragma unroll 8
+            for (int i = 0; i < min(last - first, 32); ++i) {
+                const float weight = __shfl_sync(~0u, own, i);
+                const float* partial = out + (first + i) * stride * VALUE_HEAD_DIM;
+#pragma unroll
+                for (int pass = 0; pass < PASSES; ++pass) {
+                    const int column = 128 * pass + 4 * lane;
+                    if (column < VALUE_HEAD_DIM) add_weighted(sums[pass], weight, *(const float4*)(partial + column));
+                }
+            }
         }
-        const float factor = !weighs ? 1.0f : sum == 0 ? 0.0f : 1.0f / sum;
+    }
+
+    static __device__ __forceinline__ void add_weighted(float4& sum, float weight, float4 x) {
+        sum.x = fmaf(weight, x.x, sum.x);
+        sum.y = fmaf(weight, x.y, sum.y);
+        sum.z = fmaf(weight, x.z, sum.z);
+        sum.w = fmaf(weight, x.w, sum.w);
+    }
+};
+
+/// Flash-Decoding's reduction: row i of the output is the sum of its splits' rows, each weighted by its share of the
+/// normaliser, l_s exp(m_s - m) / l with m = max m_s. Where there are many splits, the warps of a block share a row: each
+/// adds up a stretch of them. All sums have one order.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid_constant__ Params params) {
+    extern __shared__ __align__(16) unsigned char shared[];
+    float* const stretches = (float*)shared;  // [WARPS, VALUE_HEAD_DIM]
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const bool together = params.splits > WARP_SPLITS;
+    const int workers = together ? 1 : WARPS;  // rows that a block works on at once
+    const long long rows = (long long)params.batch * params.num_heads * params.q_len;
+    const long long step = (long long)gridDim.x * workers;
+    for (long long row = (long long)blockIdx.x * workers + (together ? 0 : warp); row < rows; row += step) {
+        const bool weighs = params.row_max != nullptr;
+        const PartialRow partial = {params.partial_out + row * VALUE_HEAD_DIM, weighs ? params.row_max + row : nullptr,
+                                    params.row_sum + row, rows, params.splits};
+        const float top = weighs ? partial.top() : 0, sum = weighs ? partial.weights(top) : 1;
+        const float factor = sum == 0 ? 0.0f : 1.0f / sum;
+        if (lane == 0 && weighs && params.lse != nullptr) params.lse[row] = top + logf(sum);
+
+        const int stretch = together ? (params.splits + WARPS - 1) / WARPS : params.splits, first = together ? warp * stretch : 0;
+        Sums sums = {};
+        partial.add(sums, first, min(first + stretch, params.splits), top, factor);
 
         const long long pair = row / params.q_len, batch = pair / params.num_heads;
         auto* out = params.out + batch * params.out_stride_batch + pair % params.num_heads * params.out_stride_head +
                     row % params.q_len * params.out_stride_row;
-        for (int column = 4 * lane; column < VALUE_HEAD_DIM; column += 128) {
-            const float* partial = params.partial_out + row * VALUE_HEAD_DIM + column;
-            float4 sum = {};
-#pragma unroll 4
-            for (int split = 0; split < params.splits; ++split) {
-                const float4 x = *(const float4*)(partial + split * rows * VALUE_HEAD_DIM);
-                const float weight = weighs ? weight_of(split) * factor : 1.0f;
-                sum.x = fmaf(weight, x.x, sum.x);
-                sum.y = fmaf(weight, x.y, sum.y);
-                sum.z = fmaf(weight, x.z, sum.z);
-                sum.w = fmaf(weight, x.w, sum.w);
+        if (together) __syncthreads();  // all have read what the row before left
+#pragma unroll
+        for (int pass = 0; pass < PASSES; ++pass) {
+            const int column = 128 * pass + 4 * lane;
+            if (column >= VALUE_HEAD_DIM) continue;
+            if (together) {
+                *(float4*)(stretches + warp * VALUE_HEAD_DIM + column) = sums[pass];
+            } else {
+                store_four<Dtype>(out + column, sums[pass]);
             }
+        }
+        if (!together) continue;
+        __syncthreads();
+#pragma unroll 1
+        for (int column = 4 * threadIdx.x; column < VALUE_HEAD_DIM; column += 128 * WARPS) {
+            float4 sum = {};
+            for (int of = 0; of < WARPS; ++of)
+                PartialRow::add_weighted(sum, 1, *(const float4*)(stretches + of * VALUE_HEAD_DIM + column));
             store_four<Dtype>(out + column, sum);
         }
     }

@@ -61,15 +61,16 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit.
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
-    static constexpr float UNIT = LOG2_E, NATURAL = LN_2;
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
 };
 
 /// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
 struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1;
+    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return expf(x); }
 };
 
@@ -82,6 +83,18 @@ __device__ __forceinline__ float quad_max(float x) {
 __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
 }
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
@@ -104,6 +117,11 @@ __device__ __forceinline__ T* uniform(T* x) {
 /// the whole loop.
 __device__ __forceinline__ int opaque(int x) {
     asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
     return x;
 }
 
@@ -163,12 +181,10 @@ struct Dtype : PowersOfTwo {
 
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
 /// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent passes it by GROWTH (P stays below 2^8, in fp32 e^8), a rare branch that the warp takes as a whole; without it no
-/// maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
 template <int M_TILES>
 struct Normalizer {
-    static constexpr float GROWTH = 8;
-
     float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
     float offset[M_TILES][2];    // minus the reference of each row, as an exponent
     float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
@@ -217,12 +233,12 @@ struct Normalizer {
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
-        const bool stays = (peak <= GROWTH) & (least_sum > 0);  // false for NaN
+        const bool stays = (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
         if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
-    /// Makes the row's largest exponent so far its reference. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
     /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
@@ -232,7 +248,8 @@ struct Normalizer {
         for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
         peak = quad_max(peak);
         const float sum = quad_sum(row_sum[m][r]);
-        const float step = sum > 0 ? fmaxf(peak, 0.0f) : peak > NEGATIVE_INFINITY ? peak : 0.0f;
+        const float excess = peak - Dtype::FIRST;
+        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
         const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
         offset[m][r] -= step;
         row_sum[m][r] = 0.25f * sum * rescale;
@@ -288,8 +305,8 @@ struct Dropout {
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ float scale() const { return 1; }
 
-    template <class Probs>
-    __device__ __forceinline__ void drop(Probs&, int, int) {}
+    template <class Probs, class... Place>
+    __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
 // ---- stretches.cuh
@@ -368,30 +385,31 @@ __device__ __forceinline__ int block_index() {
     return index;
 }
 
-/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Sequence s has the
-/// blocks from cu_seqlens[s] / BLOCK + s on, which is at least one for each BLOCK of its rows; those to spare have
-/// block * BLOCK >= its length.
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
 template <int BLOCK>
-__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch) {
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
+                                              int rows_each = 1) {
     if (cu_seqlens == nullptr) return;
     int low = 0, high = batch;  // the sequence is in [low, high)
     while (high - low > 1) {
         const int middle = (low + high) / 2;
-        const int first = sequence_start(cu_seqlens, middle, total) / BLOCK + middle;
+        const int first = sequence_start(cu_seqlens, middle, total) * rows_each / BLOCK + middle;
         (first <= block ? low : high) = middle;
     }
-    block -= sequence_start(cu_seqlens, low, total) / BLOCK + low;
+    block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
     sequence = low;
 }
 
 template <int BLOCK_Q, class Params>
-__device__ __forceinline__ void find_sequence(Work& work, const Params& params) {
-    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch);
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// The work of this block in the q_outer grid.
+/// The work of this block in the q_outer grid of `heads` heads, each of whose queries is `rows_each` rows.
 template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params) {
+__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
     Work work;
     int index = block_index();
     // The last rows of a causal mask have the most keys: they go first, so that the short ones fill the end.
@@ -399,9 +417,9 @@ __device__ __forceinline__ Work find_work(const Params& params) {
     index /= params.q_blocks;
     work.split = index % params.splits;
     index /= params.splits;
-    work.head = index % params.num_heads;
-    work.sequence = work.batch_index = index / params.num_heads;
-    find_sequence<BLOCK_Q>(work, params);
+    work.head = index % heads;
+    work.sequence = work.batch_index = index / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
     work.q_block = uniform(work.q_block);
     work.split = uniform(work.split);
     work.head = uniform(work.head);
@@ -454,52 +472,159 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_words(target, all);
 }
 
-/// Stores the warp's rows: slot i (of M_TILES * 16 from `slot` on) of a tile whose row 0 goes to `target` goes to the row
-/// `Order::offset(i)`, if that is below `rows`, `stride` elements each; of its columns the first COLUMNS (a multiple of 8). Row tile m, half r is multiplied by factor[m][r]. `target` and `stride` are
-/// multiples of 16 bytes.
-///
-/// Lanes of a pair swap halves of two neighbouring fragments, so that each stores four columns of one at once and the
-/// quad 16 in a row. All lanes must call.
-template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
-__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
-    constexpr int WORDS = Stored::WORDS;
-    const int lane = threadIdx.x % 32;
-    const bool odd = lane % 2;
-    const int column = lane % 4 / 2 * 4 + odd * 8;
+/// How the lanes of a quad come to hold four neighbouring columns each, of the 16 of two fragments. Lanes of a pair swap
+/// halves of the fragments, so that each stores four columns of one at once and the quad 16 in a row.
+struct ColumnsInPairs {
+    static __device__ __forceinline__ int first(int lane) { return lane % 4 / 2 * 4 + lane % 2 * 8; }
+
+    template <class Stored>
+    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
+        constexpr int WORDS = Stored::WORDS;
+        const bool odd = threadIdx.x % 2;
+        unsigned mine[2][WORDS];
+#pragma unroll
+        for (int half = 0; half < 2; ++half) Stored::words(mine[half], x[half][0], x[half][1]);
+#pragma unroll
+        for (int word = 0; word < WORDS; ++word) {
+            const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
+            packed[word] = odd ? other : mine[0][word];
+            packed[WORDS + word] = odd ? mine[1][word] : other;
+        }
+    }
+};
+
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds its four already.
+struct ColumnsInFours {
+    static __device__ __forceinline__ int first(int lane) { return lane % 4 * 4; }
+
+    template <class Stored>
+    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
+        constexpr int WORDS = Stored::WORDS;
+        unsigned mine[2][WORDS];
+#pragma unroll
+        for (int side = 0; side < 2; ++side) Stored::words(mine[side], x[0][side], x[1][side]);
+#pragma unroll
+        for (int word = 0; word < 2 * WORDS; ++word) packed[word] = mine[word / WORDS][word % WORDS];
+    }
+};
+
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2]) {
+    const int lane = threadIdx.x % 32, column = Columns::first(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int m = row_pair / 2, r = row_pair % 2, row = Order::offset(slot + 8 * row_pair + lane / 4);
-        auto* address = target + row * stride + column;
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
 #pragma unroll
         for (int d = 0; d < D_TILES; d += 2) {
-            unsigned mine[2][WORDS], packed[2 * WORDS];
+            float x[2][2];
 #pragma unroll
-            for (int half = 0; half < 2; ++half)
-                Stored::words(mine[half], out[m][d + half][2 * r] * factor[m][r], out[m][d + half][2 * r + 1] * factor[m][r]);
-#pragma unroll
-            for (int word = 0; word < WORDS; ++word) {
-                const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
-                packed[word] = odd ? other : mine[0][word];
-                packed[WORDS + word] = odd ? mine[1][word] : other;
-            }
-            if (row < rows && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            unsigned packed[2 * Stored::WORDS];
+            Columns::template words<Stored>(packed, x);
+            if (exists && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
                 store_words(address + 8 * d, packed);
         }
     }
 }
 
+/// The same of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor);
+}
+
 /// Stores one value for each of the warp's rows, as `store_rows` does.
-template <class Order, int M_TILES>
-__device__ __forceinline__ void store_row_values(float* target, int rows, int slot, const float (&values)[M_TILES][2]) {
+template <int M_TILES, class Places>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, const float (&values)[M_TILES][2]) {
     const int lane = threadIdx.x % 32;
     if (lane % 4 != 0) return;
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int row = Order::offset(slot + 8 * row_pair + lane / 4);
-        if (row < rows) target[row] = values[row_pair / 2][row_pair % 2];
+        const int row = slot + 8 * row_pair + lane / 4;
+        if (places.holds(row)) places.target[places.offset(row)] = values[row_pair / 2][row_pair % 2];
     }
 }
+
+// ---- head_rows.cuh
+
+/// The rows of a tile of Q: those of one query head, where `Order` says. See group_rows.cuh for the other way.
+template <class Order>
+struct QueryRows {
+    const Work& work;
+    int first, last;  // q_idx
+
+    /// The work of this block in the q_outer grid.
+    template <class Params>
+    static __device__ __forceinline__ Work find_work(const Params& params) {
+        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
+    }
+
+    __device__ __forceinline__ QueryRows(const Work& work, int first)
+        : work(work), first(first), last(Order::last(first, work.q_len)) {}
+
+    template <class Params>
+    __device__ __forceinline__ QueryRows(const Params& params, const Work& work)
+        : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
+
+    __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    __device__ __forceinline__ int head() const { return work.head; }
+
+    template <class Params>
+    __device__ __forceinline__ int kv_head(const Params& params) const {
+        return work.head / (params.num_heads / params.num_kv_heads);
+    }
+
+    /// Where the rows stand in a tensor with these strides, in elements.
+    template <class Element>
+    __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
+                                                                long long row_stride) const {
+        Element* target = tensor + work.batch_index * batch_stride + work.head * head_stride +
+                          (work.q_start + (long long)first) * row_stride;
+        return {target, row_stride, work.q_len - first};
+    }
+};
+
+/// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
+/// the products.
+template <class Order, int M_TILES>
+struct LaneRows {
+    int q_first, q_last;  // of the block
+    int slot;             // this warp's first
+
+    __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot)
+        : q_first(rows.first), q_last(rows.last), slot(slot) {}
+
+    __device__ __forceinline__ int q_idx(int m, int r) const {
+        const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
+        return min(first + Order::offset(16 * m + 8 * r), q_last);
+    }
+
+    /// Of the warp, where a tile is a stretch.
+    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
+    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
+};
 
 // ---- key_bits.cuh
 
@@ -537,17 +662,19 @@ __device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
 /// All or none.
 __device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
 
-// ---- scores.cuh
+// ---- rotation.cuh
 
 /// Moves the first STEP column tiles behind the others.
-template <int STEP, int N_TILES>
-__device__ __forceinline__ void rotate_columns(float (&scores)[N_TILES][4]) {
-    float first[STEP][4];
-    memcpy(first, scores, sizeof(first));
+template <int STEP, class Word, int N_TILES, int WORDS>
+__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+    Word first[STEP][WORDS];
+    memcpy(first, tiles, sizeof(first));
 #pragma unroll
-    for (int i = 0; i < 4 * (N_TILES - STEP); ++i) scores[i / 4][i % 4] = scores[i / 4 + STEP][i % 4];
-    memcpy(scores[N_TILES - STEP], first, sizeof(first));
+    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
+    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
 }
+
+// ---- scores.cuh
 
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
@@ -775,16 +902,20 @@ struct ScoreFactor {
     template <int M_TILES, int N_TILES>
     __device__ __forceinline__ bool holds(const float (&products)[M_TILES][N_TILES][4]) const {
         if constexpr (TERMS == 1) return true;
-        float peak[2] = {};
+        int peak[2] = {};
 #pragma unroll
         for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-            for (int i = 0; i < 2 * N_TILES; ++i) {
-                const float(&x)[4] = products[m][i / 2];
-                peak[i % 2] = fmaxf(peak[i % 2], fabsf(x[i % 2 * 2]) + fabsf(x[i % 2 * 2 + 1]));
+            for (int n = 0; n < N_TILES; ++n) {
+                const float(&x)[4] = products[m][n];
+                peak[n % 2] = max(max(peak[n % 2], size(x[0], x[1])), size(x[2], x[3]));
             }
-        return __all_sync(~0u, fmaxf(peak[0], peak[1]) <= reach);
+        return __all_sync(~0u, max(peak[0], peak[1]) <= __float_as_int(reach));
     }
+
+private:
+    /// At least the absolute value of both. As ints, positive floats are in order, below NaN; Hopper compares three at once.
+    static __device__ __forceinline__ int size(float x, float y) { return __float_as_int(fabsf(x) + fabsf(y)); }
 };
 
 /// The largest |product| for which |argument * product| <= reach; none (-1) where powers of the argument leave fp32.
@@ -802,6 +933,9 @@ struct RowBias {
 
     /// What is added `columns` keys behind the first.
     __device__ __forceinline__ float at(int columns) const { return first; }
+
+    /// The same, computed no later than here.
+    __device__ __forceinline__ RowBias pinned() const { return {opaque_float(first)}; }
 };
 
 /// The interface of RowBias; affine in the key.
@@ -813,11 +947,13 @@ struct SlopedBias {
     }
 
     __device__ __forceinline__ float at(int columns) const { return fmaf(step, columns, first); }
+
+    __device__ __forceinline__ SlopedBias pinned() const { return {opaque_float(first), step}; }
 };
 
 /// The products of one row of a lane, half r of a row tile, to exponents; `bias` is that of its first key.
 template <class KvOrder, int N_TILES, class Factor, class Bias>
-__device__ __forceinline__ void to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
+__device__ __forceinline__ void row_to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
     const int lane_column = threadIdx.x % 4 * 2, first = KvOrder::offset(lane_column);
 #pragma unroll
     for (int i = 0; i < 2 * N_TILES; ++i) {
@@ -830,6 +966,7 @@ using Element = Dtype::Element;
 using QOrder = TileOrder<BLOCK_Q, 1, 1>;
 using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
 
+using Rows = QueryRows<QOrder>;
 using Scores = float[M_TILES][N_TILES][4];
 using Out = float[M_TILES][D_TILES][4];
 
@@ -867,7 +1004,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 9 "specs/head_and_query_bias.attn"
     ctx.head_bias_h = load(params.head_bias + ctx.h * params.head_bias_stride0);
-#line 871 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 1008 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -883,7 +1020,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const float* query_bias_row = params.query_bias + row.q_idx * params.query_bias_stride0;
 #line 9 "specs/head_and_query_bias.attn"
     row.query_bias_q_idx = load_if(row.q_idx < params.query_bias_size0, query_bias_row);
-#line 887 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 1024 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
     row.sum = ctx.head_bias_h + row.query_bias_q_idx;
     return row;
 }
@@ -893,7 +1030,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 9 "specs/head_and_query_bias.attn"
     return score + ctx.head_bias_h + row.query_bias_q_idx;
-#line 897 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 1034 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -907,7 +1044,8 @@ __device__ __forceinline__ ScoreFactor<1> score_factor(const Params& params, con
     return {{fabsf(ctx.scale)}};
 }
 
-__device__ __forceinline__ RowBias score_bias(
+using ScoreBias = RowBias;
+__device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
     return {row.sum};
 }
@@ -920,12 +1058,13 @@ struct QueryBlock {
     const Context& context;
     int q_first, q_last;  // of the block
     int warp_row;         // this warp's first slot (see stretches.cuh) of the block
-    float magnitude;      // of the scale, whose sign is in the Q tile
+    LaneRows<QOrder, M_TILES> lane_rows;
+    float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
 
-    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Work& work, int q_first)
-        : params(params), context(context), q_first(q_first), q_last(QOrder::last(q_first, work.q_len)),
-          warp_row(threadIdx.x / 32 * WARP_ROWS) {
+    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
+        : params(params), context(context), q_first(rows.first), q_last(rows.last),
+          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
     }
 
     /// The keys that some row keeps. What the bounds don't decide, `kind` does.
@@ -939,10 +1078,9 @@ struct QueryBlock {
         return kind;
     }
 
-    /// A row of the lane. Made anew wherever it is used: kept in between, rows would take registers from the products.
+    /// A row of the lane.
     __device__ __forceinline__ Row row(int m, int r) const {
-        const int first = opaque(q_first + QOrder::offset(warp_row + threadIdx.x % 32 / 4));
-        return make_row(params, context, min(first + QOrder::offset(16 * m + 8 * r), q_last));
+        return make_row(params, context, lane_rows.q_idx(m, r));
     }
 
     __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
@@ -956,16 +1094,8 @@ struct QueryBlock {
         return score;
     }
 
-    /// Whether the score lines have their cheap form in the warp's part of the tile.
-    __device__ __forceinline__ bool has_score_form(const Tile& tile) const {
-        bool holds = false;
-        const int first = min(opaque(q_first + warp_row), q_last), last = min(first + WARP_ROWS - 1, q_last);
-        holds = score_form_holds(params, context, first, last, tile.kv_first, tile.kv_first + BLOCK_KV - 1);
-        return holds;
-    }
-
-    /// The logit that takes part in the normaliser alone, in natural units.
-    __device__ __forceinline__ float sink() const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units.
+    __device__ __forceinline__ float sink(int m, int r) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
     }
@@ -983,23 +1113,38 @@ struct QueryBlock {
     }
 };
 
-/// The products of a tile, all of which is kept, to exponents relative to the references of their rows. False where that
-/// takes the exact form of the score lines (`modify`); the products are whole then.
-__device__ __forceinline__ bool whole_to_exponents(const QueryBlock& block, const Tile& tile,
-                                                   const Normalizer<M_TILES>& normalizer, Scores& scores) {
-    const float unit = opaque_float(Dtype::UNIT);  // what is scaled by it isn't kept from tile to tile
-    const auto factor = score_factor(block.params, block.context).times(unit);
-    if (!block.has_score_form(tile) || !factor.holds(scores)) return false;
-    const int lane_key = tile.kv_first + KvOrder::offset(threadIdx.x % 4 * 2);
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row) {
-        const int m = row / 2, r = row % 2;
-        const auto bias = score_bias(block.params, block.context, block.row(m, r), lane_key);
-        to_exponents<KvOrder>(scores[m], r, factor, bias.exponent(unit, normalizer.offset[m][r]));
-    }
-    return true;
-}
+/// The score lines of a tile, all of which is kept, in their cheap form (score_form.cuh). What doesn't depend on the products
+/// is prepared before they are there.
+struct WholeTile {
+    bool holds;
+    ScoreBias bias[M_TILES][2];
 
+    __device__ __forceinline__ void prepare(const QueryBlock& block, const Tile& tile) {
+        holds = score_form_holds(block.params, block.context, block.lane_rows.first(), block.lane_rows.last(), tile.kv_first,
+                                 tile.kv_first + BLOCK_KV - 1);
+        const int lane_key = tile.kv_first + KvOrder::offset(threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row)
+            bias[row / 2][row % 2] = score_bias(block.params, block.context, block.row(row / 2, row % 2), lane_key).pinned();
+    }
+
+    /// Whether these products take it; others take the exact form (`modify`).
+    __device__ __forceinline__ bool serves(const QueryBlock& block, const Scores& products) const {
+        return holds && score_factor(block.params, block.context).holds(products);
+    }
+
+    /// Products to exponents relative to the references of their rows.
+    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
+                                                 Scores& scores) const {
+        const float unit = opaque_float(Dtype::UNIT);  // what is scaled by it isn't kept from tile to tile
+        const auto factor = score_factor(block.params, block.context).times(unit);
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            row_to_exponents<KvOrder>(scores[m], r, factor, bias[m][r].exponent(unit, normalizer.offset[m][r]));
+        }
+    }
+};
 /// The products of a tile to scores: the score lines and the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
     Row rows[M_TILES][2];
@@ -1017,28 +1162,35 @@ __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Sc
     });
 }
 
+using OutColumns = ColumnsInPairs;  // of accumulators
+
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
     float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
     float lse[M_TILES][2];
 
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, float sink, float dropout_scale) {
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    template <class Sink>
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
-            factor[m][r] = normalizer.finish(m, r, sink, row_max[m][r], row_sum[m][r]) * dropout_scale;
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), row_max[m][r], row_sum[m][r]) * dropout_scale;
             lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
         }
     }
 
-    /// Stores the warp's rows of the block that begins with q_first, and their lse if it is asked for.
-    __device__ __forceinline__ void store(const Params& params, const Work& work, int q_first, int warp_row, const Out& out) const {
-        const int rows = work.q_len - q_first;
-        Element* target = params.out + work.batch_index * params.out_stride_batch + work.head * params.out_stride_head +
-                          (work.q_start + (long long)q_first) * params.out_stride_row;
-        store_rows<Dtype, QOrder, VALUE_HEAD_DIM>(target, params.out_stride_row, rows, warp_row, out, factor);
-        if (params.lse != nullptr) store_row_values<QOrder>(params.lse + work.row(params, q_first), rows, warp_row, lse);
+    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
+    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
+        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
+    }
+
+    /// Stores the warp's rows of a block, and their lse if it is asked for.
+    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, const Out& out) const {
+        const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
+        store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
+        if (params.lse != nullptr) store_row_values(results(params, rows, params.lse, 1), warp_row, lse);
     }
 };
 
@@ -1127,14 +1279,16 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
-/// serves all M_TILES.
-template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
+/// serves all M_TILES. UNROLLED: of the steps of 16 columns, all but where it is seldom done: they compile for long.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
     const int lane = threadIdx.x % 32;
     const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
 #pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+#pragma unroll UNROLLED
     for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
         unsigned q[M_TILES][4];
 #pragma unroll
@@ -1146,11 +1300,7 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
-                for (int half = 0; half < 2; ++half) {
-                    float(&score)[4] = scores[m][n + half];
-                    if (step == 0) score[0] = score[1] = score[2] = score[3] = 0;
-                    Dtype::mma(score, q[m], k[2 * half], k[2 * half + 1]);
-                }
+                for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
     }
 }
@@ -1323,7 +1473,11 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsi
     Scores scores;
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, block.warp_row, keys);
     const unsigned values = values_ready();
-    if (tile.kind != FULL || !whole_to_exponents(block, tile, normalizer, scores)) {
+    WholeTile whole;
+    if (tile.kind == FULL) whole.prepare(block, tile);
+    if (tile.kind == FULL && whole.serves(block, scores)) {
+        whole.to_exponents(block, normalizer, scores);
+    } else {
         modify(block, tile.kv_first, scores);
         normalizer.to_exponents(scores);
     }
@@ -1431,25 +1585,31 @@ private:
     }
 };
 
+// ---- load_head_rows.cuh
+
+/// Starts to load a tile of Q; all THREADS threads take part. What doesn't exist becomes zeros.
+template <class QTile, int THREADS, int BYTES, class Element, class Order>
+__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
+    load_tile<QTile, Order, THREADS, BYTES>(tile, places.target, places.stride * sizeof(Element), places.rows);
+}
+
 // ---------------------------------------------------------------- the kernel
 
 /// FlashAttention-2, Algorithm 1: a block owns BLOCK_Q rows of one head and goes over the keys that they keep.
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     head_and_query_bias_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const Work work = find_work<BLOCK_Q>(params);
-    const int q_first = QOrder::first(work.q_block * BLOCK_Q);
-    if ((unsigned)q_first >= (unsigned)work.q_len) return;
-    const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    const Context context = uniform_struct(make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len,
+    const Work work = Rows::find_work(params);
+    const Rows rows(params, work);
+    if (!rows.exist()) return;
+    const int kv_head = rows.kv_head(params);
+    const Context context = uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len, work.kv_len,
                                          work.q_start, work.kv_start));
-    QueryBlock block(params, context, work, q_first);
+    QueryBlock block(params, context, rows);
 
     const unsigned queries = shared_address(shared);
-    const Element* q = params.q + work.batch_index * params.q_stride_batch + work.head * params.q_stride_head +
-                       (work.q_start + (long long)q_first) * params.q_stride_row;
-    load_tile<QTile, QOrder, THREADS, HEAD_DIM * sizeof(Element)>(queries, q, params.q_stride_row * sizeof(Element),
-                                                          work.q_len - q_first);
+    load_rows<QTile, THREADS, HEAD_DIM * sizeof(Element)>(
+        queries, rows.places(params.q, params.q_stride_batch, params.q_stride_head, params.q_stride_row));
 
     TileRange range = block.range();
     const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
@@ -1475,9 +1635,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         attend(block, stream.tile(), queries, stream.keys(), values_ready, normalizer, out);
     }
 
-    // Decoded again, not kept: the loop needs the registers.
-    const Work done = find_work<BLOCK_Q>(params);
-    const int first = QOrder::first(done.q_block * BLOCK_Q);
-    const Finished finished(normalizer, done.split == 0 ? block.sink() : NEGATIVE_INFINITY, block.dropout.scale());
-    finished.store(params, done, first, block.warp_row, out);
+    // Decoded again, not kept, where the loop needs the registers.
+    const Work done = Rows::find_work(params);
+    const Rows finished_rows(params, done);
+    auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    const Finished finished(normalizer, sink, block.dropout.scale());
+    finished.store(params, finished_rows, block.warp_row, out);
 }
