@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..analysis.algebra import TRUE
 from ..analysis.key_sets import KeepMask, KeySet, LaneKeys, keep_masks, pairwise_masks
-from ..analysis.score_form import score_form
+from ..analysis.score_form import ScoreForm, score_form
 from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..schedule.parameters import parameters
@@ -33,6 +34,7 @@ class UserCode:
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_form_holds, score_factor, score_bias
+    masks_last: bool  # whether the mask may come after the exponents: of all tiles they are made in one way
     learned: str  # backward: struct Learned
     bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
     tile_kind: str
@@ -87,7 +89,7 @@ class _Printer:
         else:
             learned = ""
             score = self.score() if self.variant.scores else ""
-            form = self.score_form()
+            form = "" if self.form is None else form_code.functions(self.form, lowering, fields)
         bounds = tile_code.loop_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
         kind = tile_code.tile_kind(plan, lowering, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
@@ -101,7 +103,8 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_bits, score, form, learned, bounds, kind, dropout, sink, value_descale,
+            context, row, keep, keep_bits, score, form, self.masks_last, learned, bounds, kind, dropout, sink,
+            value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -141,16 +144,23 @@ class _Printer:
         head = "float score_mod(const Params& params, const Context& ctx, const Row& row, int kv_idx, float score)"
         return self._function(head, self.lowering.score, self.variant.scores)
 
-    def score_form(self) -> str:
+    @cached_property
+    def form(self) -> ScoreForm | None:
         """The cheap form of the score lines, if they have one. fp32 keeps the exact one."""
         plan = self.plan
         exact = plan.dtype == "fp32" or not self.variant.scores
         form = None if exact else score_form(self.variant, plan.block_q, plan.block_kv)
         if form is None or (plan.canvas is not None and form.holds != TRUE):  # its ends are those of a stretch
-            return ""
+            return None
         if plan.packs_heads and "h" in reads(self.variant, form.holds, form.argument, *form.terms):  # they know no row
-            return ""
-        return form_code.functions(form, self.lowering, self.fields)
+            return None
+        return form
+
+    @property
+    def masks_last(self) -> bool:
+        if not self.variant.scores:
+            return True
+        return self.form is not None and self.form.holds == TRUE and len(self.form.terms) == 1
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
         node = self.lowering.lower(statement.value)

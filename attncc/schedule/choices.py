@@ -11,13 +11,13 @@ from .knobs import Value
 from .plan import BACKWARD_PASSES, DTYPE_BYTES
 from .shared import shared_bytes, shared_parts
 from .target import TARGETS
+from .weight import Room
 
 FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
-# Of the portable ladder of tiles: for variants that compute little, and much. For what spills even so: half the warps
-# (forward), which may have more registers each while three blocks share a multiprocessor (attend.cu.j2); then shorter
-# inner loops.
-PORTABLE_GUESSES, PORTABLE_RUNGS = 2, 4
+# Of the portable ladder of tiles: one for each `Room`. For what spills even so: half the warps (forward), which may have
+# more registers each while three blocks share a multiprocessor (attend.cu.j2); then shorter inner loops.
+PORTABLE_GUESSES, PORTABLE_RUNGS = len(Room), len(Room) + 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,10 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
     if family == "hopper":
         chosen = _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
         return replace(chosen, thrifty=_ladder(build)[rung].thrifty)
-    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, busy=rung > 0)
+    room = Room(min(rung, Room.MUCH))
+    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, room=room)
     shared, looped = ("block_kv", "block_q") if build.pass_name == "backward" else ("block_q", "block_kv")
-    halvings = max(rung - 1, 0)
+    halvings = max(rung - Room.MUCH, 0)
     if build.pass_name not in BACKWARD_PASSES and halvings > 0:
         default, halvings = _with_half_the_warps(default), halvings - 1
     default = _shortened(default, looped, halvings)

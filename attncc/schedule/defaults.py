@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .plan import DTYPE_BYTES
 from .target import KIB, TARGETS
+from .weight import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +41,13 @@ SMALL = 99 * KIB
 _FORWARD_16_BIT = (
     Row(80, 80, SMALL, Tiles(128, 64, 4, 2)),
     Row(112, 112, SMALL, Tiles(128, 48, 4, 2)),
-    Row(128, 128, LARGE, Tiles(128, 48, 4, 2)),  # 64 keys fit causal masks, and spill with many others
+    Row(128, 128, LARGE, Tiles(128, 48, 4, 2)),
     Row(128, 128, SMALL, Tiles(128, 48, 4, 1)),
     Row(192, 128, SMALL, Tiles(128, 48, 4, 1)),
     Row(256, 256, SMALL, Tiles(64, 64, 4, 1)),
 )
+# Attention and nothing else: what masks and score lines need makes the wider tile spill.
+_WIDE_16_BIT = (Row(128, 128, LARGE, Tiles(128, 64, 4, 2)), *_FORWARD_16_BIT)
 # Variants that compute much for each pair: one m16 tile a warp, which leaves them registers and three blocks on each
 # multiprocessor to hide what they wait for.
 _BUSY_16_BIT = (
@@ -125,7 +128,9 @@ _TABLES = {
 }
 
 
-# For variants that compute much for each pair, where they have tiles of their own.
+# For variants that are nothing but attention, where these have tiles of their own.
+_WIDE_TABLES = {("forward", 2): _WIDE_16_BIT}
+# For those that compute much.
 _BUSY_TABLES = {
     ("forward", 4): _BUSY_32_BIT,
     ("forward", 2): _BUSY_16_BIT,
@@ -142,21 +147,21 @@ def default_tiles(  # noqa: PLR0917
     padded_value_head_dim: int,
     target: str,
     *,
-    busy: bool = False,
+    room: Room = Room.LITTLE,
 ) -> Tiles:
     """The tiles of a pass and loop order on a target, for head dims padded to 16.
 
     `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. Of the forward
     pass with the loop `kv_outer` they follow FlashAttention's Algorithm 1 as far as registers allow: at most 64 x 64.
-    `busy`: the variant computes much for each pair (`weight.is_busy`). LookupError where no tile fits: a head dim above
-    256.
+    `room` is what registers must be left for (`weight.room_needed`). LookupError where no tile fits: a head dim above 256.
     """
     element_bytes = max(min(DTYPE_BYTES[dtype], 4), 2)
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer" and pass_name != "backward":
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
     key = "forward" if pass_name == "patches" else pass_name, element_bytes
-    for row in _BUSY_TABLES.get(key, _TABLES[key]) if busy else _TABLES[key]:
+    tables = {Room.NOTHING: _WIDE_TABLES, Room.LITTLE: _TABLES, Room.MUCH: _BUSY_TABLES}
+    for row in tables[room].get(key, _TABLES[key]):
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:
             return row.tiles

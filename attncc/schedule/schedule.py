@@ -18,9 +18,9 @@ from .choices import Build, Choice, choose, guesses, loop_of, rungs
 from .families import default_family
 from .grain import suits
 from .knobs import Value
-from .plan import KernelPlan
+from .plan import BACKWARD_PASSES, KernelPlan
 from .target import TARGETS
-from .weight import is_busy, room
+from .weight import Room, room, room_needed
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -169,10 +169,13 @@ class Ladder:
 
     def _guess(self, family: str) -> int:
         last = guesses(family, self.build) - 1
-        rung = min(room(self.variant) if family == "hopper" else int(is_busy(self.variant)), last)
+        backward = self.build.pass_name in BACKWARD_PASSES
+        needed = room(self.variant) if family == "hopper" else room_needed(self.variant, backward=backward)
+        rung = min(needed, last)
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
         # Registers for that; smaller tiles find more to skip.
-        rung = min(max(rung, 1), last) if plan.tests_tiles else rung
+        smaller = 1 if family == "hopper" else Room.MUCH
+        rung = min(max(rung, smaller), last) if plan.tests_tiles else rung
         if self.canvas is None:
             return self._suiting(family, rung, last) if plan.tests_tiles else rung
         return min(range(rung, last + 1), key=lambda below: self._work_in_patches(family, below))

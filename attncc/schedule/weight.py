@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from functools import lru_cache
 
 from ..analysis.algebra import TRUE
@@ -34,14 +35,36 @@ LIGHT = 8
 HOPPER_LIGHT, HOPPER_HEAVY = 20, 60
 
 
+class Room(IntEnum):
+    """What a variant needs registers for besides attention itself: the first rungs of the portable ladder."""
+
+    NOTHING = 0
+    LITTLE = 1
+    MUCH = 2
+
+
 def weight(variant: Variant) -> int:
     """Instructions a pair, roughly: score lines, keep lines and dropout; key sets and what pairs share are free."""
-    forms = _FORM_TERM * _form_terms(variant)
-    return sum(map(_cost, _varying(variant))) + forms + _DROPOUT * (variant.dropout is not None)
+    return sum(map(_cost, _varying(variant))) + _shared_weight(variant)
 
 
-def is_busy(variant: Variant) -> bool:
-    return weight(variant) > LIGHT
+def score_weight(variant: Variant) -> int:
+    """The same without keep lines."""
+    return sum(map(_cost, _varying_of(variant, _score_roots(variant)))) + _shared_weight(variant)
+
+
+def _shared_weight(variant: Variant) -> int:
+    return _FORM_TERM * _form_terms(variant) + _DROPOUT * (variant.dropout is not None)
+
+
+def room_needed(variant: Variant, *, backward: bool) -> Room:
+    """The rung of the portable ladder to begin with.
+
+    In forward passes a mask is no weight: what tests it runs in masked tiles alone, when all exponents are made.
+    """
+    if (weight(variant) if backward else score_weight(variant)) > LIGHT:
+        return Room.MUCH
+    return Room.LITTLE if variant.keeps or score_weight(variant) else Room.NOTHING
 
 
 def room(variant: Variant) -> int:
@@ -75,8 +98,11 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
 @lru_cache(maxsize=64)
 def _varying(variant: Variant) -> frozenset[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
-    scores = [] if _form_terms(variant) else [score.value for score in variant.scores]
-    return _varying_of(variant, _tested(variant) + scores)
+    return _varying_of(variant, _tested(variant) + _score_roots(variant))
+
+
+def _score_roots(variant: Variant) -> list[Expr]:
+    return [] if _form_terms(variant) else [score.value for score in variant.scores]
 
 
 def _tested(variant: Variant) -> list[Expr]:

@@ -7,7 +7,7 @@ __device__ __forceinline__ void copy_async(unsigned target, const void* source) 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
-/// Copies 16 bytes, or writes zeros without reading where `exists` is false.
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
 __device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
 }
@@ -25,15 +25,17 @@ __device__ __forceinline__ void copy_wait() {
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
 __device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
-    const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const char* address = source + opaque(Order::offset(thread_row)) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned thread = opaque(threadIdx.x);
+    const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
+    const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
 #pragma unroll
     for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
-        // The swizzle repeats after 8 rows.
+        // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
+        const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
         const unsigned row_target =
             STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
 #pragma unroll
@@ -44,8 +46,8 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
             if (whole && !CHECKED) {
                 copy_async(chunk_target, address + panel * WIDTH);
             } else {
-                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || Order::offset(row) < rows);
-                copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || inside);
+                copy_async_or_zero(chunk_target, address + panel * WIDTH, exists);
             }
         }
     }
@@ -69,4 +71,10 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
         load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
     else
         load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+}
+
+/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
 }

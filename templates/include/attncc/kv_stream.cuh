@@ -9,7 +9,8 @@ struct KvRows {
 };
 
 /// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
-/// of an EMPTY tile is loaded. All threads of the block must make the same calls.
+/// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
+/// copies are without branches, and run under the products, as do the addresses that they take.
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
@@ -42,18 +43,25 @@ struct KvStream {
     __device__ __forceinline__ unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
     __device__ __forceinline__ unsigned values() const { return value_buffers + slot * VTile::BYTES; }
 
-    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
-    __device__ __forceinline__ void wait_keys() {
+    /// Returns when the first tile, and what the caller had issued before it, is in shared memory.
+    __device__ __forceinline__ void wait_first() const {
         copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
         __syncthreads();
-        if (STAGES == 1) {
-            load_values(queue[0], 0);
-        } else {
-            const int free_slot = slot == 0 ? AHEAD : slot - 1;
-            queue[AHEAD] = tiles.advance();
-            load_keys(queue[AHEAD], free_slot);
-            load_values(queue[AHEAD], free_slot);
-        }
+    }
+
+    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
+    __device__ __forceinline__ void wait_keys() {
+        if (STAGES > 1) queue[AHEAD] = tiles.advance();
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+    }
+
+    /// Starts what is to be loaded next, in two parts, 0 and 1: under the products with the keys.
+    __device__ __forceinline__ void load_ahead(int part) {
+        const int free_slot = slot == 0 ? AHEAD : slot - 1;
+        if (part == 0 && STAGES > 1) load_keys(queue[AHEAD], free_slot);
+        if (part == 0) return;
+        load_values(queue[AHEAD], free_slot);
         copy_commit();
     }
 
@@ -82,16 +90,18 @@ private:
     }
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
-        if (tile.kind == EMPTY) return;
-        load_tile<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
-                                             rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
-                                             rows.kv_len - tile.kv_first);
+        load_tile_straight<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
+                                                      rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
+                                                      rows_of(tile));
     }
 
     __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
-        if (tile.kind == EMPTY) return;
-        load_tile<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
-                                               rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
-                                               rows.kv_len - tile.kv_first);
+        load_tile_straight<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
+                                                        rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
+                                                        rows_of(tile));
+    }
+
+    __device__ __forceinline__ int rows_of(const Tile& tile) const {
+        return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first;
     }
 };

@@ -15,21 +15,21 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
-/// serves all M_TILES. UNROLLED: of the steps of 16 columns, all but where it is seldom done: they compile for long.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
+/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
+/// serves all M_TILES. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products, once a tile. UNROLLED: of the
+/// steps, all but where it is seldom done: they compile for long.
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                                        unsigned keys, Meanwhile meanwhile) {
     const int lane = threadIdx.x % 32;
-    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    constexpr int STEPS = KTile::CHUNKS / 2;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
-    for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
+    for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+        read_queries(step, q);
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
@@ -39,8 +39,56 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
+        if (step == 0) meanwhile(0);
+        if (step == min(1, STEPS - 1)) meanwhile(1);
     }
 }
+
+/// M_TILES * 16 rows of Q from `first_row` on, of 16 columns.
+template <class QTile, int M_TILES>
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned queries, int first_row, int step) {
+    const int lane = threadIdx.x % 32;
+    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, keys, [](int) {});
+}
+
+/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
+/// for each tile.
+template <class QTile, int M_TILES, int REGISTERS>
+struct Queries {
+    static constexpr int STEPS = QTile::CHUNKS / 2;
+    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
+
+    unsigned queries;
+    int first_row;
+    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
+
+    /// Q must have come.
+    __device__ __forceinline__ Queries(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+#pragma unroll
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], queries, first_row, step);
+    }
+
+    template <class Dtype, class KTile, int N_TILES, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
+        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+            if (step < KEPT)
+                memcpy(q, kept[step], sizeof(q));
+            else
+                load_queries<QTile>(q, queries, first_row, step);
+        };
+        multiply_fragments_keys<Dtype, KTile>(scores, read, keys, meanwhile);
+    }
+};
 
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.

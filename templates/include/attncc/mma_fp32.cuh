@@ -53,6 +53,22 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     multiply_chunks<QTile::CHUNKS - QTile::WIDE_END, QTile, KTile>(scores, q_lane, k_lane, QTile::WIDE_END);
 }
 
+/// A warp's rows of Q, as in mma_16bit.cuh: read for each tile.
+template <class QTile, int M_TILES, int REGISTERS>
+struct Queries {
+    unsigned queries;
+    int first_row;
+
+    __device__ __forceinline__ Queries(unsigned queries, int first_row) : queries(queries), first_row(first_row) {}
+
+    template <class Dtype, class KTile, int N_TILES, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
+        meanwhile(0);
+        meanwhile(1);
+        multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
+    }
+};
+
 /// Adds the products of 8 keys, whose probabilities are tiles (m, 0), to GROUP tiles of output columns from `first` on.
 template <class VTile, int GROUP, int D_TILES, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_keys(float (&sum)[M_TILES][GROUP][4], const float (&probs)[M_TILES][N_TILES][4],

@@ -17,6 +17,14 @@ struct Normalizer {
     template <class... ScoresAndOut>
     __device__ __forceinline__ void observe(ScoresAndOut&...) {}
 
+    template <class Scores>
+    __device__ __forceinline__ bool serves(const Scores&) const { return true; }
+
+    template <class Scores, class Out>
+    __device__ __forceinline__ void settle(Scores&, Out&) {}
+
+    __device__ __forceinline__ void begin_tile() {}
+
     __device__ __forceinline__ void trust() {}
 
     __device__ __forceinline__ bool served(float) const { return true; }

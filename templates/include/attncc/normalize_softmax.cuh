@@ -37,9 +37,9 @@ struct Normalizer {
         }
     }
 
-    /// Takes a tile's exponents relative to the references, which it moves if need be.
-    template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
+    template <int N_TILES>
+    __device__ __forceinline__ bool serves(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -54,8 +54,16 @@ struct Normalizer {
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
-        const bool stays = (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
-        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
+    }
+
+    /// Moves the references if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, serves(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    __device__ __forceinline__ void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 

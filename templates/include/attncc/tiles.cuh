@@ -32,6 +32,24 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
+/// All tiles of a range in ascending order; what follows the last is EMPTY.
+template <class Order>
+struct AllTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    int next;
+
+    __device__ __forceinline__ explicit AllTiles(const TileRange& range)
+        : range(range), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+
+    __device__ __forceinline__ Tile advance() {
+        const int kv_first = next;
+        next += BLOCK_KV;
+        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+    }
+};
+
 /// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.

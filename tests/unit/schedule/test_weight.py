@@ -3,8 +3,10 @@ from __future__ import annotations
 import pytest
 
 from attncc.schedule.schedule import make_plan
-from attncc.schedule.weight import is_busy, score_step, weight
+from attncc.schedule.weight import Room, room_needed, score_step, weight
 from tests.printed import variant
+
+DOCUMENTS = "input doc: i32[batch, pos] nondecreasing\nkeep if doc[b, q_pos] == doc[b, kv_idx]"
 
 
 @pytest.mark.parametrize(
@@ -28,14 +30,29 @@ def test_what_changes_from_key_to_key_weighs(lines: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "busy"),
-    [("keep if causal()", False), ("score = 9 * tanh(score / 9)", False), ("score = tanh(score * score)", True)],
+    ("lines", "room", "block_kv"),
+    [
+        ("", Room.NOTHING, 64),
+        ("score = 9 * tanh(score / 9)", Room.LITTLE, 48),
+        ("keep if causal()", Room.LITTLE, 48),
+        (DOCUMENTS, Room.LITTLE, 48),  # tested apart from the loop
+        ("score = tanh(score * score)", Room.MUCH, 32),
+        ("keep if causal()\ndropout 0.1", Room.MUCH, 32),
+    ],
 )
-def test_busy_variants_leave_registers(lines: str, busy: bool) -> None:
+def test_what_a_variant_needs_registers_for_tells_the_tiles_to_begin_with(
+    lines: str, room: Room, block_kv: int
+) -> None:
     found = variant(lines)
-    plan = make_plan(found, dtype="bf16", head_dim=128, value_head_dim=128, target="sm_80")
-    assert is_busy(found) == busy
-    assert plan.block_q // plan.warps == (16 if busy else 32)
+    plan = make_plan(found, dtype="bf16", head_dim=128, value_head_dim=128, target="sm_90")
+    assert room_needed(found, backward=False) == room
+    assert plan.block_kv == block_kv
+    assert plan.block_q // plan.warps == (16 if room == Room.MUCH else 32)
+
+
+def test_backward_masks_weigh() -> None:
+    found = variant(DOCUMENTS)
+    assert room_needed(found, backward=True) == Room.MUCH
 
 
 @pytest.mark.parametrize(
