@@ -15,8 +15,8 @@ from .weight import Room
 
 FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
-# Of the portable ladder of tiles: one for each `Room`. For what spills even so: half the warps (forward), which may have
-# more registers each while three blocks share a multiprocessor (attend.cu.j2); then shorter inner loops.
+# Of the portable ladder of tiles: one for each `Room`. For what spills even so: half the warps (forward), which may
+# have more registers each while three blocks share a multiprocessor (attend.cu.j2); then shorter inner loops.
 PORTABLE_GUESSES, PORTABLE_RUNGS = len(Room), len(Room) + 2
 
 

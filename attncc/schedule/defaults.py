@@ -128,14 +128,18 @@ _TABLES = {
 }
 
 
-# For variants that are nothing but attention, where these have tiles of their own.
-_WIDE_TABLES = {("forward", 2): _WIDE_16_BIT}
-# For those that compute much.
+# For variants that compute much for each pair.
 _BUSY_TABLES = {
     ("forward", 4): _BUSY_32_BIT,
     ("forward", 2): _BUSY_16_BIT,
     ("backward", 2): _BUSY_BACKWARD_16_BIT,
     ("backward_dq", 2): _BUSY_DQ_16_BIT,
+}
+# Where a variant has tiles of its own.
+_OWN_TABLES: dict[Room, dict[tuple[str, int], tuple[Row, ...]]] = {
+    Room.NOTHING: {("forward", 2): _WIDE_16_BIT},
+    Room.LITTLE: {},
+    Room.MUCH: _BUSY_TABLES,
 }
 
 
@@ -153,15 +157,15 @@ def default_tiles(  # noqa: PLR0917
 
     `dtype` is one of plan.DTYPE_BYTES; fp64, which only the CPU executor runs, gets the tiles of fp32. Of the forward
     pass with the loop `kv_outer` they follow FlashAttention's Algorithm 1 as far as registers allow: at most 64 x 64.
-    `room` is what registers must be left for (`weight.room_needed`). LookupError where no tile fits: a head dim above 256.
+    `room` is what registers must be left for (`weight.room_needed`). LookupError where no tile fits: a head dim above
+    256.
     """
     element_bytes = max(min(DTYPE_BYTES[dtype], 4), 2)
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer" and pass_name != "backward":
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
     key = "forward" if pass_name == "patches" else pass_name, element_bytes
-    tables = {Room.NOTHING: _WIDE_TABLES, Room.LITTLE: _TABLES, Room.MUCH: _BUSY_TABLES}
-    for row in tables[room].get(key, _TABLES[key]):
+    for row in _OWN_TABLES[room].get(key, _TABLES[key]):
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:
             return row.tiles
