@@ -1,12 +1,13 @@
 """The forward pass under masks and score changes against FlexAttention, at useful FLOPs.
 
-    python -m benchmarks.masks [--cases causal,natten] [--families portable,hopper] [--out FOLDER]
+    python -m benchmarks.masks [--cases causal,natten] [--families portable,hopper] [--without-flex] [--out FOLDER]
 
 bf16, head dim 128, 16 heads, 8,192 tokens, batch 2. FlexAttention is compiled, its block mask made beforehand and not
 counted; of a few block sizes the fastest counts, and its FLASH back end is a candidate of its own where it runs. Every
 candidate is first compared with fp64 attention on one head. TFLOP/s are useful ones: 4 * head_dim for each kept pair.
 
 Processes that run one case each fill Inductor's cache first, all at once; what is timed is compiled in this process.
+`--without-flex` times our kernels alone, in a few seconds a case.
 """
 
 from __future__ import annotations
@@ -195,14 +196,16 @@ def flex_candidates(case: Case, qkv: Tensors) -> tuple[dict[str, Launch], str]:
     return calls | {f"FlexAttention {name}": call for name, call in flash.items()}, best
 
 
-def measure(case: Case, kernels: Mapping[str, Callable[..., torch.Tensor]], qkv: Tensors) -> list[dict[str, Any]]:
+def measure(
+    case: Case, kernels: Mapping[str, Callable[..., torch.Tensor]], qkv: Tensors, *, with_flex: bool
+) -> list[dict[str, Any]]:
     """One row for each candidate."""
     oracle, inputs = Oracle.of(case, qkv), case.inputs()
     launches: dict[str, Launch] = {
         f"attncc {family}": lambda kernel=kernel: kernel(*qkv, **inputs)  # type: ignore[misc]
         for family, kernel in kernels.items()
     }
-    theirs, setting = flex_candidates(case, qkv)
+    theirs, setting = flex_candidates(case, qkv) if with_flex else ({}, "-")
     launches |= theirs
     errors = {name: oracle.relative_error(launch()) for name, launch in launches.items()}
     wrong = {name: error for name, error in errors.items() if not error < 1e-2}
@@ -232,7 +235,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
     for case in dict.fromkeys(row["case"] for row in rows):
         found = {row["candidate"]: row for row in rows if row["case"] == case}
         shown = [f"{found[n]['milliseconds']:.3f} / {found[n]['tflops']:.0f}" if n in found else "-" for n in names]
-        peer = min(row["milliseconds"] for name, row in found.items() if name not in ours)
+        peer = min((row["milliseconds"] for name, row in found.items() if name not in ours), default=math.nan)
         ratios = [f"{peer / found[name]['milliseconds']:.2f}" for name in ours]
         setting, clock = found[ours[-1]]["flex_setting"], found[ours[-1]]["sm_clock_mhz"]
         lines.append((case, *shown, *ratios, setting, f"{clock:.0f} MHz"))
@@ -250,16 +253,17 @@ def fill_inductor_cache(cases: list[Case]) -> None:
         process.wait()
 
 
-def run(cases: list[Case], families: list[str], folder: Path) -> None:
+def run(cases: list[Case], families: list[str], folder: Path, *, with_flex: bool) -> None:
     with ThreadPoolExecutor(8) as pool:
         building: dict[tuple[str, str], Future[Any]] = {
             (case.name, family): pool.submit(case.kernel, family) for case in cases for family in families
         }
-        fill_inductor_cache(cases)
+        if with_flex:
+            fill_inductor_cache(cases)
     kernels = {key: future.result() for key, future in building.items()}
     qkv, rows = tensors(), []
     for case in cases:
-        found = measure(case, {family: kernels[case.name, family] for family in families}, qkv)
+        found = measure(case, {family: kernels[case.name, family] for family in families}, qkv, with_flex=with_flex)
         print(summary(found), flush=True)
         rows += found
     path = write("masks", rows, folder)
@@ -270,6 +274,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default="", help="parts of their names, with commas between; all if none is given")
     parser.add_argument("--families", default="portable,hopper")
+    parser.add_argument("--without-flex", action="store_true", help="our kernels alone")
     parser.add_argument("--only-compile-flex", metavar="CASE", help="fills Inductor's cache, and measures nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -280,7 +285,7 @@ def main() -> None:
         case = next(case for case in CASES if case.name == options.only_compile_flex)
         flex.compiled_calls(tensors(), *case.mods(), flex.TRITON + flex.FLASH)
     else:
-        run(cases, options.families.split(","), options.out)
+        run(cases, options.families.split(","), options.out, with_flex=not options.without_flex)
 
 
 if __name__ == "__main__":

@@ -32,15 +32,15 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
-/// All tiles of a range in ascending order; what follows the last is EMPTY.
-template <class Order>
+/// All tiles of a range in ascending order, where nothing is to be passed over. The interface is that of LiveTiles.
+template <class Order, bool CLASSIFIES, class KindOf>
 struct AllTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
 
     const TileRange& range;
     int next;
 
-    __device__ __forceinline__ explicit AllTiles(const TileRange& range)
+    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
         : range(range), next(range.begin / BLOCK_KV * BLOCK_KV) {}
 
     __device__ __forceinline__ Tile advance() {
