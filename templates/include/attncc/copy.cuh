@@ -25,7 +25,7 @@ __device__ __forceinline__ void copy_wait() {
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
 __device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
-    const unsigned thread = opaque((int)threadIdx.x);
+    const unsigned thread = opaque(threadIdx.x);
     const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
     const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
