@@ -53,7 +53,7 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
-__device__ __forceinline__ float uniform(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 template <class T>
 __device__ __forceinline__ T* uniform(T* x) {
