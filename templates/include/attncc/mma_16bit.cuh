@@ -64,7 +64,7 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
 /// for each tile.
 template <class QTile, int M_TILES, int REGISTERS>
-struct Queries {
+struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
     static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
 
@@ -73,7 +73,7 @@ struct Queries {
     unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
 
     /// Q must have come.
-    __device__ __forceinline__ Queries(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
 #pragma unroll
         for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], queries, first_row, step);
     }

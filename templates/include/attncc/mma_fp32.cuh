@@ -55,11 +55,11 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 
 /// A warp's rows of Q, as in mma_16bit.cuh: read for each tile.
 template <class QTile, int M_TILES, int REGISTERS>
-struct Queries {
+struct QueryFragments {
     unsigned queries;
     int first_row;
 
-    __device__ __forceinline__ Queries(unsigned queries, int first_row) : queries(queries), first_row(first_row) {}
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {}
 
     template <class Dtype, class KTile, int N_TILES, class Meanwhile>
     __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
