@@ -1,5 +1,5 @@
-"""`generated/` holds what the compiler makes of `specs/`, byte for byte: CUDA is reviewed like code. Decode kernels differ
-little from spec to spec: those are kept that a spec has a schedule for.
+"""`generated/` holds what the compiler makes of `specs/`, byte for byte: CUDA is reviewed like code. Decode kernels
+differ little from spec to spec: those are kept that a spec has a schedule for.
 
 `pytest tests/test_generated.py --update-golden` writes it anew, and removes what no spec makes any more.
 """
