@@ -52,15 +52,17 @@ def root_text(names: Iterable[str]) -> str:
 
 def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str:
     """The `__init__.py` of one variant."""
-    inputs = [f"{item.name}: {'Array' if item.axes else 'Scalar'},  # {_declared(item)}" for item in variant.inputs]
-    parameters = textwrap.indent("\n".join([*inputs, _COMMON]), "    ")
-    passed = [item.name for item in variant.inputs] + _COMMON_NAMES
+    parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), _COMMON]), "    ")
+    passed = [item.name for item in variant.inputs if item.default is None] + _COMMON_NAMES
     call = "".join(f"        {name}={name},\n" for name in passed)
+    optional = ", ".join(f"{item.name}={item.name}" for item in variant.inputs if item.default is not None)
+    if optional:
+        call += f"        **given({optional}),\n"
     return (
         f"{MARK} {__version__} from {shown_path(origin)}. Do not edit: `attncc build` writes this file anew.\n"
         f"{_docstring(_module_lines(variant, plans), '')}\n\n"
         "from __future__ import annotations\n\n"
-        "from attncc.runtime.package import Array, Package, Scalar, Stream\n\n"
+        f"from attncc.runtime.package import Array, Package, Scalar, Stream{', given' if optional else ''}\n\n"
         "_package = Package(__file__)\n\n\n"
         f"{_export(plans)}"
         f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"
@@ -74,6 +76,11 @@ def _export(plans: Sequence[KernelPlan]) -> str:
     built = dict.fromkeys((plan.dtype, plan.head_dim, plan.value_head_dim) for plan in plans)
     rows = "".join(f'        ("{dtype}", {head_dim}, {value}),\n' for dtype, head_dim, value in built)
     return f"@_package.exported(\n    configurations=(\n{rows}    )\n)\n"
+
+
+def _parameter(item: Input) -> str:
+    kind = "Array" if item.axes else "Scalar"
+    return f"{item.name}: {kind}{'' if item.default is None else ' | None = None'},  # {_declared(item)}"
 
 
 def _declared(item: Input) -> str:
@@ -123,7 +130,8 @@ def _arguments(variant: Variant) -> Iterator[tuple[str, str]]:
     yield "q", "[batch, heads, q_len, head dim]"
     yield "k, v", "[batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads"
     for item in variant.inputs:
-        yield item.name, _declared(item) + ("" if item.axes else ", a number or a 0-d array")
+        missing = "" if item.default is None else f", all {item.default:g} if not given"
+        yield item.name, _declared(item) + ("" if item.axes else ", a number or a 0-d array") + missing
     own_scale = "the variant's own, if not given" if variant.scale is not None else "1 / sqrt(head dim), if not given"
     dropped = (
         "an int or a 0-d int64 array: the same seed drops the same pairs; of torch tensors drawn by torch, if not given"

@@ -35,6 +35,11 @@ else:
     Array = Scalar = Stream = object
 
 
+def given(**inputs: Any) -> dict[str, Any]:
+    """Of inputs that a call may leave out those that it brings."""
+    return {name: value for name, value in inputs.items() if value is not None}
+
+
 class Package:
     """The folder of one variant. `Package(__file__)` in the folder's `__init__.py`."""
 

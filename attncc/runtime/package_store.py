@@ -18,7 +18,7 @@ PLAN_SUFFIX = ".plan.json"
 MANIFEST = "manifest.json"
 
 _NAME = re.compile(
-    r"(?P<variant>\w+)_(?P<pass>" + "|".join(PASSES) + r")_(?P<dtype>[a-z]+\d+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
+    r"(?P<variant>\w+)_(?P<pass>" + "|".join(PASSES) + r")_(?P<dtype>([a-z]+\d+)+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
     r"_(?P<target>sm_\d+a?)"
 )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
+import numpy as np
 import pytest
 
 from attncc.build import build, package_files, prepare, staging, write
@@ -324,3 +327,15 @@ def test_the_backward_pass_is_built_where_it_is_asked_for() -> None:
     }  # fmt: skip
     for plan in package.plans:
         assert set(kernel_names(plan)) <= set(package.sources)
+
+
+def test_calls_of_an_e4m3_package_may_leave_descales_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build("attn 1\nvariant bare {\n}\n", tmp_path / "eight", archs=["sm_90a"], dtypes=["e4m3"], head_dims=[64])
+    monkeypatch.syspath_prepend(str(tmp_path))
+    bare = importlib.import_module("eight").bare
+    q = np.random.default_rng(0).normal(size=(1, 1, 8, 64)).astype(ml_dtypes.float8_e4m3fn)
+    ones, twos = np.ones((1, 1), np.float32), np.full((1, 1), 2, np.float32)
+    out = bare(q, q, q).astype(np.float32)
+    assert np.array_equal(out, bare(q, q, q, q_descale=ones, k_descale=ones, v_descale=ones).astype(np.float32))
+    np.testing.assert_allclose(bare(q, q, q, v_descale=twos).astype(np.float32), 2 * out, rtol=1e-2)
+    assert "q_descale: f32[batch, kv_head], all 1 if not given" in bare.__doc__
