@@ -1,10 +1,12 @@
 """The forward pass under masks and score changes against FlexAttention, at useful FLOPs.
 
-    python -m benchmarks.masks [--cases causal,natten] [--families portable,hopper] [--without-flex] [--out FOLDER]
+    python -m benchmarks.masks [--cases causal,natten] [--families portable,hopper] [--tiles 128x64x4] [--without-flex]
+                               [--out FOLDER]
 
 bf16, head dim 128, 16 heads, 8,192 tokens, batch 2. FlexAttention is compiled, its block mask made beforehand and not
 counted; of a few block sizes the fastest counts, and its FLASH back end is a candidate of its own where it runs. Every
 candidate is first compared with fp64 attention on one head. TFLOP/s are useful ones: 4 * head_dim for each kept pair.
+`--tiles` adds candidates of the family hopper: block_q x block_kv x stages.
 
 Processes that run one case each fill Inductor's cache first, all at once; what is timed is compiled in this process.
 `--without-flex` times our kernels alone, in a few seconds a case.
@@ -36,6 +38,8 @@ SPECS = Path(__file__).resolve().parent.parent / "specs"
 BATCH, HEADS, LENGTH, HEAD_DIM = 2, 16, 8192, 128
 TARGETS = {"portable": "sm_90", "hopper": "sm_90a"}
 
+_SIZES = "block_q", "block_kv", "stages"
+
 SOFTCAP_FULL = """attn 1
 
 variant softcap_full {
@@ -55,10 +59,16 @@ class Case:
     mods: Callable[[], tuple[Mod | None, Mod | None]]
     defines: Mapping[str, int | float] = field(default_factory=dict)
     inputs: Callable[[], dict[str, torch.Tensor]] = dict
+    pass_name: str = "forward"  # whose tiles are chosen
 
-    def kernel(self, family: str) -> Callable[..., torch.Tensor]:
+    def kernel(self, candidate: str) -> Callable[..., torch.Tensor]:
+        """Of a family, or of the family hopper with tiles of `block_q`x`block_kv`x`stages`."""
+        family = candidate if candidate in TARGETS else "hopper"
+        sizes = () if family == candidate else zip(_SIZES, map(int, candidate.split("x")), strict=True)
+        settings: dict[str, int | str] = {"family": family, **dict(sizes)}
+        given = tuple((name, (value,)) for name, value in settings.items())
         name = attncc.parse(self.spec, defines=self.defines).name
-        schedule = Schedule(family, name, "forward", TARGETS[family], (("family", (family,)),))
+        schedule = Schedule(candidate, name, self.pass_name, TARGETS[family], given)
         return attncc.compile(
             self.spec, dtype="bf16", head_dim=HEAD_DIM, arch=TARGETS[family], defines=self.defines, schedule=schedule
         )
@@ -131,12 +141,14 @@ CASES = (
         SPECS / "natten.attn",
         lambda: natten_mods(64, 128, 13),
         {"canvas_width": 64, "canvas_height": 128, "kernel": 13},
+        pass_name="patches",
     ),
     Case(
         "dilated by 4 in window 4096",
         SPECS / "dilated_window.attn",
         lambda: (lambda b, h, q, kv: (q >= kv) & (q - kv < 4096) & ((q - kv) % 4 == 0), None),
         {"width": 1024, "step": 4},
+        pass_name="patches",
     ),
     Case("ALiBi causal", SPECS / "alibi.attn", alibi_mods, inputs=lambda: {"slope": slopes()}),
     Case("softcap 30 causal", SPECS / "softcap.attn", lambda: (causal, softcap), {"cap": 30.0}),
@@ -253,17 +265,17 @@ def fill_inductor_cache(cases: list[Case]) -> None:
         process.wait()
 
 
-def run(cases: list[Case], families: list[str], folder: Path, *, with_flex: bool) -> None:
+def run(cases: list[Case], candidates: list[str], folder: Path, *, with_flex: bool) -> None:
     with ThreadPoolExecutor(8) as pool:
         building: dict[tuple[str, str], Future[Any]] = {
-            (case.name, family): pool.submit(case.kernel, family) for case in cases for family in families
+            (case.name, candidate): pool.submit(case.kernel, candidate) for case in cases for candidate in candidates
         }
         if with_flex:
             fill_inductor_cache(cases)
     kernels = {key: future.result() for key, future in building.items()}
     qkv, rows = tensors(), []
     for case in cases:
-        found = measure(case, {family: kernels[case.name, family] for family in families}, qkv, with_flex=with_flex)
+        found = measure(case, {name: kernels[case.name, name] for name in candidates}, qkv, with_flex=with_flex)
         print(summary(found), flush=True)
         rows += found
     path = write("masks", rows, folder)
@@ -275,6 +287,7 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="parts of their names, with commas between; all if none is given")
     parser.add_argument("--families", default="portable,hopper")
     parser.add_argument("--without-flex", action="store_true", help="our kernels alone")
+    parser.add_argument("--tiles", default="", help="further candidates, as 128x64x4,128x96x3")
     parser.add_argument("--only-compile-flex", metavar="CASE", help="fills Inductor's cache, and measures nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
@@ -285,7 +298,8 @@ def main() -> None:
         case = next(case for case in CASES if case.name == options.only_compile_flex)
         flex.compiled_calls(tensors(), *case.mods(), flex.TRITON + flex.FLASH)
     else:
-        run(cases, options.families.split(","), options.out, with_flex=not options.without_flex)
+        candidates = [name for name in f"{options.families},{options.tiles}".split(",") if name]
+        run(cases, candidates, options.out, with_flex=not options.without_flex)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ PRINTED = frozenset(
     + ["bits_below", "remainder_bits", "repeated_bits", "row_bits", "keep_bits"]
     + [
         "keep",
+        "rows_alike",
+        "row_of_lane",
         "score_mod",
         "score_gradient",
         "kv_bounds",

@@ -69,6 +69,20 @@ def row(fields: Fields, packs_heads: bool) -> str:
     return struct + "\n\n" + make_function(head, [*body.lines, Line("return row;")])
 
 
+def rows_alike(names: Iterable[str]) -> str:
+    """Whether two rows have the same values in these fields of `Row`; and them, of the row that another lane holds."""
+    fields = sorted(names)
+    alike = " & ".join(f"(a.{name} == b.{name})" for name in fields)
+    moved = [f"other.{name} = __shfl_sync(~0u, row.{name}, lane);" for name in fields]
+    lines = ["Row other = row;", *moved, "return other;"]
+    return "\n\n".join(
+        (
+            make_function("bool rows_alike(const Row& a, const Row& b)", [Line(f"return {alike};")]),
+            make_function("Row row_of_lane(const Row& row, int lane)", map(Line, lines)),
+        )
+    )
+
+
 def make_function(head: str, lines: Iterable[Line], comments: Iterable[str] = ()) -> str:
     """A device function; comments stand above it."""
     above = [f"// {comment}" for comment in comments]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ..analysis.algebra import TRUE
 from ..analysis.key_sets import KeepMask, KeySet, LaneKeys, keep_masks, pairwise_masks
 from ..analysis.score_form import ScoreForm, score_form
+from ..analysis.shared_tests import ask_for_ids
 from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..schedule.parameters import parameters
@@ -19,7 +21,10 @@ from .expressions import Lowering
 from .floats import connect
 from .functions import Body, Fields, Interner
 from .key_bits import BITS, BitPrinter
-from .nodes import BOOL, Level, Node
+from .nodes import BOOL, INT, LONG, Level, Node
+
+_ID_TYPES = (INT, LONG, BOOL)
+_OWN_PLACE = re.compile(r"\brow\.(q_idx|h)\b")
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class UserCode:
     context: str  # struct Context, make_context
     row: str  # struct Row, make_row
     keep: str  # what of the mask must be tested for each pair
+    rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_form_holds, score_factor, score_bias
@@ -47,7 +53,7 @@ class UserCode:
         """The structs and functions of the variant, in order; not the includes and Params."""
         mask = (self.keep, self.keep_bits, self.score, self.score_form, self.learned)
         of_rows = (self.dropout, self.sink, self.value_descale)
-        parts = (self.context, self.row, *mask, self.bounds, self.tile_kind, *of_rows)
+        parts = (self.context, self.row, self.rows_alike, *mask, self.bounds, self.tile_kind, *of_rows)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -82,6 +88,7 @@ class _Printer:
     def print(self, masks: tuple[KeepMask, ...], tests_tiles: bool) -> UserCode:
         plan, lowering, fields = self.plan, self.lowering, self.fields
         keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None})
+        rows_alike = self.rows_alike(keep, [mask.each for mask in masks if mask.each is not None])
         keep_bits = self.keep_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
             score, form = gradients.score_gradient(plan, lowering, fields), ""
@@ -103,8 +110,8 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_bits, score, form, self.masks_last, learned, bounds, kind, dropout, sink,
-            value_descale,
+            context, row, keep, rows_alike, keep_bits, score, form, self.masks_last, learned, bounds, kind, dropout,
+            sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -113,6 +120,14 @@ class _Printer:
         nodes = {keep: self.lowering.lower(test) for keep, test in tests.items()}
         head = "bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._mask(head, nodes, BOOL)
+
+    def rows_alike(self, keep: str, tests: Sequence[Expr]) -> str:
+        """After `keep`, which has said what of a row it reads: fields. The forward passes alone have a use for it."""
+        fields = self.fields.of_level[Level.ROW]
+        comparable = all(node.ctype in _ID_TYPES for node in fields) and not _OWN_PLACE.search(keep)
+        if self.plan.is_backward or not (comparable and ask_for_ids(self.variant, tests)):
+            return ""
+        return structs.rows_alike(fields.values())
 
     def keep_bits(self, sets: Mapping[Keep, KeySet]) -> str:
         printer = BitPrinter(self.lowering, self.plan.block_kv, LaneKeys.of(self.plan.canvas))

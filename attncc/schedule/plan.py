@@ -297,6 +297,11 @@ class KernelPlan:
         return f"normalize_{self.variant.normalize}"
 
     @property
+    def trusts_masked(self) -> bool:
+        """hopper: whether tiles with a mask may trust old references too: that is one more copy of the mask's code."""
+        return room(self.variant) == 0 and not self.variant.scores
+
+    @property
     def trusted_sum(self) -> str:
         """The largest sum of a tile's probabilities, as a literal, that old references may leave: fp16 ends at 2^16."""
         return "0x1p15f" if self.dtype == "fp16" else "0x1p40f"

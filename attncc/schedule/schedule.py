@@ -16,11 +16,11 @@ from ..source import Span
 from . import knobs, legality
 from .choices import Build, Choice, choose, guesses, loop_of, rungs
 from .families import default_family
-from .grain import suits
+from .grain import key_blocks, suits
 from .knobs import Value
 from .plan import BACKWARD_PASSES, KernelPlan
 from .target import TARGETS
-from .weight import Room, room, room_needed
+from .weight import Room, room, room_needed, tests_ids
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -88,6 +88,7 @@ def from_asts(nodes: Iterable[ast.Schedule]) -> tuple[Schedule, ...]:
     return tuple(judged)
 
 
+_SMALL_TILE = 128 * 64  # pairs; of a tile where a mask compares ids
 _TILE_COST = 16  # of a tile of keys whatever its size, in keys; roughly
 
 TILE_KNOBS = ("block_q", "block_kv", "warps")
@@ -177,7 +178,8 @@ class Ladder:
         smaller = 1 if family == "hopper" else Room.MUCH
         rung = min(max(rung, smaller), last) if plan.tests_tiles else rung
         if self.canvas is None:
-            return self._suiting(family, rung, last) if plan.tests_tiles else rung
+            rung = self._suiting(family, rung, last) if plan.tests_tiles else rung
+            return self._small(family, rung, last) if tests_ids(self.variant) and not key_blocks(self.variant) else rung
         return min(range(rung, last + 1), key=lambda below: self._work_in_patches(family, below))
 
     def _suiting(self, family: str, rung: int, last: int) -> int:
@@ -185,6 +187,14 @@ class Ladder:
         rungs_below = range(rung, last + 1)
         plans = (self._plan(choose(self.schedule.chosen, self.build, family, below)) for below in rungs_below)
         return next((below for below, plan in zip(rungs_below, plans, strict=True) if suits(plan)), rung)
+
+    def _small(self, family: str, rung: int, last: int) -> int:
+        """The first rung from here with small tiles, in the family hopper: documents begin anywhere, and a
+        block of queries meets few tiles of them, so that what tiles leave out counts, and how many are in flight."""
+        if family != "hopper":
+            return rung
+        choices = ((below, choose(self.schedule.chosen, self.build, family, below)) for below in range(rung, last + 1))
+        return next((below for below, choice in choices if choice.block_q * choice.block_kv <= _SMALL_TILE), rung)
 
     def _work_in_patches(self, family: str, rung: int) -> float:
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))

@@ -8,6 +8,7 @@ from functools import lru_cache
 from ..analysis.algebra import TRUE
 from ..analysis.key_sets import keep_masks
 from ..analysis.score_form import ScoreForm, score_form
+from ..analysis.shared_tests import ask_for_ids
 from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
 
 # Instructions of an operator, roughly; of all others 1.
@@ -96,6 +97,12 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
 
 
 @lru_cache(maxsize=64)
+def tests_ids(variant: Variant) -> bool:
+    """Whether keep lines compare ids of queries and keys, such as documents: one test of a key serves many rows."""
+    return ask_for_ids(variant, _tests(variant))
+
+
+@lru_cache(maxsize=64)
 def _varying(variant: Variant) -> frozenset[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
     return _varying_of(variant, _tested(variant) + _score_roots(variant))
@@ -106,7 +113,11 @@ def _score_roots(variant: Variant) -> list[Expr]:
 
 
 def _tested(variant: Variant) -> list[Expr]:
-    """What the mask has to ask about each pair."""
+    """What the mask has to ask about each pair, in the forward pass."""
+    return [] if tests_ids(variant) else _tests(variant)
+
+
+def _tests(variant: Variant) -> list[Expr]:
     return [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
 
 

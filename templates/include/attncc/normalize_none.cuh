@@ -23,6 +23,8 @@ struct Normalizer {
 
     __device__ __forceinline__ void begin_tile() {}
 
+    __device__ __forceinline__ bool has_references() const { return true; }
+
     __device__ __forceinline__ void trust() {}
 
     __device__ __forceinline__ bool served(float) const { return true; }

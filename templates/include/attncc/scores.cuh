@@ -32,8 +32,9 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
-/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key, group) leaves out of the 32 that the lane
+/// holds from that position on (key_bits.cuh), group by group. Row by row, and with a shift last: seven bits are then tested at
+/// once (R2P).
 template <class KvOrder, int M_TILES, int N_TILES, class Bits>
 __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
     const int lane_column = threadIdx.x % 4 * 2;
@@ -43,7 +44,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
         for (int first = 0; first < N_TILES; first += 16) {
             const int key = KvOrder::offset(lane_column + 8 * first);
             const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key, first / 16), beyond);
             const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
 #pragma unroll
             for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {

@@ -29,6 +29,13 @@ struct Normalizer {
     /// An exponent relative to the row's reference.
     __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
+    /// Whether all rows of the warp have met a key.
+    __device__ __forceinline__ bool has_references() const {
+        float highest = NEGATIVE_INFINITY;
+        each_row([&](int m, int r) { highest = fmaxf(highest, offset[m][r]); });
+        return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
+    }
+
     /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
     /// infinite sum.
     __device__ __forceinline__ void trust() {

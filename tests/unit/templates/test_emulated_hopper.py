@@ -90,3 +90,11 @@ def test_whole_tiles_take_the_cheap_form_of_score_lines(line: str, scale: float)
     plan = plan_of(f"attn 1\nvariant scored {{\ninput slope: f32[31]\n{line}\ndropout 0.3\n}}\n", "fp16", (40, 64))
     inputs = {"slope": np.linspace(-0.02, 0.02, 31, dtype=np.float32)}
     check(plan, Call(*qkv(plan, (1, 2, 90), (1, 2, 170)), scale=scale, seed=7, inputs=inputs))
+
+
+def test_documents_of_two_warpgroups() -> None:
+    """Rows of a warp are of several documents; of some there is no key. Tiles after the first trust references."""
+    plan = plan_of(DOCUMENTS, "bf16", (16, 16), block_q=128, block_kv=48)
+    assert plan.trusts_masked
+    doc = np.sort(np.random.default_rng(4).integers(0, 30, (1, 300)).astype(np.int32), axis=1)
+    check(plan, Call(*qkv(plan, (1, 1, 290), (1, 1, 300)), inputs={"doc": doc}))
