@@ -105,7 +105,7 @@ def tests_ids(variant: Variant) -> bool:
 @lru_cache(maxsize=64)
 def _varying(variant: Variant) -> frozenset[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
-    return _varying_of(variant, _tested(variant) + _score_roots(variant))
+    return _varying_of(variant, _tests(variant) + _score_roots(variant))
 
 
 def _score_roots(variant: Variant) -> list[Expr]:
