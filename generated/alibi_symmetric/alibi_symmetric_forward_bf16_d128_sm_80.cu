@@ -104,6 +104,8 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
 template <class T>
 __device__ __forceinline__ T* uniform(T* x) {
     const unsigned long long bits = (unsigned long long)x;
@@ -119,6 +121,12 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 __device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -214,9 +222,9 @@ struct Normalizer {
         }
     }
 
-    /// Takes a tile's exponents relative to the references, which it moves if need be.
-    template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
+    template <int N_TILES>
+    __device__ __forceinline__ bool serves(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -231,8 +239,16 @@ struct Normalizer {
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
-        const bool stays = (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
-        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
+    }
+
+    /// Moves the references if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, serves(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    __device__ __forceinline__ void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
@@ -705,8 +721,9 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
-/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key, group) leaves out of the 32 that the lane
+/// holds from that position on (key_bits.cuh), group by group. Row by row, and with a shift last: seven bits are then tested at
+/// once (R2P).
 template <class KvOrder, int M_TILES, int N_TILES, class Bits>
 __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
     const int lane_column = threadIdx.x % 4 * 2;
@@ -716,7 +733,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
         for (int first = 0; first < N_TILES; first += 16) {
             const int key = KvOrder::offset(lane_column + 8 * first);
             const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key, first / 16), beyond);
             const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
 #pragma unroll
             for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
@@ -725,6 +742,28 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             }
         }
 }
+
+// ---- pair_tests.cuh
+
+/// What of a mask is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the other way.
+template <class KvOrder, int M_TILES, int N_TILES>
+struct Tests {
+    /// `test(row, key)` tells of a row and a key of the tile, counted from its first, below `keys`.
+    template <class Row, class Test>
+    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
+
+    /// As `mask_scores` asks for them.
+    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
+
+    /// Masks what `bits` has left.
+    template <class Row, class Test>
+    __device__ __forceinline__ void mask_pairs(float (&scores)[M_TILES][N_TILES][4], const Row (&rows)[M_TILES][2], int keys,
+                                               float masked, Test test) const {
+        each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+            return test(rows[m][r], min(KvOrder::offset(column), keys - 1)) ? x : masked;
+        });
+    }
+};
 
 // ---- tile_kind.cuh
 
@@ -763,6 +802,24 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
+
+/// All tiles of a range in ascending order, where nothing is to be passed over. The interface is that of LiveTiles.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct AllTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    int next;
+
+    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
+        : range(range), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+
+    __device__ __forceinline__ Tile advance() {
+        const int kv_first = next;
+        next += BLOCK_KV;
+        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+    }
+};
 
 /// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
@@ -847,7 +904,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 6 "specs/alibi_symmetric.attn"
     ctx.slope = exp2f((float)(-8LL * (ctx.h + 1)) / (float)params.num_heads);
-#line 851 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
+#line 908 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -860,7 +917,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/alibi_symmetric.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 864 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
+#line 921 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -870,7 +927,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 8 "specs/alibi_symmetric.attn"
     return score - ctx.slope * (float)abs(row.q_pos - kv_idx);
-#line 874 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
+#line 931 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -952,21 +1009,27 @@ struct WholeTile {
         });
     }
 };
+/// Masks what isn't kept of a tile: its scores, or its exponents.
+__device__ __forceinline__ void mask(const QueryBlock& block, const Row (&rows)[M_TILES][2], int kv_first, Scores& scores) {
+    const int keys = block.context.kv_len - kv_first;
+    const float masked = Normalizer<M_TILES>::masked();
+    auto test = [&](const Row& row, int key) { return block.keeps(row, kv_first + key); };
+    const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, test);
+    mask_scores<KvOrder>(scores, keys, masked, [&](int m, int r, int key, int group) {
+        return block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+    });
+    tests.mask_pairs(scores, rows, keys, masked, test);
+}
+
 /// The products of a tile to scores: the score lines and the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
     Row rows[M_TILES][2];
     block.make_rows(rows);
     const int keys = block.context.kv_len - kv_first;
-    auto kv_idx = [&](int column) { return kv_first + min(KvOrder::offset(column), keys - 1); };
     each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
-        return block.modified(rows[m][r], kv_idx(column), x);
+        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), keys - 1), x);
     });
-    mask_scores<KvOrder>(scores, keys, Normalizer<M_TILES>::masked(), [&](int m, int r, int key) {
-        return block.kept_bits(block.row(m, r), kv_first + key);
-    });
-    each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
-        return block.keeps(rows[m][r], kv_idx(column)) ? x : Normalizer<M_TILES>::masked();
-    });
+    mask(block, rows, kv_first, scores);
 }
 
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -1085,21 +1148,21 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
-/// serves all M_TILES. UNROLLED: of the steps of 16 columns, all but where it is seldom done: they compile for long.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
+/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
+/// serves all M_TILES. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products, once a tile. UNROLLED: of the
+/// steps, all but where it is seldom done: they compile for long.
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                                        unsigned keys, Meanwhile meanwhile) {
     const int lane = threadIdx.x % 32;
-    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    constexpr int STEPS = KTile::CHUNKS / 2;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
-    for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
+    for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+        read_queries(step, q);
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
@@ -1109,8 +1172,56 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
+        if (step == 0) meanwhile(0);
+        if (step == min(1, STEPS - 1)) meanwhile(1);
     }
 }
+
+/// M_TILES * 16 rows of Q from `first_row` on, of 16 columns.
+template <class QTile, int M_TILES>
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned queries, int first_row, int step) {
+    const int lane = threadIdx.x % 32;
+    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, keys, [](int) {});
+}
+
+/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
+/// for each tile.
+template <class QTile, int M_TILES, int REGISTERS>
+struct QueryFragments {
+    static constexpr int STEPS = QTile::CHUNKS / 2;
+    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
+
+    unsigned queries;
+    int first_row;
+    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
+
+    /// Q must have come.
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+#pragma unroll
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], queries, first_row, step);
+    }
+
+    template <class Dtype, class KTile, int N_TILES, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
+        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+            if (step < KEPT)
+                memcpy(q, kept[step], sizeof(q));
+            else
+                load_queries<QTile>(q, queries, first_row, step);
+        };
+        multiply_fragments_keys<Dtype, KTile>(scores, read, keys, meanwhile);
+    }
+};
 
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
@@ -1155,7 +1266,7 @@ __device__ __forceinline__ void copy_async(unsigned target, const void* source) 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
-/// Copies 16 bytes, or writes zeros without reading where `exists` is false.
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
 __device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
 }
@@ -1173,15 +1284,17 @@ __device__ __forceinline__ void copy_wait() {
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
 __device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
-    const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const char* address = source + opaque(Order::offset(thread_row)) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned thread = opaque(threadIdx.x);
+    const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
+    const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
 #pragma unroll
     for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
-        // The swizzle repeats after 8 rows.
+        // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
+        const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
         const unsigned row_target =
             STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
 #pragma unroll
@@ -1192,8 +1305,8 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
             if (whole && !CHECKED) {
                 copy_async(chunk_target, address + panel * WIDTH);
             } else {
-                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || Order::offset(row) < rows);
-                copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || inside);
+                copy_async_or_zero(chunk_target, address + panel * WIDTH, exists);
             }
         }
     }
@@ -1217,6 +1330,12 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
         load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
     else
         load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+}
+
+/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
 }
 
 // ---- words.cuh
@@ -1266,29 +1385,45 @@ using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
 // hide what each waits for, if the accumulators and what goes with them leave room for that many.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
-constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES);
+constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + (sizeof(Element) == 4 ? 96 : 48)));
 [[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+
+// A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a
+// thread's registers, besides some 88 for all else, is for Q; three leave none.
+using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
 // ---------------------------------------------------------------- one tile of attention
 
 /// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
-/// `values_ready()` returns the address of the V tile once it is in shared memory.
-template <class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsigned queries, unsigned keys,
-                                       ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
+/// `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the address of the V tile
+/// once it is in shared memory. One basic block but for what is rare: masks, and references that move.
+template <class LoadAhead, class ValuesReady>
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, unsigned keys,
+                                       LoadAhead load_ahead, ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
     Scores scores;
-    multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, block.warp_row, keys);
+    queries.multiply<Dtype, KTile>(scores, keys, load_ahead);
     const unsigned values = values_ready();
-    WholeTile whole;
-    if (tile.kind == FULL) whole.prepare(block, tile);
-    if (tile.kind == FULL && whole.serves(block, scores)) {
-        whole.to_exponents(block, normalizer, scores);
+    bool masks = tile.kind != FULL;
+    const bool whole = !masks;
+    WholeTile form;
+    if (whole) form.prepare(block, tile);
+    if (whole && form.serves(block, scores)) {
+        form.to_exponents(block, normalizer, scores);
     } else {
         modify(block, tile.kv_first, scores);
         normalizer.to_exponents(scores);
+        masks = false;
     }
-    normalizer.observe(scores, out);
+    if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
+        if (masks) {
+            Row rows[M_TILES][2];
+            block.make_rows(rows);
+            mask(block, rows, tile.kv_first, scores);
+        }
+        normalizer.settle(scores, out);
+    }
+    normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
     multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
@@ -1305,7 +1440,8 @@ struct KvRows {
 };
 
 /// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
-/// of an EMPTY tile is loaded. All threads of the block must make the same calls.
+/// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
+/// copies are without branches, and run under the products, as do the addresses that they take.
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
@@ -1338,18 +1474,25 @@ struct KvStream {
     __device__ __forceinline__ unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
     __device__ __forceinline__ unsigned values() const { return value_buffers + slot * VTile::BYTES; }
 
-    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
-    __device__ __forceinline__ void wait_keys() {
+    /// Returns when the first tile, and what the caller had issued before it, is in shared memory.
+    __device__ __forceinline__ void wait_first() const {
         copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
         __syncthreads();
-        if (STAGES == 1) {
-            load_values(queue[0], 0);
-        } else {
-            const int free_slot = slot == 0 ? AHEAD : slot - 1;
-            queue[AHEAD] = tiles.advance();
-            load_keys(queue[AHEAD], free_slot);
-            load_values(queue[AHEAD], free_slot);
-        }
+    }
+
+    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
+    __device__ __forceinline__ void wait_keys() {
+        if (STAGES > 1) queue[AHEAD] = tiles.advance();
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+    }
+
+    /// Starts what is to be loaded next, in two parts, 0 and 1: under the products with the keys.
+    __device__ __forceinline__ void load_ahead(int part) {
+        const int free_slot = slot == 0 ? AHEAD : slot - 1;
+        if (part == 0 && STAGES > 1) load_keys(queue[AHEAD], free_slot);
+        if (part == 0) return;
+        load_values(queue[AHEAD], free_slot);
         copy_commit();
     }
 
@@ -1378,17 +1521,19 @@ private:
     }
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
-        if (tile.kind == EMPTY) return;
-        load_tile<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
-                                             rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
-                                             rows.kv_len - tile.kv_first);
+        load_tile_straight<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
+                                                      rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
+                                                      rows_of(tile));
     }
 
     __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
-        if (tile.kind == EMPTY) return;
-        load_tile<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
-                                               rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
-                                               rows.kv_len - tile.kv_first);
+        load_tile_straight<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
+                                                        rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
+                                                        rows_of(tile));
+    }
+
+    __device__ __forceinline__ int rows_of(const Tile& tile) const {
+        return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first;
     }
 };
 
@@ -1418,28 +1563,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     load_rows<QTile, THREADS, HEAD_DIM * sizeof(Element)>(
         queries, rows.places(params.q, params.q_stride_batch, params.q_stride_head, params.q_stride_row));
 
-    TileRange range = block.range();
+    TileRange range = uniform_struct(block.range());
     const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
                        work.kv_start * params.k_stride_row;
     const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
                        work.kv_start * params.v_stride_row;
     const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), params.k_stride_row * (long long)sizeof(Element),
-                       params.v_stride_row * (long long)sizeof(Element), work.kv_len};
+                       params.v_stride_row * (long long)sizeof(Element), context.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
-    LiveTiles<KvOrder, false, decltype(kind_of)> tiles(range, work.kv_len, kind_of);
+    AllTiles<KvOrder, false, decltype(kind_of)>
+        tiles(range, context.kv_len, kind_of);
     KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
-    block.magnitude = take_sign<Dtype, QTile, THREADS>(queries, context.scale);
+    block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
+
+    stream.wait_first();  // and Q
+    const BlockQueries held(queries, block.warp_row);
 
     Out out = {};
     Normalizer<M_TILES> normalizer(1.0f);
     for (; stream.live(); stream.step()) {
         stream.wait_keys();
+        auto load_ahead = [&](int part) { stream.load_ahead(part); };
         auto values_ready = [&] {
             stream.wait_values();
             return stream.values();
         };
-        attend(block, stream.tile(), queries, stream.keys(), values_ready, normalizer, out);
+        attend(block, stream.tile(), held, stream.keys(), load_ahead, values_ready, normalizer, out);
     }
 
     // Decoded again, not kept, where the loop needs the registers.

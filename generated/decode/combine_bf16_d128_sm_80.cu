@@ -72,6 +72,8 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
 template <class T>
 __device__ __forceinline__ T* uniform(T* x) {
     const unsigned long long bits = (unsigned long long)x;
@@ -87,6 +89,12 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 __device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }

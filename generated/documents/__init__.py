@@ -10,7 +10,7 @@ variant documents
   keep if same_document(doc)
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ variant documents_bidirectional
   keep if same_document(doc) and q_pos >= 0
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
 """
 
 from __future__ import annotations

@@ -105,6 +105,8 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
 template <class T>
 __device__ __forceinline__ T* uniform(T* x) {
     const unsigned long long bits = (unsigned long long)x;
@@ -120,6 +122,12 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 __device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -215,9 +223,9 @@ struct Normalizer {
         }
     }
 
-    /// Takes a tile's exponents relative to the references, which it moves if need be.
-    template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
+    template <int N_TILES>
+    __device__ __forceinline__ bool serves(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -232,8 +240,16 @@ struct Normalizer {
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
-        const bool stays = (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
-        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
+    }
+
+    /// Moves the references if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, serves(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    __device__ __forceinline__ void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
@@ -706,8 +722,9 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
-/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key, group) leaves out of the 32 that the lane
+/// holds from that position on (key_bits.cuh), group by group. Row by row, and with a shift last: seven bits are then tested at
+/// once (R2P).
 template <class KvOrder, int M_TILES, int N_TILES, class Bits>
 __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
     const int lane_column = threadIdx.x % 4 * 2;
@@ -717,7 +734,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
         for (int first = 0; first < N_TILES; first += 16) {
             const int key = KvOrder::offset(lane_column + 8 * first);
             const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key, first / 16), beyond);
             const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
 #pragma unroll
             for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
@@ -726,6 +743,28 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             }
         }
 }
+
+// ---- pair_tests.cuh
+
+/// What of a mask is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the other way.
+template <class KvOrder, int M_TILES, int N_TILES>
+struct Tests {
+    /// `test(row, key)` tells of a row and a key of the tile, counted from its first, below `keys`.
+    template <class Row, class Test>
+    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
+
+    /// As `mask_scores` asks for them.
+    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
+
+    /// Masks what `bits` has left.
+    template <class Row, class Test>
+    __device__ __forceinline__ void mask_pairs(float (&scores)[M_TILES][N_TILES][4], const Row (&rows)[M_TILES][2], int keys,
+                                               float masked, Test test) const {
+        each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+            return test(rows[m][r], min(KvOrder::offset(column), keys - 1)) ? x : masked;
+        });
+    }
+};
 
 // ---- tile_kind.cuh
 
@@ -764,6 +803,24 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
+
+/// All tiles of a range in ascending order, where nothing is to be passed over. The interface is that of LiveTiles.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct AllTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    int next;
+
+    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
+        : range(range), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+
+    __device__ __forceinline__ Tile advance() {
+        const int kv_first = next;
+        next += BLOCK_KV;
+        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+    }
+};
 
 /// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
@@ -935,21 +992,27 @@ struct WholeTile {
         });
     }
 };
+/// Masks what isn't kept of a tile: its scores, or its exponents.
+__device__ __forceinline__ void mask(const QueryBlock& block, const Row (&rows)[M_TILES][2], int kv_first, Scores& scores) {
+    const int keys = block.context.kv_len - kv_first;
+    const float masked = Normalizer<M_TILES>::masked();
+    auto test = [&](const Row& row, int key) { return block.keeps(row, kv_first + key); };
+    const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, test);
+    mask_scores<KvOrder>(scores, keys, masked, [&](int m, int r, int key, int group) {
+        return block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+    });
+    tests.mask_pairs(scores, rows, keys, masked, test);
+}
+
 /// The products of a tile to scores: the score lines and the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
     Row rows[M_TILES][2];
     block.make_rows(rows);
     const int keys = block.context.kv_len - kv_first;
-    auto kv_idx = [&](int column) { return kv_first + min(KvOrder::offset(column), keys - 1); };
     each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
-        return block.modified(rows[m][r], kv_idx(column), x);
+        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), keys - 1), x);
     });
-    mask_scores<KvOrder>(scores, keys, Normalizer<M_TILES>::masked(), [&](int m, int r, int key) {
-        return block.kept_bits(block.row(m, r), kv_first + key);
-    });
-    each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
-        return block.keeps(rows[m][r], kv_idx(column)) ? x : Normalizer<M_TILES>::masked();
-    });
+    mask(block, rows, kv_first, scores);
 }
 
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -1068,21 +1131,21 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Each K fragment
-/// serves all M_TILES. UNROLLED: of the steps of 16 columns, all but where it is seldom done: they compile for long.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
+/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
+/// serves all M_TILES. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products, once a tile. UNROLLED: of the
+/// steps, all but where it is seldom done: they compile for long.
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                                        unsigned keys, Meanwhile meanwhile) {
     const int lane = threadIdx.x % 32;
-    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    constexpr int STEPS = KTile::CHUNKS / 2;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
-    for (int step = 0; step < QTile::CHUNKS / 2; ++step) {
+    for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+        read_queries(step, q);
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
@@ -1092,8 +1155,56 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
 #pragma unroll
                 for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
         }
+        if (step == 0) meanwhile(0);
+        if (step == min(1, STEPS - 1)) meanwhile(1);
     }
 }
+
+/// M_TILES * 16 rows of Q from `first_row` on, of 16 columns.
+template <class QTile, int M_TILES>
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned queries, int first_row, int step) {
+    const int lane = threadIdx.x % 32;
+    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, keys, [](int) {});
+}
+
+/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
+/// for each tile.
+template <class QTile, int M_TILES, int REGISTERS>
+struct QueryFragments {
+    static constexpr int STEPS = QTile::CHUNKS / 2;
+    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
+
+    unsigned queries;
+    int first_row;
+    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
+
+    /// Q must have come.
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+#pragma unroll
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], queries, first_row, step);
+    }
+
+    template <class Dtype, class KTile, int N_TILES, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
+        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+            if (step < KEPT)
+                memcpy(q, kept[step], sizeof(q));
+            else
+                load_queries<QTile>(q, queries, first_row, step);
+        };
+        multiply_fragments_keys<Dtype, KTile>(scores, read, keys, meanwhile);
+    }
+};
 
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
@@ -1138,7 +1249,7 @@ __device__ __forceinline__ void copy_async(unsigned target, const void* source) 
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
 }
 
-/// Copies 16 bytes, or writes zeros without reading where `exists` is false.
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
 __device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
 }
@@ -1156,15 +1267,17 @@ __device__ __forceinline__ void copy_wait() {
 template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
 __device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
     constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
-    const int thread_row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-    const char* address = source + opaque(Order::offset(thread_row)) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned thread = opaque(threadIdx.x);
+    const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
+    const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
     const unsigned target = tile + Tile::panel(FIRST);
     const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
 #pragma unroll
     for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
         const int row = thread_row + start;
         if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
-        // The swizzle repeats after 8 rows.
+        // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
+        const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
         const unsigned row_target =
             STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
 #pragma unroll
@@ -1175,8 +1288,8 @@ __device__ __forceinline__ void load_panels(unsigned tile, const char* source, l
             if (whole && !CHECKED) {
                 copy_async(chunk_target, address + panel * WIDTH);
             } else {
-                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || Order::offset(row) < rows);
-                copy_async_or_zero(chunk_target, exists ? address + panel * WIDTH : source, exists);
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || inside);
+                copy_async_or_zero(chunk_target, address + panel * WIDTH, exists);
             }
         }
     }
@@ -1200,6 +1313,12 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
         load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
     else
         load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+}
+
+/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
 }
 
 // ---- words.cuh
@@ -1249,29 +1368,45 @@ using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
 // hide what each waits for, if the accumulators and what goes with them leave room for that many.
-constexpr int THREAD_REGISTERS = 4 * (N_TILES + D_TILES) + (sizeof(Element) == 4 ? 96 : 40);
-constexpr int BLOCKS = 65536 / (THREADS * THREAD_REGISTERS);
+constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES);
+constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + (sizeof(Element) == 4 ? 96 : 48)));
 [[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+
+// A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a
+// thread's registers, besides some 88 for all else, is for Q; three leave none.
+using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
 // ---------------------------------------------------------------- one tile of attention
 
 /// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
-/// `values_ready()` returns the address of the V tile once it is in shared memory.
-template <class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, unsigned queries, unsigned keys,
-                                       ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
+/// `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the address of the V tile
+/// once it is in shared memory. One basic block but for what is rare: masks, and references that move.
+template <class LoadAhead, class ValuesReady>
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, unsigned keys,
+                                       LoadAhead load_ahead, ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
     Scores scores;
-    multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, block.warp_row, keys);
+    queries.multiply<Dtype, KTile>(scores, keys, load_ahead);
     const unsigned values = values_ready();
-    WholeTile whole;
-    if (tile.kind == FULL) whole.prepare(block, tile);
-    if (tile.kind == FULL && whole.serves(block, scores)) {
-        whole.to_exponents(block, normalizer, scores);
+    bool masks = tile.kind != FULL;
+    const bool whole = true;
+    WholeTile form;
+    if (whole) form.prepare(block, tile);
+    if (whole && form.serves(block, scores)) {
+        form.to_exponents(block, normalizer, scores);
     } else {
         modify(block, tile.kv_first, scores);
         normalizer.to_exponents(scores);
+        masks = false;
     }
-    normalizer.observe(scores, out);
+    if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
+        if (masks) {
+            Row rows[M_TILES][2];
+            block.make_rows(rows);
+            mask(block, rows, tile.kv_first, scores);
+        }
+        normalizer.settle(scores, out);
+    }
+    normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
     multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
@@ -1414,7 +1549,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) flash_attention_1_forwa
             __syncthreads();
 
             // Lines 9 to 13.
-            attend(block, tile, queries, keys, [&] { return values; }, normalizer, out);
+            attend(block, tile, BlockQueries(queries, block.warp_row), keys, [](int) {}, [&] { return values; }, normalizer, out);
             memory.store(normalizer);
             memory.store(out);
         }

@@ -90,6 +90,8 @@ __device__ __forceinline__ int uniform(int x) {
     return result;
 }
 
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
 template <class T>
 __device__ __forceinline__ T* uniform(T* x) {
     const unsigned long long bits = (unsigned long long)x;
@@ -105,6 +107,12 @@ __device__ __forceinline__ int opaque(int x) {
 }
 
 __device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
     return x;
 }
@@ -200,9 +208,9 @@ struct Normalizer {
         }
     }
 
-    /// Takes a tile's exponents relative to the references, which it moves if need be.
-    template <int N_TILES, int D_TILES>
-    __device__ __forceinline__ void observe(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+    /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
+    template <int N_TILES>
+    __device__ __forceinline__ bool serves(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -217,8 +225,16 @@ struct Normalizer {
         const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
         float least_sum = row_sum[0][0];
         each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
-        const bool stays = (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
-        if (!__all_sync(~0u, stays)) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
+    }
+
+    /// Moves the references if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, serves(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    __device__ __forceinline__ void begin_tile() {
         each_row([&](int m, int r) { tile_sum[m][r] = 0; });
     }
 
@@ -691,8 +707,9 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key) leaves out of the 32 that the lane holds
-/// from that position on (key_bits.cuh). Row by row, and with a shift last: seven bits are then tested at once (R2P).
+/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key, group) leaves out of the 32 that the lane
+/// holds from that position on (key_bits.cuh), group by group. Row by row, and with a shift last: seven bits are then tested at
+/// once (R2P).
 template <class KvOrder, int M_TILES, int N_TILES, class Bits>
 __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
     const int lane_column = threadIdx.x % 4 * 2;
@@ -702,7 +719,7 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
         for (int first = 0; first < N_TILES; first += 16) {
             const int key = KvOrder::offset(lane_column + 8 * first);
             const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key), beyond);
+            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key, first / 16), beyond);
             const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
 #pragma unroll
             for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
@@ -711,6 +728,28 @@ __device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4]
             }
         }
 }
+
+// ---- pair_tests.cuh
+
+/// What of a mask is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the other way.
+template <class KvOrder, int M_TILES, int N_TILES>
+struct Tests {
+    /// `test(row, key)` tells of a row and a key of the tile, counted from its first, below `keys`.
+    template <class Row, class Test>
+    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
+
+    /// As `mask_scores` asks for them.
+    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
+
+    /// Masks what `bits` has left.
+    template <class Row, class Test>
+    __device__ __forceinline__ void mask_pairs(float (&scores)[M_TILES][N_TILES][4], const Row (&rows)[M_TILES][2], int keys,
+                                               float masked, Test test) const {
+        each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+            return test(rows[m][r], min(KvOrder::offset(column), keys - 1)) ? x : masked;
+        });
+    }
+};
 
 // ---- tile_kind.cuh
 
@@ -749,6 +788,24 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
+
+/// All tiles of a range in ascending order, where nothing is to be passed over. The interface is that of LiveTiles.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct AllTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    int next;
+
+    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
+        : range(range), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+
+    __device__ __forceinline__ Tile advance() {
+        const int kv_first = next;
+        next += BLOCK_KV;
+        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+    }
+};
 
 /// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
@@ -906,7 +963,7 @@ __device__ __forceinline__ Context make_context(
     const unsigned char* sum = params.is_global + ctx.b * params.is_global_stride0;
 #line 12 "specs/global_sliding_window.attn"
     ctx.is_global_base = sum + ctx.kv_start * params.is_global_stride1;
-#line 910 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 967 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -924,7 +981,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const unsigned char* is_global_row = ctx.is_global_base + row.q_pos * params.is_global_stride1;
 #line 12 "specs/global_sliding_window.attn"
     row.is_global_q_pos = load_if(row.q_pos >= 0, is_global_row);
-#line 928 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 985 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -939,7 +996,7 @@ __device__ __forceinline__ bool keep(
     const bool both = (-256 <= difference) & (difference <= 256);
 #line 12 "specs/global_sliding_window.attn"
     return both | row.is_global_q_pos | is_global_kv_idx;
-#line 943 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1000 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1172,21 +1229,27 @@ struct WholeTile {
         });
     }
 };
+/// Masks what isn't kept of a tile: its scores, or its exponents.
+__device__ __forceinline__ void mask(const QueryBlock& block, const Row (&rows)[M_TILES][2], int kv_first, Scores& scores) {
+    const int keys = block.context.kv_len - kv_first;
+    const float masked = Normalizer<M_TILES>::masked();
+    auto test = [&](const Row& row, int key) { return block.keeps(row, kv_first + key); };
+    const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, test);
+    mask_scores<KvOrder>(scores, keys, masked, [&](int m, int r, int key, int group) {
+        return block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+    });
+    tests.mask_pairs(scores, rows, keys, masked, test);
+}
+
 /// The products of a tile to scores: the score lines and the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
     Row rows[M_TILES][2];
     block.make_rows(rows);
     const int keys = block.context.kv_len - kv_first;
-    auto kv_idx = [&](int column) { return kv_first + min(KvOrder::offset(column), keys - 1); };
     each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
-        return block.modified(rows[m][r], kv_idx(column), x);
+        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), keys - 1), x);
     });
-    mask_scores<KvOrder>(scores, keys, Normalizer<M_TILES>::masked(), [&](int m, int r, int key) {
-        return block.kept_bits(block.row(m, r), kv_first + key);
-    });
-    each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
-        return block.keeps(rows[m][r], kv_idx(column)) ? x : Normalizer<M_TILES>::masked();
-    });
+    mask(block, rows, kv_first, scores);
 }
 
 using OutColumns = ColumnsInPairs;  // of accumulators
