@@ -98,6 +98,7 @@ class Driver:
         self.cuda_version = (version.value // 1000, version.value % 1000 // 10)
         self._devices: dict[int, Device] = {}
         self.start: Callable[..., int] = api.cuLaunchKernelEx
+        self._current: Callable[..., int] = api.cuCtxGetCurrent
         self._zero: Callable[..., int] = api.cuMemsetD32Async
         api.cuMemsetD32Async.argtypes = [ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, _Pointer]
 
@@ -177,7 +178,7 @@ class Driver:
         A launch names its device by its kernel, this by its stream alone: the default streams, which each context has,
         are those of the current one.
         """
-        if stream in _DEFAULT_STREAMS:
+        if stream in _DEFAULT_STREAMS and not self._is_current(context):
             with self._entered(context):
                 self._call("cuMemsetD32Async", address, 0, words, stream)
             return
@@ -205,6 +206,10 @@ class Driver:
         value = ctypes.c_int()
         self._call("cuDeviceGetAttribute", ctypes.byref(value), attribute, device)
         return value.value
+
+    def _is_current(self, context: int) -> bool:
+        current = _Pointer()
+        return self._current(ctypes.byref(current)) == 0 and current.value == context
 
     @contextmanager
     def _entered(self, context: int) -> Iterator[None]:
