@@ -209,7 +209,7 @@ class Driver:
 
     def _is_current(self, context: int) -> bool:
         current = _Pointer()
-        return self._current(ctypes.byref(current)) == 0 and current.value == context
+        return not self._current(ctypes.byref(current)) and current.value == context
 
     @contextmanager
     def _entered(self, context: int) -> Iterator[None]:
