@@ -16,6 +16,7 @@ import argparse
 import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ class Case:
     def copies(self) -> int:
         """Problems whose keys and values are beyond the L2 cache when they come up again."""
         wanted = L2_FILLS * torch.cuda.get_device_properties().L2_cache_size
-        return min(max(-(-wanted // self.kv_bytes), 1), MOST_COPIES)
+        return int(min(max(-(-wanted // self.kv_bytes), 1), MOST_COPIES))
 
     def __str__(self) -> str:
         return f"{self.heads}/{self.kv_heads} B{self.batch} {self.kv_len}"
@@ -132,7 +133,7 @@ def candidates(case: Case, problems: list[Tensors], peers: tuple[str, ...], spli
     for count in (None, *splits):
         own = kernel(count)
         name = "attncc" if count is None else f"attncc, {count} splits"
-        found[name] = graph_of([lambda own=own, qkv=qkv: own(*qkv) for qkv in problems])
+        found[name] = graph_of([partial(own, *qkv) for qkv in problems])
     for peer in peers:
         try:
             found[PEERS[peer][0]] = graph_of([sdpa(peer, qkv) for qkv in problems])
