@@ -3,6 +3,8 @@
 // Copies to shared memory are as late and as early as they may be: their target is garbage from the moment they are
 // issued, and holds the data only when the thread has waited for their group. So a missing wait or barrier, or a buffer
 // filled again too soon, gives wrong results. Misaligned and outside accesses, and bank conflicts of ldmatrix, abort.
+#ifndef ATTNCC_DEVICE_HPP
+#define ATTNCC_DEVICE_HPP
 #include <ucontext.h>
 
 #include <algorithm>
@@ -312,3 +314,5 @@ static void launch(void (*body)(), int blocks, int threads, size_t shared_bytes,
         }
     }
 }
+
+#endif
