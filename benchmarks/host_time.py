@@ -58,9 +58,9 @@ def microseconds(call: Callable[[], object]) -> float:
 
 
 def calls() -> dict[str, Callable[[], object]]:
-    """Tiny problems: what a call costs the host does not depend on their size."""
+    """Tiny problems: what a call costs the host does not depend on their size, but for whether blocks are claimed."""
     q, k, v = (torch.randn(2, 8, 128, 64, device="cuda").bfloat16() for _ in range(3))
-    out = torch.empty_like(q)
+    out, long, side = torch.empty_like(q), torch.randn(8, 2, 16384, 64, device="cuda").bfloat16(), torch.cuda.Stream()
     slope = torch.rand(8, device="cuda")
     doc = torch.zeros(2, 128, dtype=torch.int32, device="cuda")
     causal = attncc.compile(SPECS / "causal.attn", dtype="bf16", head_dim=64)
@@ -70,8 +70,14 @@ def calls() -> dict[str, Callable[[], object]]:
         with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
             return scaled_dot_product_attention(q, k, v, is_causal=True)
 
+    def aside() -> object:
+        with torch.cuda.stream(side):
+            return causal(long, long[:, :, :128], long[:, :, :128])
+
     return {
         "causal": lambda: causal(q, k, v),
+        "causal, more blocks than the GPU holds": lambda: causal(long, long[:, :, :128], long[:, :, :128]),
+        "the same on a side stream, with torch's change of streams": aside,
         "causal, out=": lambda: causal(q, k, v, out=out),
         "causal, lse": lambda: causal(q, k, v, return_lse=True),
         "alibi_documents": lambda: documents(q, k, v, slope=slope, doc=doc, cap=30.0, seed=1),

@@ -101,6 +101,9 @@ class Driver:
         self._current: Callable[..., int] = api.cuCtxGetCurrent
         self._zero: Callable[..., int] = api.cuMemsetD32Async
         api.cuMemsetD32Async.argtypes = [ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, _Pointer]
+        self._is_capturing: Callable[..., int] = api.cuStreamIsCapturing
+        self._get_id: Callable[..., int] = api.cuStreamGetId
+        api.cuStreamIsCapturing.argtypes = api.cuStreamGetId.argtypes = [_Pointer, _Pointer]
 
     def capabilities(self) -> set[int]:
         """The compute capabilities of this machine's GPUs. Makes no context, which would take memory on each."""
@@ -185,6 +188,23 @@ class Driver:
         result = self._zero(address, 0, words, stream)
         if result:
             self.again(result, context, self._zero, address, 0, words, stream)
+
+    def allocate(self, device: Device, size: int) -> int:
+        """The address of that many bytes of device memory, which stay until the process ends."""
+        address = ctypes.c_uint64()
+        with self._entered(device.context):
+            self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+        return address.value
+
+    def stream_id(self, stream: int) -> int | None:
+        """A number that no other stream of the process ever has; None while work on the stream is recorded in a graph.
+
+        Not of default streams.
+        """
+        recorded, number = ctypes.c_int(), ctypes.c_uint64()
+        if self._is_capturing(stream, ctypes.byref(recorded)) or recorded.value:
+            return None
+        return None if self._get_id(stream, ctypes.byref(number)) else number.value
 
     def _open(self, ordinal: int) -> Device:
         handle, context, name = self._handle(ordinal), _Pointer(), ctypes.create_string_buffer(256)

@@ -17,6 +17,7 @@ from ..schedule.parameters import (
 )
 from ..schedule.plan import KernelPlan, plan_for
 from ..schedule.target import TARGETS
+from .counters import Counters
 from .device import best_target
 from .driver import Device, Driver, Function
 from .steps import ParamsLayout
@@ -36,7 +37,7 @@ from .store import (
 
 class Family:
     """Loads all kernels that launches may need at once, so that nothing is loaded while a CUDA graph is recorded: those
-    of forward calls, or of backward ones.
+    of forward calls, or of backward ones. So is what their blocks are claimed from.
 
     AttnccError A505 if nothing was built for this GPU, A504 if the driver is too old for what was, A510 if the driver
     refuses it.
@@ -62,7 +63,7 @@ class Family:
         for name, code in store.machine_codes(self.plans).items():
             driver.check_version(code.nvrtc)
             self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
-
+        self.counters = Counters(driver, device)
         self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
 
     def plan(self, problem: Problem) -> KernelPlan:

@@ -11,6 +11,7 @@ from .configurations import configuration_of
 from .driver import driver
 from .family import Family
 from .operands import (
+    COUNTER,
     LSE,
     OUT,
     SEED,
@@ -131,6 +132,10 @@ def _launch(
     if values[SEED] is not None:
         values[SEED] &= _SEED_MASK
     stream = framework.current_stream(ordinal)
+    if prepared.new_counter is not None:
+        values[COUNTER] = prepared.family.counters.of(stream)
+        if values[COUNTER] is None:
+            temporary.append(_give_counter(framework, prepared.family, prepared.new_counter, stream, values))
     driver = prepared.family.driver
     for step in prepared.steps:
         step.launch(driver, stream, values, base)
@@ -141,3 +146,13 @@ def _launch(
     if temporary:
         framework.release(temporary, ordinal)
     return out if lse is None else (out, lse)
+
+
+def _give_counter(
+    framework: DeviceFramework, family: Family, new_counter: Callable[[], Array], stream: int, values: list[Any]
+) -> Array:
+    """A counter of the call's own, cleared in the order of the stream."""
+    counter = new_counter()
+    values[COUNTER] = framework.pointer(counter)
+    family.driver.zero(family.device.context, values[COUNTER], stream)
+    return counter

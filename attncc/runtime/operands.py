@@ -17,7 +17,7 @@ from ..problem.refusal import refused
 from .arrays import Array, DeviceFramework, Observer, framework_of
 
 # The operands of every call, in order; the variant's inputs follow in theirs.
-Q, K, V, OUT, LSE, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(10)
+Q, K, V, OUT, LSE, COUNTER, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(11)
 
 _NUMBERS = frozenset({int, float, bool})
 _PLAIN = _NUMBERS | {NoneType}
@@ -92,10 +92,10 @@ def gather(
     bases, forms = observe(arrays)
     unaligned = bases[Q] | bases[K] | bases[V]
     if out is None:
-        values = [*bases[:OUT], None, None, *numbers]
+        values = [*bases[:OUT], None, None, None, *numbers]
     else:
         unaligned |= bases[OUT]
-        values = [*bases[:LSE], None, *numbers]
+        values = [*bases[:LSE], None, None, *numbers]
     if places:
         for place, base in zip(places, bases[-len(places) :], strict=True):
             values[CU_SEQLENS_Q + place] = base

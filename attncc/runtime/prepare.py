@@ -19,11 +19,11 @@ from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
 from .driver import MAX_GRID, Device, Function
 from .family import Family
-from .operands import LSE, OUT, K, Q, V
+from .operands import COUNTER, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
 from .persistent import alike, section
 from .splits import choose_splits
-from .steps import Step, StepBuilder, Zero
+from .steps import Step, StepBuilder
 from .store import combine_name, kernel_name, tile_lists_name
 from .strides import Strides, contiguous
 from .tensor_maps import mappable, operand_maps
@@ -41,6 +41,7 @@ class Prepared:
     new_out: Callable[[], Array]
     new_lse: Callable[[], Array] | None
     new_workspace: Callable[[], Array] | None
+    new_counter: Callable[[], Array] | None  # if blocks are claimed: for launches that can't use the stream's counter
     packs: tuple[int, ...]  # of the operands Q, K, V: those to copy first, for their alignment
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
     spans: Spans  # of what is read, with the caller's `out` last; none without
@@ -61,15 +62,18 @@ def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem:
     call, packs, stages_out = _repacked(form, problem, plan)
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
+    claims = False
     if problem.batch * problem.total_q * problem.num_heads:
-        steps = _Preparation(family, plan, call, form.scale_given, problem, workspace).steps()
+        preparation = _Preparation(family, plan, call, form.scale_given, problem, workspace)
+        steps, claims = preparation.steps(), preparation.claims
     ordinal = family.device.ordinal
     new_out = framework.allocator(problem.out_shape, out_dtype(call.q.dtype), ordinal)
     new_lse = framework.allocator(problem.lse_shape, "float32", ordinal) if call.return_lse else None
     words = (workspace.size // _WORD_BYTES,)
     new_workspace = framework.allocator(words, "float32", ordinal) if workspace.size else None
+    new_counter = framework.allocator((1,), "float32", ordinal) if claims else None
     spans = spans_of(form.call, [item.name for item in plan.variant.inputs])
-    return Prepared(family, steps, new_out, new_lse, new_workspace, packs, stages_out, spans)
+    return Prepared(family, steps, new_out, new_lse, new_workspace, new_counter, packs, stages_out, spans)
 
 
 def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[int, ...], bool]:
@@ -110,6 +114,7 @@ class _Preparation:
         self._splits = self._choose_splits()
         self._main = StepBuilder(family.layout(kernel_name(plan)))
         self._partials: dict[str, int] = {}  # offsets in the workspace
+        self.claims = False  # whether blocks are claimed from a counter
 
     def steps(self) -> tuple[Step, ...]:
         set_call(self._main, self._plan, self._call, self._problem, scale_given=self._scale_given)
@@ -117,9 +122,9 @@ class _Preparation:
         self._set_results()
         surveyed = survey_steps(self._family, self._plan, self._call, self._problem, self._workspace, self._main)
         before = (*surveyed, *self._tile_lists())
-        main = self._hopper() if self._plan.family == "hopper" else (self._main.build(self._function, self._grid()),)
+        main = self._hopper() if self._plan.family == "hopper" else self._main.build(self._function, self._grid())
         combine = (self._combine(),) if self._splits > 1 else ()
-        return (*before, *main, *combine)
+        return (*before, main, *combine)
 
     def _choose_splits(self) -> int:
         plan, problem = self._plan, self._problem
@@ -139,19 +144,18 @@ class _Preparation:
             grid = self._blocks * self._splits
         return checked_grid(grid)
 
-    def _hopper(self) -> Iterator[Step]:
+    def _hopper(self) -> Step:
         """A launch with maps of q, k and v. More blocks of queries than the GPU holds thread blocks are shared out if
-        they are alike, else claimed one by one, from a counter that this call owns."""
+        they are alike, else claimed one by one."""
         plan, call, problem, main = self._plan, self._call, self._problem, self._main
         blocks, device = self._grid(), self._family.device
         resident = device.multiprocessors * self._function.resident_blocks
         main.maps(operand_maps(plan, call.q, call.k, call.v, problem))
         main.set({"blocks": blocks, "section": section(plan, problem, self._heads, device.l2_bytes) * self._splits})
-        if blocks > resident and not alike(plan, problem):
-            counter = self._workspace.take(4)
-            main.workspace("next_block", counter)
-            yield Zero(device.context, counter)
-        yield main.build(self._function, min(blocks, resident))
+        self.claims = blocks > resident and not alike(plan, problem)
+        if self.claims:
+            main.operand("next_block", COUNTER)
+        return main.build(self._function, min(blocks, resident))
 
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call

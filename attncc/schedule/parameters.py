@@ -274,7 +274,7 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     yield Parameter("out", f"{ELEMENT_TYPES[plan.out_dtype]}*")
     yield from _pointers("float", "lse", "partial_out", "row_max", "row_sum")
     if plan.family == "hopper":
-        yield from _pointers("int", "next_block")
+        yield from _pointers("unsigned", "next_block")
     yield from _call(plan)
     for name in ("q", "k", "v", "out"):
         yield from _strides(name)

@@ -60,7 +60,8 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     fields, held = input_values(plan, call)
     values |= fields
     blocks = _blocks(plan, values)
-    values |= {"blocks": blocks, "section": 2, "next_block": 0}
+    counter = np.zeros(1, np.uint32)
+    values |= {"blocks": blocks, "section": 2, "next_block": counter.ctypes.data if plan.variant.keeps else 0}
     lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
     if plan.tile_lists:
         values["tile_lists"] = lists.ctypes.data
@@ -69,6 +70,7 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         rows = ((call.q, 64), (call.k, plan.block_kv), (call.v, plan.block_kv))
         maps = b"".join(tensor_map(array, box) for array, box in rows)
         kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS), maps)
+        assert not counter[0], "the next launch on the stream would find a counter other than 0"
     else:
         kernel.run(render(plan), parameters(plan), values, blocks)
     del held

@@ -209,6 +209,9 @@ static int least_in_warp(int x) {
 static int __reduce_min_sync(unsigned, int x) { return least_in_warp(x); }
 static int __reduce_max_sync(unsigned, int x) { return -least_in_warp(-x); }
 static int atomicAdd(int* address, int x) { return std::exchange(*address, *address + x); }
+static unsigned atomicInc(unsigned* address, unsigned last) {
+    return std::exchange(*address, *address >= last ? 0 : *address + 1);
+}
 
 static void begin_block() {
     barriers.clear();

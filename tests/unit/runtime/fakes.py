@@ -63,6 +63,10 @@ class FakeCuda:
         self.zeroed: list[tuple[int, int, int]] = []  # address, stream, number of launches before
         self.zeroed_words: list[int] = []
         self.zeroed_in: list[int] = []  # the contexts of that
+        self.memory = 0xA0000
+        self.allocated: list[int] = []  # sizes
+        self.captured: set[int] = set()  # streams whose work is recorded
+        self.stream_ids: dict[int, int] = {}
         self.maps: dict[int, dict[str, Any]] = {}  # what each tensor map was made of, by its address
         self.loaded: list[str] = []
         self.homes: list[int] = []  # the contexts of what was loaded
@@ -143,6 +147,17 @@ class FakeCuda:
         assert target.value % 64 == 0 and tuple(steps) == (1,) * rank and modes == [0, 3, 2, 0]
         made = {"dtype": dtype, "base": base.value, "sizes": tuple(sizes), "strides": tuple(strides), "box": tuple(box)}
         self.maps[target.value] = made
+
+    def cuMemAlloc_v2(self, address: Any, size: Any) -> None:  # noqa: N802
+        address._obj.value = self.memory + sum(self.allocated)
+        self.allocated.append(size.value)
+
+    def cuStreamIsCapturing(self, stream: int, status: Any) -> None:  # noqa: N802
+        status._obj.value = int(stream in self.captured)
+
+    def cuStreamGetId(self, stream: int, number: Any) -> None:  # noqa: N802
+        assert stream not in self.captured
+        number._obj.value = self.stream_ids.setdefault(stream, 1000 + len(self.stream_ids))
 
     def cuMemsetD32Async(self, address: Any, value: int, count: Any, stream: Any) -> None:  # noqa: N802
         assert value == 0

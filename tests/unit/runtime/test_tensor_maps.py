@@ -115,17 +115,62 @@ def test_more_blocks_are_shared_out_where_all_are_alike(bench: MakeBench) -> Non
     assert not made.cuda.zeroed
 
 
-def test_more_blocks_are_claimed_from_a_counter_of_the_call(bench: MakeBench) -> None:
+LONG = (2, 6, 45 * 128, D), (2, 3, 70, D), (2, 3, 70, D)  # more blocks than the fake GPU holds
+
+
+@pytest.mark.parametrize("stream", [0, 0x57])
+def test_more_blocks_are_claimed_from_the_counter_of_the_stream(bench: MakeBench, stream: int) -> None:
     made = bench(plan())
-    q, k, v = array(2, 6, 45 * 128, D), array(2, 3, 70, D), array(2, 3, 70, D)
-    for number in range(2):
-        made.kernel(q, k, v)
-        launch, workspace = made.cuda.launches[number], made.framework.released[number]
-        assert (launch.grid, launch.params["blocks"]) == (2 * 132, 12 * 45)  # the fake holds two on a multiprocessor
-        assert launch.params["next_block"] == workspace.pointer
-        assert made.cuda.zeroed[number] == (workspace.pointer, made.framework.stream, number)  # just before the launch
-    assert made.framework.released[0] is not made.framework.released[1]
+    q, k, v = (array(*shape) for shape in LONG)
+    made.framework.stream = stream
+    for _ in range(3):
+        made.kernel(q, k, v, out=array(*LONG[0]))
+    launch = made.cuda.launches[0]
+    assert (launch.grid, launch.params["blocks"]) == (2 * 132, 12 * 45)  # the fake holds two on a multiprocessor
+    counters = {item.params["next_block"] for item in made.cuda.launches}
+    assert made.cuda.zeroed == [(*counters, stream, 0)]  # before the first launch alone: each leaves a 0
+    assert not made.framework.allocated and not made.framework.released
     assert made.cuda.contexts == [CONTEXT]
+
+
+def test_streams_have_counters_of_their_own(bench: MakeBench) -> None:
+    made = bench(plan())
+    arrays = [array(*shape) for shape in LONG]
+
+    def counter(stream: int) -> int:
+        made.kernel(*arrays, stream=stream)
+        return int(made.params()["next_block"])
+
+    found = [counter(stream) for stream in (0, 1, 0x10, 0x20, 0x10, 0)]
+    assert [found.index(item) for item in found] == [0, 0, 2, 3, 2, 0]  # 0 and 1 are names of one stream
+    made.cuda.stream_ids[0x10] = 7
+    assert counter(0x10) not in found  # a new stream, where the handle of another comes again
+
+
+def test_a_recorded_launch_has_a_counter_of_its_own(bench: MakeBench) -> None:
+    """Cleared in the graph, since replays may run beside whatever the stream does; so on streams of threads."""
+    made = bench(plan())
+    arrays = [array(*shape) for shape in LONG]
+    made.cuda.captured.add(0x57)
+    for number, stream in enumerate((0x57, 0x57, 2)):
+        made.kernel(*arrays, stream=stream)
+        own = made.framework.released[number].pointer
+        assert made.params()["next_block"] == own
+        assert made.cuda.zeroed[number] == (own, stream, number)  # just before the launch
+    made.cuda.captured.clear()
+    made.kernel(*arrays, stream=0x57)
+    assert made.params()["next_block"] not in [item.pointer for item in made.framework.released]
+
+
+def test_more_streams_than_counters(bench: MakeBench) -> None:
+    made = bench(plan())
+    arrays = [array(*shape) for shape in LONG]
+    for stream in range(0x100, 0x100 + 66):
+        made.kernel(*arrays, stream=stream)
+    counters = [item.params["next_block"] for item in made.cuda.launches]
+    assert len(set(counters)) == 66 and len(made.framework.released) == 2
+    (size,) = made.cuda.allocated
+    assert all(0 <= item - made.cuda.memory < size for item in counters[:64])
 
 
 def test_splits(bench: MakeBench) -> None:
