@@ -227,6 +227,7 @@ def test_persistent_launches_leave_the_counter_as_they_found_it(hopper) -> None:
     cu = torch.tensor([0, 100, 100, 5000, 6000], dtype=torch.int32, device="cuda")
     calls.append((normal(16, 6000, 64), normal(16, 6000, 64), {"cu_seqlens_q": cu, "cu_seqlens_kv": cu}))
     expected = []
+    torch.cuda.synchronize()
     for q, k, keywords in calls:
         with torch.cuda.stream(torch.cuda.Stream()):  # each on a counter that nobody used before
             expected.append(hopper(q, k, k, **keywords))
