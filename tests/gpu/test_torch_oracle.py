@@ -29,6 +29,31 @@ def variant_of(name: str) -> Variant:
     return load(SourceFile.read(SPECS / name)).variants[0]
 
 
+@pytest.mark.parametrize("name", ["full", "causal", "squared_score", "softcap", "trigonometric", "sink_attention"])
+def test_lse_bound(name: str) -> None:
+    """Scores that are off as far as they may be, all up, all down, all away from 0, or by chance: no lse goes beyond
+    the bound. It is met where they go up and nothing is made of them, and nearly where they are squared."""
+    from tests.gpu.torch_oracle import Arguments, lse_bound, oracle
+
+    precision, variant, problem = 2**-10, variant_of(f"{name}.attn"), Problem(2, 3, 3, 37, 53, 53, 8)
+    rng = np.random.default_rng(5)
+    inputs = {key: torch.from_numpy(x) for key, x in synthetic.inputs(variant, problem, rng).items()}
+    scores = torch.from_numpy(4 * rng.standard_normal((2, 3, 37, 53)))
+    keys, values = torch.eye(53, dtype=torch.float64).expand(2, 3, 53, 53), torch.zeros(2, 3, 53, 8)
+
+    def call(scores: object) -> Arguments:
+        """Queries that are their scores."""
+        return Arguments(variant, problem, scores, keys, values, inputs, scale=1.0)
+
+    exact, off = oracle(call(scores))[1], precision * scores.abs().amax(-1, keepdim=True)
+    bound = lse_bound(call(scores), precision)
+    directions = (1, -1, scores.sign(), torch.from_numpy(rng.choice([-1.0, 1.0], scores.shape)))
+    errors = torch.stack([oracle(call(scores + off * signs))[1] - exact for signs in directions]).nan_to_num(0).abs()
+    assert (errors <= bound + 1e-12).all()
+    if name in ("full", "squared_score"):
+        assert (errors.amax(0) >= 0.99 * bound).all()
+
+
 @pytest.mark.parametrize("problem", [DENSE, PACKED], ids=["dense", "packed"])
 @pytest.mark.parametrize("name", [*FILES, *VARIANTS])
 def test_agrees_with_the_reference(name: str, problem: Problem) -> None:

@@ -157,14 +157,34 @@ def baseline(call: Arguments, dtype: torch.dtype) -> Tensor:
     return _attention(call, Rounding.of(dtype))[0]
 
 
-def largest_scores(call: Arguments) -> Tensor:
-    """The largest |scale q k| of each row over all its keys, kept or not, in fp64, shaped as `lse`; 0 without keys."""
-    largest = call.q.new_zeros(call.q.shape[:-1], dtype=torch.float64)
+def lse_bound(call: Arguments, precision: float) -> Tensor:
+    """How far lse may be off where each scale q k is, by up to `precision` of the largest in its row; shaped as `lse`.
+
+    Say a score is off by at most d, and f are the score lines. Then f(s) is off by at most D, the larger of
+    |f(s + d) - f(s)| and |f(s - d) - f(s)|: so near s, f rises or falls throughout, or is convex or concave. With p the probabilities,
+
+        lse' - lse = log(sum of p exp(f(s') - f(s))) <= log(sum of p exp(D)),
+
+    and since -log(sum of p exp(-D)) <= sum of p D <= log(sum of p exp(D)), it isn't lower by more either. Without
+    score lines D = d, and so is the bound; where f is steep as in s * s, it is that much more.
+    """
+    bound = call.q.new_zeros(call.q.shape[:-1], dtype=torch.float64)
     for where, sequence, h in _heads(call):
-        q, k, _ = (item.double() for item in _rows(call, sequence, h))
         if sequence.kv_len:
-            largest[where] = (q @ k.T * _scope(call, sequence, h, torch.float64).symbols["scale"]).abs().amax(-1)
-    return largest
+            bound[where] = _lse_bound_of_head(call, sequence, h, precision)
+    return bound
+
+
+def _lse_bound_of_head(call: Arguments, sequence: Sequence, h: int, precision: float) -> Tensor:
+    scope = _scope(call, sequence, h, torch.float64)
+    q, k, _ = (item.double() for item in _rows(call, sequence, h))
+    score = q @ k.T * scope.symbols["scale"]
+    off = precision * score.abs().amax(-1, keepdim=True)  # over all keys, kept or not
+    exact, kept = _scored(call.variant, scope, score)
+    changes = [(_scored(call.variant, scope, score + d)[0] - exact).abs() for d in (off, -off)]
+    _, lse = _normalised(call.variant, scope, exact, kept)
+    _, upper = _normalised(call.variant, scope, exact + torch.maximum(*changes), kept)
+    return torch.where(torch.isneginf(lse), 0, upper - lse)
 
 
 def _attention(call: Arguments, rounding: Rounding | None) -> tuple[Tensor, Tensor]:
