@@ -44,6 +44,20 @@ class Picture:
     def tiles(self, kind: TileKind) -> int:
         return int(np.count_nonzero(self.kinds == kind))
 
+    def to_json(self) -> dict[str, Any]:
+        """The numbers of the picture; of each tile its kind, 0 EMPTY, 1 PARTIAL, 2 FULL."""
+        return {
+            "title": self.title,
+            "q_len": self.q_len,
+            "kv_len": self.kv_len,
+            "kept_pairs": self.kept,
+            "row_keys": self.row_keys.tolist(),
+            "block_q": self.block_q,
+            "block_kv": self.block_kv,
+            "tiles": {kind.name.lower(): self.tiles(kind) for kind in TileKind},
+            "tile_kinds": self.kinds.tolist(),
+        }
+
     def summary(self) -> str:
         """The numbers of the picture, three lines."""
         pairs, tiles, empty_rows = self.q_len * self.kv_len, self.kinds.size, np.count_nonzero(self.row_keys == 0)

@@ -174,6 +174,16 @@ def test_fmt_writes_and_is_done(spec) -> None:
     assert not list(path.parent.glob(".*"))
 
 
+def test_a_file_that_cant_be_replaced_is_named(spec, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    path = spec("keep   if  kv_idx<q_idx")
+    monkeypatch.setattr(Path, "replace", refuse)
+    assert f"{path} can't be written: Permission denied" in run("fmt", path, status=2).output
+    assert not list(path.parent.glob(".*"))
+
+
 def test_shipped_specs_are_formatted() -> None:
     run("fmt", "--check", *sorted(SPECS.glob("*.attn")))
 
@@ -188,6 +198,12 @@ def test_show_as_text(spec) -> None:
     assert "████············  ████············  4\n" in shown
     assert "32 of 128 pairs kept (25.00%), 4 to 4 keys a row, 0 rows keep nothing" in shown
     assert "8 = 6 empty (75.0%), 0 partial (0.0%), 2 full (25.0%)" in shown
+
+
+def test_show_as_json(spec) -> None:
+    found = json.loads(run("show", spec("keep if causal()"), "--q-len", 70, "--format", "json").stdout)
+    assert found["row_keys"] == list(range(1, 71)) and found["kept_pairs"] == 70 * 71 // 2
+    assert found["tiles"] == {"empty": 1, "partial": 2, "full": 1} and found["tile_kinds"] == [[1, 0], [2, 1]]
 
 
 def test_show_takes_inputs_and_heads(spec, tmp_path: Path) -> None:
@@ -305,6 +321,13 @@ def test_build_writes_a_package_to_import(spec, tmp_path: Path) -> None:
     assert "1 kernels" not in shown
     assert f"written to {out}" in shown
     assert {"__init__.py", "manifest.json"} < {path.name for path in (out / "mine").iterdir()}
+
+
+def test_build_as_json(spec, tmp_path: Path) -> None:
+    command = ["build", spec("keep if causal()"), "-o", tmp_path / "kernels", "--arch", "sm_80", "--head-dim", 64]
+    found = json.loads(run(*command, "--format", "json").stdout)["variants"]["mine"]
+    assert found["folder"] == str(tmp_path / "kernels" / "mine")
+    assert found["kernels"]["mine_forward_bf16_d64_sm_80"]["spill_stores"] == 0
 
 
 @pytest.mark.parametrize(

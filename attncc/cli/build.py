@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import keyword
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import duration, progress, rich_console
+from .console import as_json, duration, progress, rich_console
 from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option
 
 if TYPE_CHECKING:
@@ -74,6 +76,9 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     kernels = set[str]().union(*(package.kernel_names for package in packages))
     with progress("compiling", len(kernels)) as advance:
         built = write(packages, out, jobs=jobs, advance=advance)
+    if as_json():
+        click.echo(json.dumps({"variants": {item.name: _result(item) for item in built}}, indent=2))
+        return
     rich_console().print(_table(built))
     for line in _choices(built):
         click.echo(line)
@@ -83,6 +88,11 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
 
 def _importable(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _result(built: BuiltVariant) -> dict[str, Any]:
+    """What `--format json` prints of a variant."""
+    return {"folder": str(built.folder), "kernels": {name: asdict(found) for name, found in built.resources.items()}}
 
 
 def _choices(built: tuple[BuiltVariant, ...]) -> Iterator[str]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from ..diagnostics import AttnccError, Diagnostic
 from .console import as_json, report
@@ -38,6 +42,19 @@ def _on_the_command_line(found: Diagnostic) -> Diagnostic:
 def replace_text(path: Path, text: str) -> None:
     """Writes beside the file and renames, so that an interruption leaves the old or the new text, whole."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, encoding="utf-8")
-    draft.chmod(path.stat().st_mode)
-    draft.replace(path)
+    with writing(path):
+        try:
+            draft.write_text(text, encoding="utf-8")
+            draft.chmod(path.stat().st_mode)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A usage error where the system refuses to write the file that the command line names."""
+    try:
+        yield
+    except OSError as error:
+        raise click.UsageError(f"{path} can't be written: {error.strerror}") from None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from .console import as_json
 from .files import replace_text
 from .options import SPEC_FILE, format_option
 
@@ -37,7 +38,7 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool) -> None:
             click.echo(_difference(path, source.text, formatted), nl=False)
         else:
             replace_text(path, formatted)
-            click.echo(f"formatted {path}")
+            click.echo(f"formatted {path}", err=as_json())
     if check and changed:
         ctx.exit(1)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from .console import as_json, report
+from .files import writing
 from .options import format_option
 
 
@@ -44,15 +45,9 @@ def command(*, targets: tuple[str, ...], out: Path | None, inputs: tuple[str, ..
     if out is None:
         click.echo(imported.text, nl=False)
     else:
-        _write(out, imported.text)
+        with writing(out):
+            out.write_text(imported.text, encoding="utf-8")
+        if not as_json():
+            click.echo(f"wrote {out}")
     if imported.warnings or as_json():
         report(imported.warnings)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise click.UsageError(f"{path}: {error.strerror}") from None
-    if not as_json():
-        click.echo(f"wrote {path}")

@@ -112,7 +112,7 @@ format_option = click.option(
     callback=_remember_format,
     is_eager=True,
     expose_value=False,
-    help="Text, or JSON: results as an object, diagnostics as a list; on stdout.",
+    help="Text, or JSON on stdout: diagnostics as a list; the result as an object, where a command has one.",
 )
 
 define_option = click.option(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .files import load_specification
+from .console import as_json
+from .files import load_specification, writing
 from .options import (
     SPEC_FILE,
     PictureFile,
@@ -56,9 +58,10 @@ def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, *
         raise click.UsageError(f"there are {problem.batch} sequences and {problem.num_heads} heads, counted from 0")
     variant = load_specification(file, given).variant
     drawn = _picture(variant, problem, b, h, given)
-    click.echo(show.text(drawn))
+    click.echo(json.dumps(drawn.to_json()) if as_json() else show.text(drawn))
     for path in filter(None, (png, svg)):
         _save(drawn, path)
+        click.echo(f"wrote {path}", err=as_json())
 
 
 def _picture(variant: Variant, problem: Problem, b: int, h: int, given: dict[str, Any]) -> Picture:
@@ -108,9 +111,7 @@ def _save(drawn: Picture, path: Path) -> None:
     from .. import show
 
     try:
-        show.save(drawn, path)
+        with writing(path):
+            show.save(drawn, path)
     except ImportError:
         raise click.UsageError("pictures need matplotlib: pip install 'attncc[plot]'") from None
-    except OSError as error:
-        raise click.UsageError(f"{path}: {error.strerror}") from None
-    click.echo(f"wrote {path}")

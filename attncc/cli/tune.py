@@ -59,14 +59,15 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     pass_name = plan_for(plans, problem, gpu.multiprocessors).pass_name
     measure = _on_gpu(specification.variant, given)
     trials = tune.tune(specification, configuration, target, pass_name, measure)
-    if not dry_run:
-        replace_text(file, tune.written(read(file), trials[0].schedule))
     if as_json():
         click.echo(json.dumps(_result(trials, gpu.name, pass_name), indent=2))
-        return
-    rich_console().print(_table(trials))
-    done = "the file is as it was" if dry_run else f"written to {file}"
-    click.echo(f"{pass_name} on {gpu.name}: {trials[0].settings}; {done}")
+    else:
+        rich_console().print(_table(trials))
+    if not dry_run:
+        replace_text(file, tune.written(read(file), trials[0].schedule))
+    if not as_json():
+        done = "the file is as it was" if dry_run else f"written to {file}"
+        click.echo(f"{pass_name} on {gpu.name}: {trials[0].settings}; {done}")
 
 
 def _on_gpu(variant: Variant, given: dict[str, Any]) -> Measure:

@@ -139,7 +139,7 @@ _MEANINGLESS = ("", "mask", "score", "mod", "mask_mod", "score_mod", "inner")
 
 def _unknown(name: str, scope: Scope, span: Span) -> Diagnostic:
     where = f"in {scope.label}" if scope.label else "there"
-    known = [item for item in scope.names if not item.startswith("__")]
+    known = _candidates(scope) or [item for item in scope.names if not item.startswith("__")]
     notes = (f"there are: {', '.join(known)}",) if known else ()
     help = did_you_mean(name, known) or "write FILE.py:function, or FILE.py:factory.inner for a function in another"
     return Diagnostic("A708", f"there is no `{name}` {where}", span, notes=notes, help=help)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable
+from itertools import pairwise
 
 from lark import Token
 
@@ -370,7 +371,11 @@ _FORMS = {
 
 
 def _form(trouble: Trouble) -> str:
-    """What the statement or item looks like in which the token stands."""
+    """What the statement or item looks like in which the token stands; in an `any`, `all` or `sum`, what that does."""
+    opened = trouble.opened[-1] if trouble.opened else None
+    reducer = next((word for word, bracket in pairwise(trouble.tokens) if bracket is opened), None)
+    if reducer is not None and reducer.type in ("ANY", "ALL", "SUM"):
+        return f"the form is `{reducer}(… for i in range(8))`"
     for index in range(trouble.index - 1, -1, -1):
         kind = trouble.tokens[index].type
         if kind == "SCHEDULE" and trouble.opened:
