@@ -16,7 +16,8 @@ from ..diagnostics import warn
 from ..machine_code import Settled, kernel_sources
 from ..runtime.package_store import PLAN_SUFFIX
 from ..runtime.store import Configuration, kernel_name, kernel_names
-from ..schedule.plan import BACKWARD_PASSES, KernelPlan, to_json
+from ..schedule.plan import BACKWARD_PASSES, KernelPlan
+from ..schedule.plan_json import to_json
 from ..schedule.schedule import Ladder
 from ..semantics.constants import checked_defines
 from ..semantics.load import load

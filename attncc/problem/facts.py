@@ -10,7 +10,8 @@ from ..ir import Expr, Input, Let, Load, Local, Symbol, Variant, walk
 
 # Names of element types are NumPy's (`str(array.dtype)`), which CuPy and torch share.
 KERNEL_DTYPES = {"fp16": "float16", "bf16": "bfloat16", "fp32": "float32", "fp64": "float64", "e4m3": "float8_e4m3fn"}
-_OUT_DTYPES = {"float8_e4m3fn": "bfloat16"}
+OUT_DTYPES = {"e4m3": "bf16"}  # of outputs, where they have another than q, k and v
+_OUT_OF = {KERNEL_DTYPES[q]: KERNEL_DTYPES[out] for q, out in OUT_DTYPES.items()}
 # What probabilities are multiplied by before they are rounded to a type, so that small ones don't become 0.
 PROB_UNITS = {"float8_e4m3fn": 2.0**8}
 INPUT_DTYPES = {
@@ -22,7 +23,7 @@ LAYOUTS = ("bhsd", "bshd")
 
 def out_dtype(q_dtype: str) -> str:
     """The element type of out, by that of q."""
-    return _OUT_DTYPES.get(q_dtype, q_dtype)
+    return _OUT_OF.get(q_dtype, q_dtype)
 
 
 class ArrayFacts(NamedTuple):

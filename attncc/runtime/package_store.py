@@ -11,7 +11,8 @@ from typing import Any
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
-from ..schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan, from_json
+from ..schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
+from ..schedule.plan_json import from_json
 from .store import Configuration, MachineCode, kernel_names
 
 PLAN_SUFFIX = ".plan.json"

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from enum import Enum
-from typing import Any
+from dataclasses import dataclass
 
 from .. import ir
-from ..analysis import rules
 from ..analysis.canvas import Canvas
 from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem import Problem
+from ..problem.facts import OUT_DTYPES
 from .weight import room, score_step
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
-OUT_DTYPES = {"e4m3": "bf16"}  # of outputs, where they have another than q, k and v
 
 # A forward call runs one plan of the first two. Of the others `backward` has dK and dV, and dQ where it adds that up
 # over its thread blocks; `backward_dq` has dQ alone, in an order of its own.
@@ -373,70 +370,3 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
 def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
     """The plan that the CPU executor walks for a call: as `plan_for`, but never in patches."""
     return plan_for([plan for plan in plans if plan.canvas is None], problem, multiprocessors)
-
-
-# -------------------------------------------------------------------- JSON
-
-_CLASSES: dict[str, type] = {
-    cls.__name__: cls
-    for cls in (
-        KernelPlan, Canvas, Variant, TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let, ir.Keep,
-        ir.Score, ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Search, ir.Apply,
-    )
-}  # fmt: skip
-
-
-def to_json(value: Any) -> Any:
-    """A plan, or any part of one, as JSON values; spans are left out. Inverse of `from_json`.
-
-    An expression that was written before is `{"same": number}`: operators and loads are numbered as they end. Tile
-    rules share so much that they would be a hundred times as long without.
-    """
-    return _to_json(value, {})
-
-
-def _to_json(value: Any, written: dict[ir.Expr, int]) -> Any:
-    if isinstance(value, ir.Type):
-        return {"type": value.value}
-    if isinstance(value, tuple):
-        return [_to_json(item, written) for item in value]
-    if is_dataclass(value):
-        return _class_json(value, written)
-    assert value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)), value
-    return value
-
-
-def _class_json(value: Any, written: dict[ir.Expr, int]) -> dict[str, Any]:
-    if _is_numbered(value) and value in written:
-        return {"same": written[value]}
-    shown = {f.name: _to_json(getattr(value, f.name), written) for f in fields(value) if f.compare}
-    if _is_numbered(value):
-        written[value] = len(written)
-    return {"class": type(value).__name__, **shown}
-
-
-def _is_numbered(value: Any) -> bool:
-    return isinstance(value, ir.Apply | ir.Load | ir.Search)
-
-
-def from_json(value: Any) -> Any:
-    """Rebuilds what `to_json` wrote. ValueError on anything else."""
-    return _from_json(value, [])
-
-
-def _from_json(value: Any, read: list[Any]) -> Any:
-    if isinstance(value, list):
-        return tuple(_from_json(item, read) for item in value)
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"type"}:
-        return ir.Type(value["type"])
-    if set(value) == {"same"} and value["same"] in range(len(read)):
-        return read[value["same"]]
-    cls = _CLASSES.get(value.get("class", ""))
-    if cls is None:
-        raise ValueError(f"not part of a plan: {value!r:.80}")
-    rebuilt = cls(**{key: _from_json(item, read) for key, item in value.items() if key != "class"})
-    if _is_numbered(rebuilt):
-        read.append(rebuilt)
-    return rebuilt

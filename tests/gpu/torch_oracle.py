@@ -161,7 +161,8 @@ def lse_bound(call: Arguments, precision: float) -> Tensor:
     """How far lse may be off where each scale q k is, by up to `precision` of the largest in its row; shaped as `lse`.
 
     Say a score is off by at most d, and f are the score lines. Then f(s) is off by at most D, the larger of
-    |f(s + d) - f(s)| and |f(s - d) - f(s)|: so near s, f rises or falls throughout, or is convex or concave. With p the probabilities,
+    |f(s + d) - f(s)| and |f(s - d) - f(s)|: so near s, f rises or falls throughout, or is convex or concave. With p the
+    probabilities,
 
         lse' - lse = log(sum of p exp(f(s') - f(s))) <= log(sum of p exp(D)),
 

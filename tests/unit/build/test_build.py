@@ -19,7 +19,8 @@ from attncc.codegen.render import render
 from attncc.diagnostics import AttnccError
 from attncc.resources import folder
 from attncc.runtime.store import kernel_names
-from attncc.schedule.plan import KernelPlan, from_json
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.plan_json import from_json
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -12,7 +12,8 @@ from attncc.schedule import legality
 from attncc.schedule.families import default_family, hopper_lacks
 from attncc.schedule.hopper_tiles import hopper_ladder
 from attncc.schedule.knobs import Value
-from attncc.schedule.plan import KernelPlan, from_json, to_json
+from attncc.schedule.plan import KernelPlan
+from attncc.schedule.plan_json import from_json, to_json
 from attncc.schedule.schedule import Schedule, make_plan
 from tests import plans
 from tests.printed import variant

@@ -1,0 +1,76 @@
+"""Plans as JSON values and back: a built package carries its plans."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from typing import Any
+
+from .. import ir
+from ..analysis import rules
+from ..analysis.canvas import Canvas
+from .plan import KernelPlan
+
+_CLASSES: dict[str, type] = {
+    cls.__name__: cls
+    for cls in (
+        KernelPlan, Canvas, ir.Variant, rules.TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let,
+        ir.Keep, ir.Score, ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Search, ir.Apply,
+    )
+}  # fmt: skip
+
+
+def to_json(value: Any) -> Any:
+    """A plan, or any part of one, as JSON values; spans are left out. Inverse of `from_json`.
+
+    An expression that was written before is `{"same": number}`: operators and loads are numbered as they end. Tile
+    rules share so much that they would be a hundred times as long without.
+    """
+    return _to_json(value, {})
+
+
+def _to_json(value: Any, written: dict[ir.Expr, int]) -> Any:
+    if isinstance(value, ir.Type):
+        return {"type": value.value}
+    if isinstance(value, tuple):
+        return [_to_json(item, written) for item in value]
+    if is_dataclass(value):
+        return _class_json(value, written)
+    assert value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, Enum)), value
+    return value
+
+
+def _class_json(value: Any, written: dict[ir.Expr, int]) -> dict[str, Any]:
+    if _is_numbered(value) and value in written:
+        return {"same": written[value]}
+    shown = {f.name: _to_json(getattr(value, f.name), written) for f in fields(value) if f.compare}
+    if _is_numbered(value):
+        written[value] = len(written)
+    return {"class": type(value).__name__, **shown}
+
+
+def _is_numbered(value: Any) -> bool:
+    return isinstance(value, ir.Apply | ir.Load | ir.Search)
+
+
+def from_json(value: Any) -> Any:
+    """Rebuilds what `to_json` wrote. ValueError on anything else."""
+    return _from_json(value, [])
+
+
+def _from_json(value: Any, read: list[Any]) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(item, read) for item in value)
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"type"}:
+        return ir.Type(value["type"])
+    if set(value) == {"same"} and value["same"] in range(len(read)):
+        return read[value["same"]]
+    cls = _CLASSES.get(value.get("class", ""))
+    if cls is None:
+        raise ValueError(f"not part of a plan: {value!r:.80}")
+    rebuilt = cls(**{key: _from_json(item, read) for key, item in value.items() if key != "class"})
+    if _is_numbered(rebuilt):
+        read.append(rebuilt)
+    return rebuilt
