@@ -1,13 +1,16 @@
-"""Runs kernels on small problems, once each, for compute-sanitizer. Not a test by itself.
+"""Runs every kernel of `generated/`, and those of the other passes and families, for compute-sanitizer. Not a test.
 
+    python -m tests.gpu.sanitizer --compile
     export PYTORCH_NO_CUDA_MEMORY_CACHING=1
     compute-sanitizer --tool memcheck  --error-exitcode 1 python -m tests.gpu.sanitizer
     compute-sanitizer --tool racecheck --error-exitcode 1 python -m tests.gpu.sanitizer
 
-With the variable each tensor is an allocation of its own, so that a read beyond its end is seen; the script refuses to
-run without it. The cases cover all pairs of specs, lengths, head dims, splits, groups, dtypes, memory, loop orders,
-layouts and packing, as the forward suite does, on lengths up to 300. `--every N` takes each Nth case,
-`--family hopper` the kernels for sm_90a, `--backward` the cases of the backward suite.
+The first command builds each spec as `attncc build --backward` does, bf16 at head dim 128 as in `generated/`, for the
+GPU's portable target and on Hopper for sm_90a, on all cores; the others load what it made, so that the tool sees
+launches alone. Lengths end within a tile, and there are packed batches of an empty and a short sequence. With the
+variable each tensor is an allocation of its own, so that a read beyond its end is seen; without it the script refuses
+to run. `--part 2/5` takes the second of five parts; names of specs take these. `tests.gpu.sanitizer_cases` has the
+other dtypes, head dims and layouts.
 """
 
 from __future__ import annotations
@@ -15,51 +18,194 @@ from __future__ import annotations
 import argparse
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
+import numpy as np
 import torch
 
-from tests.devices import cuda
-from tests.gpu import backward_calls, backward_cases
-from tests.gpu.calls import call, compiled
-from tests.gpu.cases import SMALL_LENGTHS, cases, of_hopper
+from attncc import synthetic
+from attncc.build import build
+from attncc.problem import Problem
+from attncc.resources import folder
+from attncc.runtime.driver import Function, driver
+from attncc.runtime.kernel import Kernel
+from attncc.runtime.package_store import PackageStore
+from attncc.runtime.store import Configuration, MachineCode
+from attncc.schedule.plan import KernelPlan
+from tests.devices import Cuda
+from tests.gpu.cases import SPECS
+
+ROOT = Path(__file__).parent.parent.parent
+BUILT = Path(gettempdir()) / "attncc_sanitizer"
+DTYPE, HEAD_DIM = "bf16", 128  # of generated/
+GENERATED_TARGET = "sm_80"
+DENSE = Problem(1, 4, 2, 200, 333, HEAD_DIM, HEAD_DIM)
+PACKED = Problem(
+    3, 4, 2, 200, 333, HEAD_DIM, HEAD_DIM, packed=True, q_starts=(0, 23, 23, 200), kv_starts=(0, 150, 160, 333)
+)
+DECODE = Problem(1, 4, 2, 3, 1500, HEAD_DIM, HEAD_DIM)  # enough keys that they are split
+PATCHES = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each canvas
+MANY = Problem(2, 70, 70, 200, 333, HEAD_DIM, HEAD_DIM)  # more blocks than a GPU holds
+MANY_SPEC = "causal"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--family", choices=("portable", "hopper"), default="portable")
-    parser.add_argument("--backward", action="store_true")
+    parser.add_argument("specs", nargs="*", default=SPECS)
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--part", default="1/1", metavar="I/N")
     options = parser.parse_args()
-    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") != "1":
+    number, parts = map(int, options.part.split("/"))
+    specs = options.specs[number - 1 :: parts]
+    targets = _targets()
+    if options.compile:
+        _compile(specs, targets)
+    elif os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") != "1":
         parser.error("set PYTORCH_NO_CUDA_MEMORY_CACHING=1")
-    device, start = cuda(), time.perf_counter()
-    runs = _backward(options, device.target) if options.backward else _forward(options, device.target)
-    print(f"{len(runs)} cases, compiled in {time.perf_counter() - start:.1f} s", flush=True)
-    for name, run in runs.items():
-        run()
-        torch.cuda.synchronize()
-        print(f"{time.perf_counter() - start:6.1f} s  {name}", flush=True)
+    else:
+        _run(specs, targets)
 
 
-def _forward(options: argparse.Namespace, target: str) -> dict[str, Callable[[], object]]:
-    chosen = cases(SMALL_LENGTHS)
-    chosen = (of_hopper(chosen) if options.family == "hopper" else chosen)[:: options.every]
-    kernels = compiled(chosen, target)
-    return {str(case): partial(call, case, kernels[case], target) for case in chosen}
+def _targets() -> tuple[str, ...]:
+    portable = Cuda(torch).target
+    return (portable, "sm_90a") if portable == "sm_90" else (portable,)
 
 
-def _backward(options: argparse.Namespace, target: str) -> dict[str, Callable[[], object]]:
-    chosen = backward_cases.backward_cases(SMALL_LENGTHS)
-    chosen = (backward_cases.of_hopper(chosen) if options.family == "hopper" else chosen)[:: options.every]
-    kernels = backward_calls.compiled(chosen, target)
-    return {str(case): partial(_run_backward, case, kernels[case]) for case in chosen}
+# -------------------------------------------------------------------- before the tool starts
 
 
-def _run_backward(case: backward_cases.BackwardCase, kernel: Any) -> None:
-    backward_calls.backward_call(case, kernel).run()
+def _compile(specs: Sequence[str], targets: Sequence[str]) -> None:
+    """Each spec in a process of its own, one of as many as there are cores: much of the work holds Python's lock."""
+    start = time.perf_counter()
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        counts = list(pool.map(partial(_build, targets), specs))
+    print(f"{sum(counts)} kernels of {len(specs)} specs in {time.perf_counter() - start:.1f} s, in {BUILT}")
+
+
+def _build(targets: Sequence[str], spec: str) -> int:
+    built = build(
+        folder("specs") / f"{spec}.attn",
+        BUILT / spec,
+        archs=targets,
+        dtypes=[DTYPE],
+        head_dims=[HEAD_DIM],
+        backward=True,
+        jobs=1,
+    )
+    return sum(len(item.resources) for item in built)
+
+
+# -------------------------------------------------------------------- under the tool
+
+
+class Launches:
+    """Which kernels were launched, by name, of all that stores gave out."""
+
+    def __init__(self) -> None:
+        self.names: dict[bytes, str] = {}  # by machine code
+        self.launched: set[str] = set()
+        self._loaded: dict[int, str] = {}  # by the handle of the function
+        self._driver = driver()
+        self._load, self._start = self._driver.load, self._driver.start
+        self._driver.load, self._driver.start = self._loading, self._starting  # type: ignore[method-assign]
+
+    def _loading(self, device: Any, image: bytes, *rest: Any) -> Function:
+        function = self._load(device, image, *rest)
+        self._loaded[function.handle] = self.names[image]
+        return function
+
+    def _starting(self, config: Any, function: Any, *rest: Any) -> int:
+        self.launched.add(self._loaded[function.value])
+        return self._start(config, function, *rest)
+
+
+class OnePass(PackageStore):
+    """A spec's kernels for one target: of forward calls those of one pass, which so runs calls of all sizes."""
+
+    def __init__(self, spec: str, target: str, pass_name: str, launches: Launches) -> None:
+        (variant,) = (path.parent for path in (BUILT / spec).glob("*/manifest.json"))
+        super().__init__(variant)
+        self._target, self._pass, self._launches = target, pass_name, launches
+
+    def targets(self, configuration: Configuration) -> tuple[str, ...]:
+        return (self._target,)
+
+    def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        return tuple(plan for plan in super().plans(configuration, target) if plan.pass_name == self._pass)
+
+    def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
+        codes = super().machine_codes(plans)
+        self._launches.names |= {code.image: name for name, code in codes.items()}
+        return codes
+
+
+def _run(specs: Sequence[str], targets: Sequence[str]) -> None:
+    start, launches = time.perf_counter(), Launches()
+    for spec in specs:
+        for target in targets:
+            for what, run in _runs(spec, target, launches):
+                run()
+                torch.cuda.synchronize()
+                print(f"{time.perf_counter() - start:6.1f} s  {spec} {target} {what}", flush=True)
+    _report(specs, targets, launches.launched)
+
+
+def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Callable[[], None]]]:
+    def kernel(pass_name: str) -> Kernel:
+        return Kernel(OnePass(spec, target, pass_name, launches))
+
+    forward = kernel("forward")
+    yield "dense", partial(_call, forward, DENSE, deterministic=False)
+    yield "packed", partial(_call, forward, PACKED, deterministic=True)
+    if spec == MANY_SPEC:
+        yield "many blocks", partial(_call, forward, MANY, deterministic=False)
+    yield "decode", partial(_call, kernel("decode"), DECODE)
+    patches = kernel("patches")
+    if patches._store.plans(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target):
+        yield "patches", partial(_call, patches, PATCHES)
+
+
+def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None) -> None:
+    """A forward call, and if `deterministic` tells how, a backward one. Arrays are made on the CPU: the tool needn't
+    look at kernels of torch."""
+    rng, device, softmax = np.random.default_rng(1), Cuda(torch), kernel.variant.normalize == "softmax"
+    q, k, v = (device.put(item) for item in synthetic.qkv(problem, DTYPE, rng))
+    drawn = synthetic.inputs(kernel.variant, problem, rng)
+    keywords: dict[str, Any] = {name: device.put(array) for name, array in drawn.items()}
+    if kernel.variant.dropout is not None:
+        keywords["seed"] = 5
+    if problem.packed:
+        keywords["cu_seqlens_q"] = device.put(np.asarray(problem.q_starts, np.int32))
+        keywords["cu_seqlens_kv"] = device.put(np.asarray(problem.kv_starts, np.int32))
+    result = kernel(q, k, v, return_lse=softmax, **keywords)
+    if deterministic is not None:
+        out, lse = result if softmax else (result, None)
+        dout = device.put(synthetic.qkv(problem, DTYPE, rng)[0])
+        dlse = device.put(rng.standard_normal(lse.shape, np.float32)) if lse is not None else None
+        kernel.backward(dout, q, k, v, out, lse, dlse=dlse, deterministic=deterministic, **keywords)
+
+
+def _report(specs: Sequence[str], targets: Sequence[str], launched: set[str]) -> None:
+    """How many of these specs' kernels were launched, first of those that `generated/` has, for another target.
+
+    Built with kernels that add up dQ in order, `backward_dq` is for calls that there are none of.
+    """
+    portable = targets[0]
+    in_generated = {
+        path.stem.removesuffix(GENERATED_TARGET) + portable
+        for spec in specs
+        for path in (ROOT / "generated" / spec).glob("*.cu")
+    }
+    built = {path.stem for spec in specs for path in (BUILT / spec).glob("*/*.cubin")}
+    covered = f"{len(launched & in_generated)} of {len(in_generated)} kernels of generated/, for {portable}"
+    print(f"launched {covered}; {len(launched & built)} of {len(built)} in all")
+    print(f"not launched: {', '.join(sorted(built - launched)) or 'none'}")
 
 
 if __name__ == "__main__":
