@@ -1,0 +1,39 @@
+/// What normalisers that keep nothing of a row have in common: references never move, results are finished as they are.
+/// The interface is that of normalize_softmax.cuh and of trust_softmax.cuh.
+struct NoRowState {
+    __device__ __forceinline__ float exponent(int, int, float score) const { return score; }
+
+    template <class Scores>
+    __device__ __forceinline__ void to_exponents(Scores&) const {}
+
+    template <class... ScoresAndOut>
+    __device__ __forceinline__ void observe(ScoresAndOut&...) {}
+
+    template <class Scores>
+    __device__ __forceinline__ bool serves(const Scores&) const { return true; }
+
+    template <class Scores, class Out>
+    __device__ __forceinline__ void settle(Scores&, Out&) {}
+
+    __device__ __forceinline__ void begin_tile() {}
+
+    __device__ __forceinline__ bool has_references() const { return true; }
+
+    __device__ __forceinline__ void trust() {}
+
+    __device__ __forceinline__ bool served(float) const { return true; }
+
+    template <class Out>
+    __device__ __forceinline__ void rescale_rows(Out&) const {}
+
+    __device__ __forceinline__ void end_tile() {}
+
+    __device__ __forceinline__ void load_row(int, int, float, float) {}
+
+    __device__ __forceinline__ void read_row(int, int, float& row_max, float& sum) const { row_max = sum = 0; }
+
+    __device__ __forceinline__ float finish(int, int, float, float& row_max, float& sum) const {
+        row_max = sum = 0;
+        return 1;
+    }
+};
