@@ -50,12 +50,7 @@ _BODIES = (
     ("wide_product", "", "return (unsigned long long)a * b;"),
     ("not_below", "", "return (a % 65536 >= b % 65536 ? 65535 : 0) | (a >> 16 >= b >> 16 ? 65535u << 16 : 0);"),
     ("add_four", "", "for (int i = 0; i < 4; ++i) address[i] += x[i];"),
-    (
-        "pack_four",
-        "",
-        "return float_to_quarter(x) | (unsigned)float_to_quarter(y) << 8"
-        " | (unsigned)float_to_quarter(z) << 16 | (unsigned)float_to_quarter(w) << 24;",
-    ),
+    ("pack_two", "", "return float_to_quarter(low) | float_to_quarter(high) << 8;"),
     ("to_float", "fp16", "return half_to_float(x.bits);"),
     ("load_relaxed", "", "yield(); return *address;"),
     ("store_release", "", "*address = x;"),
@@ -188,12 +183,12 @@ def _on_host(text: str) -> str:
         narrow, widen = _NARROW[element[1]]
         text = _with_body(text, "pack", "", f"return {narrow}(low) | (unsigned){narrow}(high) << 16;")
         text = _with_body(text, "mma", "", f"multiply(sum, a, b0, b1, {widen});")
-        widen = "quarter_to_float" if "pack_four" in text else widen
+        widen = "quarter_to_float" if "pack_two" in text else widen
     if _MAP in text:
         for name, word, body in _HOPPER_BODIES:
             text = _with_body(text, name, word, body)
         for name in re.findall(r"\b(\w+_async)\(float", text):
-            transposed = str(("gradient" in name or "probs" in name) and "pack_four" not in text).lower()
+            transposed = str(("gradient" in name or "probs" in name) and "pack_two" not in text).lower()
             text = _with_body(text, name, "", f"start_product(sum, a, b, accumulate, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)

@@ -17,14 +17,10 @@ struct Dtype : PowersOfTwo {
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
-    /// Four operands, the first in the lowest byte.
-    static __device__ __forceinline__ unsigned pack_four(float x, float y, float z, float w) {
-        unsigned word;
-        asm("{ .reg .b16 low, high;\n"
-            "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
-            "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
-            "mov.b32 %0, {low, high}; }"
-            : "=r"(word) : "f"(x), "f"(y), "f"(z), "f"(w));
-        return word;
+    /// Two operands.
+    static __device__ __forceinline__ unsigned short pack_two(float low, float high) {
+        unsigned short pair;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+        return pair;
     }
 };

@@ -1,7 +1,8 @@
 #include "attncc/pipeline.cuh"
 #include "attncc/wgmma.cuh"
 
-// P V of 16-bit operands: V is multiplied as TMA brings it. The interface is that of values_transposed.cuh.
+// P V of 16-bit operands: V is multiplied as TMA brings it. But for how P is packed, the interface is that of
+// values_transposed.cuh.
 
 constexpr int STEP_KEYS = 16;  // that one product sums over
 

@@ -63,13 +63,17 @@ constexpr __device__ __forceinline__ unsigned values_step(int step) {
     return column_step<ValuesTile::ROWS>(step);
 }
 
-template <class Dtype>
-__device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
+/// Probabilities of a tile to pairs of operands, halves of words.
+template <class Dtype, int N_TILES>
+__device__ __forceinline__ void pack_pairs(unsigned short (&pairs)[N_TILES][2], const float (&x)[N_TILES][4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const float *first = x[i / 2 * 2] + i % 2 * 2, *second = x[i / 2 * 2 + 1] + i % 2 * 2;
-        words[i] = Dtype::pack_four(first[0], first[1], second[0], second[1]);
-    }
+    for (int i = 0; i < 2 * N_TILES; ++i) pairs[i / 2][i % 2] = Dtype::pack_two(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
+}
+
+/// The A operand of a step, from the pairs of four tiles of 8 keys.
+__device__ __forceinline__ void join_pairs(unsigned (&words)[4], const unsigned short (*pairs)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
 }
 
 __device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&x)[4]) {
