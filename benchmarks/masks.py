@@ -6,7 +6,8 @@
 bf16, head dim 128, 16 heads, 8,192 tokens, batch 2. FlexAttention is compiled, its block mask made beforehand and not
 counted; of a few block sizes the fastest counts, and its FLASH back end is a candidate of its own where it runs. Every
 candidate is first compared with fp64 attention on one head. TFLOP/s are useful ones: 4 * head_dim for each kept pair.
-`--tiles` adds candidates of the family hopper: block_q x block_kv x stages.
+`--tiles` adds candidates of the family hopper, block_q x block_kv x stages, or of the other: `portable:128x64x2`. With
+`x4` behind it, so many warps share a tile.
 
 Processes that run one case each fill Inductor's cache first, all at once; what is timed is compiled in this process.
 `--without-flex` times our kernels alone, in a few seconds a case.
@@ -38,7 +39,7 @@ SPECS = Path(__file__).resolve().parent.parent / "specs"
 BATCH, HEADS, LENGTH, HEAD_DIM = 2, 16, 8192, 128
 TARGETS = {"portable": "sm_90", "hopper": "sm_90a"}
 
-_SIZES = "block_q", "block_kv", "stages"
+_SIZES = "block_q", "block_kv", "stages", "warps"
 
 SOFTCAP_FULL = """attn 1
 
@@ -62,9 +63,10 @@ class Case:
     pass_name: str = "forward"  # whose tiles are chosen
 
     def kernel(self, candidate: str) -> Callable[..., torch.Tensor]:
-        """Of a family, or of the family hopper with tiles of `block_q`x`block_kv`x`stages`."""
-        family = candidate if candidate in TARGETS else "hopper"
-        sizes = () if family == candidate else zip(_SIZES, map(int, candidate.split("x")), strict=True)
+        """Of a family, or with tiles of `block_q`x`block_kv`x`stages`, hopper's where no family is named."""
+        named, _, tiles = candidate.rpartition(":")
+        family = candidate if candidate in TARGETS else named or "hopper"
+        sizes = () if family == candidate else zip(_SIZES, map(int, tiles.split("x")), strict=False)
         settings: dict[str, int | str] = {"family": family, **dict(sizes)}
         given = tuple((name, (value,)) for name, value in settings.items())
         name = attncc.parse(self.spec, defines=self.defines).name
@@ -287,7 +289,7 @@ def main() -> None:
     parser.add_argument("--cases", default="", help="parts of their names, with commas between; all if none is given")
     parser.add_argument("--families", default="portable,hopper")
     parser.add_argument("--without-flex", action="store_true", help="our kernels alone")
-    parser.add_argument("--tiles", default="", help="further candidates, as 128x64x4,128x96x3")
+    parser.add_argument("--tiles", default="", help="further candidates, as 128x64x4,portable:128x48x2")
     parser.add_argument("--only-compile-flex", metavar="CASE", help="fills Inductor's cache, and measures nothing")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()

@@ -223,7 +223,7 @@ class KeySets:
 
 
 def periods(remainder: RemainderBelow, block_kv: int) -> int:
-    """How many periods a tile meets at most; its first kv_idx is a multiple of block_kv."""
+    """How many periods a tile meets at most; its first kv_idx is a multiple of block_kv (`KernelPlan.aligns_tiles`)."""
     if remainder.shift == Const(remainder.shift.type, 0):
         if remainder.period % block_kv == 0:
             return 1

@@ -14,7 +14,7 @@ from .driver import Function
 from .family import Family
 from .learned_sums import LearnedSums, shape_of
 from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
-from .persistent import alike, key_section
+from .persistent import alike, key_section, section
 from .prepare import checked_grid, warps_grid
 from .steps import Step, StepBuilder, Zero
 from .store import delta_name, dq_sum_name, kernel_name
@@ -161,8 +161,10 @@ class _Preparation:
             rows = _Rows(plan, self._problem, self.workspace, adds_dq=False)
             yield from self._delta(plan, rows)
         blocks = self._problem.q_blocks(plan.block_q)
-        owners = self._batch * self._problem.num_heads * blocks
-        yield from self._main(plan, rows, {"q_blocks": blocks, "splits": 1}, owners, ("dq",))
+        heads = self._batch * self._problem.num_heads
+        together = section(plan, self._problem, heads, self._family.device.l2_bytes)
+        order = {"q_blocks": blocks, "splits": 1, "section": together}
+        yield from self._main(plan, rows, order, heads * blocks, ("dq",))
 
     def _main(
         self, plan: KernelPlan, rows: _Rows, blocks: dict[str, int], grid: int, outputs: tuple[str, ...]
@@ -202,8 +204,7 @@ class _Preparation:
         main.maps(backward_maps(plan, call, dout, problem))
         heads = self._batch * problem.num_kv_heads
         ordered = self._form.deterministic
-        section = key_section(plan, problem, heads, device.l2_bytes, ordered=ordered)
-        main.set({"blocks": blocks, "section": section})
+        main.set({"blocks": blocks, "section": key_section(plan, problem, heads, device.l2_bytes, ordered=ordered)})
         resident = device.multiprocessors * function.resident_blocks
         if ordered:
             words = heads * of_head * _ADDER_WARPS

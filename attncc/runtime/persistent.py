@@ -1,8 +1,9 @@
-"""The order in which persistent kernels take blocks of queries."""
+"""The order in which blocks of queries, or of keys, run."""
 
 from __future__ import annotations
 
 from ..problem import Problem
+from ..schedule.live_tiles import reach
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
 _SUM_BYTES = 4  # of an element of the sum of dQ
@@ -14,7 +15,8 @@ def alike(plan: KernelPlan, problem: Problem) -> bool:
 
 
 def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:
-    """How many query heads are worked on together: whole groups, as many as the L2 cache holds keys and values of.
+    """How many query heads are worked on together: whole groups, as many as the L2 cache holds the keys and values of
+    that a block goes over.
 
     `heads` is how many there are, those of all sequences of a dense batch. A power of two of groups, so that sections
     are mostly alike; at least one group, and one where blocks are alike, for then heavy ones needn't come first.
@@ -22,7 +24,7 @@ def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> in
     if alike(plan, problem):
         return min(problem.group, heads)
     row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype]
-    held = max(l2_bytes // max(problem.kv_len * row_bytes, 1), 1)
+    held = max(l2_bytes // max(reach(plan, problem) * row_bytes, 1), 1)
     return min((1 << held.bit_length() - 1) * problem.group, heads)
 
 

@@ -151,7 +151,7 @@ class _Preparation:
         blocks, device = self._grid(), self._family.device
         resident = device.multiprocessors * self._function.resident_blocks
         main.maps(operand_maps(plan, call.q, call.k, call.v, problem))
-        main.set({"blocks": blocks, "section": section(plan, problem, self._heads, device.l2_bytes) * self._splits})
+        main.set({"blocks": blocks})
         self.claims = blocks > resident and not alike(plan, problem)
         if self.claims:
             main.operand("next_block", COUNTER)
@@ -160,7 +160,8 @@ class _Preparation:
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
-        self._main.set({**sizes, "q_blocks": self._plan.q_blocks(problem), "splits": self._splits})
+        heads = section(self._plan, problem, self._plan.heads(problem), self._family.device.l2_bytes) * self._splits
+        self._main.set({**sizes, "q_blocks": self._plan.q_blocks(problem), "splits": self._splits, "section": heads})
         assert call.out is not None
         for name, facts in (("q", call.q), ("k", call.k), ("v", call.v), ("out", call.out)):
             self._main.set(Strides.of(facts, problem).fields(name))

@@ -1,14 +1,25 @@
-"""How many tiles of keys a block of queries goes over: what splits share."""
+"""How many keys a block of queries goes over: what splits share, and what the cache should hold."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..evaluate import evaluate
+from ..ir import Load, Search, walk
 from ..problem import Problem
 from ..problem.arrays import environment
 from ..problem.problem import Sequence
 from .plan import KernelPlan
+
+# Where inputs tell at which key a block begins, it is taken to go over so many times fewer than all.
+_NARROWING = 4
+
+
+def reach(plan: KernelPlan, problem: Problem) -> int:
+    """The most keys that a block of queries goes over, as far as lengths tell; a guess where inputs do."""
+    read = any(isinstance(node, Load | Search) for node in walk(plan.rules.kv_begin))
+    keys = min(most_tiles(plan, problem) * plan.block_kv, problem.keys)
+    return -(-keys // _NARROWING) if read and plan.skip != "never" else keys
 
 
 def most_tiles(plan: KernelPlan, problem: Problem) -> int:

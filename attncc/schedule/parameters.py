@@ -237,7 +237,7 @@ def _backward(plan: KernelPlan) -> Iterator[Parameter]:
     for name in ("q", "k", "v", "dout", *outputs):
         yield from _strides(name)
     yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "row_blocks")
-    yield from _ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits")))
+    yield from _ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits", "section")))
     for item in learned(plan):
         field = field_name(gradient_name(item.name))
         yield Parameter(field, "void*", item.name)
@@ -278,9 +278,9 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     yield from _call(plan)
     for name in ("q", "k", "v", "out"):
         yield from _strides(name)
-    yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits")
+    yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "section")
     if plan.family == "hopper":
-        yield from _ints("blocks", "section")
+        yield from _ints("blocks")
     if plan.tile_lists:
         yield from _pointers("uint2", "tile_lists")
         yield from _ints("list_batch", "list_heads", "list_words", "list_parts")

@@ -328,6 +328,14 @@ class KernelPlan:
         return self.skip != "never" and not self.rules.bounds_suffice
 
     @property
+    def aligns_tiles(self) -> bool:
+        """portable, q_outer: whether tiles of keys begin at multiples of block_kv. Else a block's first tile begins at
+        its first key: not where splits share tiles, nor where single tiles are tested, whose answers are sharper for
+        blocks that divide what masks speak of; dropout bits and remainders of keys ask for it too."""
+        aligned = self.may_split or self.tests_tiles or self.variant.dropout is not None
+        return aligned or takes_remainders(self.variant)
+
+    @property
     def uses_tile_kind(self) -> bool:
         """Whether the kernel itself tests single tiles."""
         return self.tests_tiles and not self.tile_lists
@@ -349,6 +357,14 @@ class KernelPlan:
         """Whether there are tests of single tiles that a pre-pass could do."""
         tests = self.tests_tiles and bool(self.variant.keeps)
         return tests and self.pass_name == "forward" and self.loop == "q_outer"
+
+
+def takes_remainders(variant: Variant) -> bool:
+    """Whether keep lines have a remainder in them, or bits, which may be one."""
+    roots = [keep.condition for keep in variant.keeps]
+    roots += [let.value for let in ir.needs(variant, *roots)]
+    operators = ("mod", "bitand", "bitor", "bitxor")
+    return any(isinstance(node, ir.Apply) and node.op in operators for node in ir.walk(*roots))
 
 
 def _reads_keys(node: ir.Expr) -> bool:

@@ -1,21 +1,9 @@
 #include "attncc/grid.cuh"
 
-/// Block `index` of queries in the order of persistent kernels: the heads of one section, whose keys and values fit the L2
-/// cache, go together; among them the last rows go first, since a causal mask gives them the most keys.
+/// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, class Params>
 __device__ __forceinline__ Work find_work(const Params& params, int index) {
-    const int batch = params.cu_seqlens_q == nullptr ? params.batch : 1;
-    const int heads = batch * params.num_heads * params.splits;  // with the splits of a head, which share keys too
-    const int section = index / (params.section * params.q_blocks), first = section * params.section;
-    const int here = min(params.section, heads - first);
-    index -= first * params.q_blocks;
-    Work work;
-    work.q_block = params.q_blocks - 1 - index / here;
-    const int head = first + index % here;
-    work.split = head % params.splits;
-    work.head = head / params.splits % params.num_heads;
-    work.sequence = work.batch_index = head / params.splits / params.num_heads;
-    find_sequence<BLOCK_Q>(work, params);
+    Work work = find_queries<BLOCK_Q>(params, index, params.num_heads, 1);
     find_rows(work, params);
     return work;
 }

@@ -72,19 +72,29 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// The work of this block in the q_outer grid of `heads` heads, each of whose queries is `rows_each` rows.
+/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
+/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * params.splits;  // splits share keys too
+    const int section = index / (params.section * params.q_blocks), first = section * params.section;
+    const int here = min(params.section, all_heads - first);
+    index -= first * params.q_blocks;
+    Work work;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % params.splits;
+    work.head = head / params.splits % heads;
+    work.sequence = work.batch_index = head / params.splits / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
+    return work;
+}
+
+/// The work of this block in the q_outer grid.
 template <int BLOCK_Q, class Params>
 __device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work;
-    int index = block_index();
-    // The last rows of a causal mask have the most keys: they go first, so that the short ones fill the end.
-    work.q_block = params.q_blocks - 1 - index % params.q_blocks;
-    index /= params.q_blocks;
-    work.split = index % params.splits;
-    index /= params.splits;
-    work.head = index % heads;
-    work.sequence = work.batch_index = index / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
+    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
     work.q_block = uniform(work.q_block);
     work.split = uniform(work.split);
     work.head = uniform(work.head);

@@ -13,6 +13,13 @@ struct TileRange {
     int begin, full_begin, full_end, end;
 };
 
+/// The same, from a multiple of BLOCK on.
+template <int BLOCK>
+__device__ __forceinline__ TileRange aligned(TileRange range) {
+    range.begin = range.begin / BLOCK * BLOCK;
+    return range;
+}
+
 /// One of `splits` equal shares of the range, in whole tiles.
 template <int BLOCK_KV>
 __device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
@@ -32,7 +39,8 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
-/// All tiles of a range in ascending order, where nothing is to be passed over. The interface is that of LiveTiles.
+/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
+/// of LiveTiles.
 template <class Order, bool CLASSIFIES, class KindOf>
 struct AllTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
@@ -41,7 +49,7 @@ struct AllTiles {
     int next;
 
     __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+        : range(range), next(range.begin) {}
 
     __device__ __forceinline__ Tile advance() {
         const int kv_first = next;
@@ -50,7 +58,7 @@ struct AllTiles {
     }
 };
 
-/// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
 template <class Order, bool CLASSIFIES, class KindOf>
@@ -64,7 +72,7 @@ struct LiveTiles {
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
     __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
-        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
 
     __device__ __forceinline__ Tile advance() {
         while (live == 0) {

@@ -11,7 +11,7 @@ from attncc.executor.run import plan_grid
 from attncc.problem import Problem
 from attncc.problem.arrays import environment
 from attncc.problem.problem import Sequence
-from attncc.schedule.live_tiles import most_tiles
+from attncc.schedule.live_tiles import most_tiles, reach
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import make_plan
 
@@ -59,3 +59,19 @@ def test_no_block_has_more_live_tiles(lines: str, q_len: int) -> None:
     bare = environment(plan.variant, sizes, Sequence(0, 0, q_len, 0, 2000), {}, np.float64)
     live = plan_grid(plan, bare).kinds != TileKind.EMPTY
     assert live.sum(axis=-1).max() <= most_tiles(plan, sizes)
+
+
+@pytest.mark.parametrize(
+    ("lines", "keys"),
+    [
+        ("", 10_000),
+        ("keep if causal()", 10_000),
+        ("keep if window(1024)", 1024 + 128 - 1),  # and what its rows are apart, in tiles of 48
+        ("input doc: i32[batch, pos] nondecreasing\nkeep if causal()\nkeep if same_document(doc)", 2_500),
+        ("input first: i32[batch]\nkeep if kv_idx < first[b]", 10_000),  # only the end is unknown
+    ],
+)
+def test_reach(lines: str, keys: int) -> None:
+    variant = api.parse("attn 1\nimport masks\nvariant v {\n" + lines + "\n}\n").variant
+    plan = make_plan(variant, dtype="bf16", head_dim=128, value_head_dim=128, target="sm_90")
+    assert reach(plan, problem(10_000, 10_000)) in range(keys, keys + 2 * plan.block_kv)

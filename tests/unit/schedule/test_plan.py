@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from attncc import api
 from attncc.ir import Variant
 from attncc.problem import Problem
+from attncc.schedule.schedule import make_plan
 from tests import plans
 
 
@@ -27,3 +29,22 @@ def test_which_tiles_of_decode_hold_a_group(variant: Variant, packs: bool) -> No
         assert decode.serves(replace(problem, q_len=q_len)) == (q_len == 16 or not packs)
     packed = replace(problem, packed=True, q_len=70, batch=5)
     assert (decode.heads(packed), decode.q_blocks(packed)) == ((3, 70 * 4 // 64 + 5) if packs else (12, 70 // 64 + 5))
+
+
+@pytest.mark.parametrize(
+    ("lines", "aligned"),
+    [
+        ("keep if causal()", False),
+        ("keep if window(300)", False),
+        ("input doc: i32[batch, pos] nondecreasing\nkeep if causal()\nkeep if same_document(doc)", False),
+        ("keep if causal()\ndropout 0.1", True),  # whose bits stand in blocks of keys
+        ("input doc: i32[batch, pos]\nkeep if same_document(doc)", True),  # tested tile by tile
+        ("keep if causal()\nkeep if kv_idx % 2 == 0", True),
+        ("keep if causal()\nkeep if kv_idx & 1 == 0", True),
+    ],
+)
+def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
+    variant = api.parse("attn 1\nimport masks\nvariant v {\n" + lines + "\n}\n").variant
+    sizes = {"dtype": "bf16", "head_dim": 64, "value_head_dim": 64, "target": "sm_90"}
+    assert make_plan(variant, **sizes).aligns_tiles is aligned
+    assert make_plan(variant, pass_name="decode", **sizes).aligns_tiles  # splits share them
