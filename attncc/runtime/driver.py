@@ -16,6 +16,7 @@ from ..diagnostics import AttnccError, Diagnostic
 
 # The oldest driver for each major version of CUDA, as NVIDIA names its releases.
 OLDEST_DRIVERS = {12: "525", 13: "580"}
+OLDEST_CUDA = (12, 0)
 
 _MULTIPROCESSORS, _L2_BYTES, _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 16, 38, 75, 76  # CUdevice_attribute
 _MAX_DYNAMIC_SHARED_BYTES = 8  # CUfunction_attribute
@@ -96,6 +97,8 @@ class Driver:
         version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
         self.cuda_version = (version.value // 1000, version.value % 1000 // 10)
+        if self.cuda_version < OLDEST_CUDA:  # has no launches with attributes, no ids of streams
+            raise AttnccError(self._too_old("attncc", OLDEST_CUDA[0]))
         self._devices: dict[int, Device] = {}
         self.start: Callable[..., int] = api.cuLaunchKernelEx
         self._current: Callable[..., int] = api.cuCtxGetCurrent
@@ -123,14 +126,16 @@ class Driver:
         major = int(nvrtc.partition(".")[0])
         if major <= self.cuda_version[0]:
             return
-        oldest = OLDEST_DRIVERS.get(major, f"that of CUDA {major}")
-        raise AttnccError(
-            Diagnostic(
-                "A504",
-                f"the driver is too old: a kernel compiled by NVRTC {nvrtc} needs driver {oldest} or newer",
-                notes=(f"the installed driver supports CUDA {self.cuda_version[0]}.{self.cuda_version[1]}",),
-                help=f"update the driver to {oldest}, or install 'attncc[cuda{self.cuda_version[0]}]' and build again",
-            )
+        raise AttnccError(self._too_old(f"a kernel compiled by NVRTC {nvrtc}", major))
+
+    def _too_old(self, what: str, major: int) -> Diagnostic:
+        oldest, own = OLDEST_DRIVERS.get(major, f"that of CUDA {major}"), self.cuda_version[0]
+        other = f", or install 'attncc[cuda{own}]' and build again" if own in OLDEST_DRIVERS else ""
+        return Diagnostic(
+            "A504",
+            f"the driver is too old: {what} needs driver {oldest} or newer",
+            notes=(f"the installed driver supports CUDA {own}.{self.cuda_version[1]}",),
+            help=f"update the driver to {oldest}{other}",
         )
 
     def load(self, device: Device, image: bytes, entry: str, threads: int, shared_bytes: int) -> Function:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluate import evaluate
-from ..ir import Load, Search, walk
+from ..ir import Expr, Load, Search, walk
 from ..problem import Problem
 from ..problem.arrays import environment
 from ..problem.problem import Sequence
@@ -17,9 +17,8 @@ _NARROWING = 4
 
 def reach(plan: KernelPlan, problem: Problem) -> int:
     """The most keys that a block of queries goes over, as far as lengths tell; a guess where inputs do."""
-    read = any(isinstance(node, Load | Search) for node in walk(plan.rules.kv_begin))
     keys = min(most_tiles(plan, problem) * plan.block_kv, problem.keys)
-    return -(-keys // _NARROWING) if read and plan.skip != "never" else keys
+    return -(-keys // _NARROWING) if _read_inputs(plan.rules.kv_begin) and plan.skip != "never" else keys
 
 
 def most_tiles(plan: KernelPlan, problem: Problem) -> int:
@@ -30,7 +29,10 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     lengths are there too, it is what a sequence of mean length has.
     """
     keys = -(-problem.keys // plan.block_kv)
+    bounds = plan.rules.kv_begin, plan.rules.kv_end
     if not plan.variant.keeps or plan.skip == "never" or plan.canvas is not None or not problem.rows:
+        return keys
+    if _read_inputs(*bounds):
         return keys
     sequence = Sequence(0, 0, problem.rows, 0, problem.keys)
     bare = environment(plan.variant, problem, sequence, {}, np.float64)
@@ -38,9 +40,10 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     first = np.arange(0, problem.rows * each, plan.block_q)
     last = np.minimum(first + plan.block_q, problem.rows * each) - 1
     blocks = bare.with_symbols(q_first=first // each, q_last=last // each)
-    try:
-        begin, end = (evaluate(bound, blocks) for bound in (plan.rules.kv_begin, plan.rules.kv_end))
-    except KeyError:  # an input
-        return keys
+    begin, end = (evaluate(bound, blocks) for bound in bounds)
     tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv
     return int(np.clip(tiles, 0, keys).max())
+
+
+def _read_inputs(*bounds: Expr) -> bool:
+    return any(isinstance(node, Load | Search) for node in walk(*bounds))

@@ -55,6 +55,12 @@ def test_the_driver_must_be_as_new_as_the_compiler(version: int, nvrtc: str, fit
         driver.check_version(nvrtc)
 
 
+def test_drivers_before_cuda_12_are_refused() -> None:
+    with pytest.raises(AttnccError, match=r"A504.*attncc needs driver 525") as caught:
+        opened(cuda_version=11080)
+    assert "cuda11" not in caught.value.diagnostics[0].help
+
+
 def test_a_machine_without_gpu_says_so() -> None:
     cuda = FakeCuda({})
     cuda.results["cuInit"] = 100
