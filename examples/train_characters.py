@@ -9,6 +9,7 @@ model is trained several times, from the same weights and on the same batches:
     attncc   the variant, without dropout
     dense    the same formula in plain PyTorch, which builds the matrix of scores: the two curves must agree
     sdpa     PyTorch's own attention with the same mask and slopes, which can't cap scores
+    uncapped the variant with a cap so high that it is none, as sdpa
     dropout  the variant with dropout 0.1
 """
 
@@ -29,8 +30,8 @@ import attncc
 from attncc.torch import Attention
 
 SPEC = Path(__file__).with_name("characters.attn")
-CAP, DROPOUT = 20.0, 0.1
-KINDS = ("attncc", "dense", "sdpa", "dropout")
+CAP, NO_CAP, DROPOUT = 20.0, 1e4, 0.1
+KINDS = ("attncc", "dense", "sdpa", "uncapped", "dropout")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,8 @@ def attention_of(kind: str, size: Size) -> nn.Module:
         return Dense(size)
     if kind == "sdpa":
         return Sdpa(size)
-    kernel = attncc.compile(SPEC, dtype=size.dtype, head_dim=size.head_dim, defines={"width": size.width})
+    defines = {"width": size.width, "cap": NO_CAP if kind == "uncapped" else CAP}
+    kernel = attncc.compile(SPEC, dtype=size.dtype, head_dim=size.head_dim, defines=defines)
     return Attention(kernel, slope=slopes(size.heads), rate=DROPOUT if kind == "dropout" else 0.0)
 
 
@@ -188,10 +190,10 @@ class Run:
     model: Transformer
 
 
-def train(kind: str, size: Size, text: Text, steps: int, device: str, *, report: bool = True) -> Run:
+def train(kind: str, size: Size, text: Text, steps: int, device: str, *, seed: int = 0, report: bool = True) -> Run:
     """Trains one model. Weights, batches and dropout are the same in every run of the same arguments."""
-    torch.manual_seed(0)
-    generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed + 1)
     model = Transformer(kind, size, len(text.alphabet)).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=size.learning_rate)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, size.learning_rate, total_steps=steps + 1)

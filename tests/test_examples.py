@@ -52,6 +52,7 @@ def test_every_kind_learns(runs: dict[str, Any]) -> None:
         assert run.losses[-1] < run.losses[0] - 0.5
     assert runs["dropout"].losses != runs["attncc"].losses
     assert runs["sdpa"].losses == pytest.approx(runs["dense"].losses, abs=0.1)
+    assert runs["sdpa"].losses == pytest.approx(runs["uncapped"].losses, abs=1e-4)
 
 
 def test_it_writes_and_plots(example: Any, runs: dict[str, Any], tmp_path: Path) -> None:
