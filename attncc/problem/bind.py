@@ -62,7 +62,13 @@ def _check_operand(signature: Signature, call: Call, name: str, facts: ArrayFact
         raise refused("A601", f"`{name}` has the wrong rank", expected=f"rank {rank}", came=came, help=_PACKED_HELP)
     _check_dtype(signature, name, facts)
     check_device(call, f"`{name}`", facts)
-    if signature.dtype is not None and facts.strides[-1] != 1 and 0 not in facts.shape:
+    if signature.dtype is not None:
+        check_last_axis(name, facts)
+
+
+def check_last_axis(name: str, facts: ArrayFacts) -> None:
+    """AttnccError A606 for entries that don't stand one behind the other."""
+    if facts.strides and facts.strides[-1] != 1 and 0 not in facts.shape:
         raise refused(
             "A606",
             f"the last axis of `{name}` isn't contiguous",

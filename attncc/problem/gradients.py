@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..diagnostics import AttnccError
+from .bind import check_last_axis
 from .facts import ArrayFacts, Call, Signature
 from .inputs import check_device
 from .problem import Problem
@@ -72,14 +73,7 @@ def _check(call: Call, name: str, facts: ArrayFacts, shape: tuple[int, ...], dty
     if facts.dtype != dtype:
         raise refused("A604", f"`{name}` has the wrong element type", expected=dtype, came=facts.dtype)
     check_device(call, f"`{name}`", facts)
-    if facts.strides and facts.strides[-1] != 1 and 0 not in facts.shape:
-        raise refused(
-            "A606",
-            f"the last axis of `{name}` isn't contiguous",
-            expected="a stride of 1 element on the last axis",
-            came=f"strides {shape_text(facts.strides)}",
-            help=f"pass a copy: ascontiguousarray({name}), or {name}.contiguous() in torch",
-        )
+    check_last_axis(name, facts)
 
 
 def _without_softmax(name: str, signature: Signature) -> AttnccError:

@@ -7,14 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 import attncc
-from attncc import synthetic
 from attncc.problem.gradients import Gradients
 from tests.gpu.backward_cases import BackwardCase
-from tests.gpu.calls import SEED, heads_first, qkv
+from tests.gpu.calls import SEED, heads_first, inputs_of, others_of, qkv
 from tests.gpu.torch_oracle import Arguments
 
 
@@ -46,15 +44,8 @@ def compiled(cases: Sequence[BackwardCase], target: str) -> dict[BackwardCase, A
 def backward_call(case: BackwardCase, kernel: Any) -> BackwardCall:
     """The forward call is made here; lse has a gradient in groups of three."""
     problem, arrays, variant = case.forward.problem, qkv(case.forward), kernel.variant
-    drawn = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len))
-    inputs = {name: torch.from_numpy(array).cuda() for name, array in drawn.items()}
-    keywords: dict[str, Any] = {"layout": problem.layout, **inputs}
-    softmax = variant.normalize == "softmax"
-    if variant.dropout is not None:
-        keywords["seed"] = SEED
-    if problem.packed:
-        keywords["cu_seqlens_q"] = torch.tensor(problem.q_starts, dtype=torch.int32, device="cuda")
-        keywords["cu_seqlens_kv"] = torch.tensor(problem.kv_starts, dtype=torch.int32, device="cuda")
+    inputs, softmax = inputs_of(variant, problem), variant.normalize == "softmax"
+    keywords = {**inputs, **others_of(variant, problem)}
     result = kernel(*arrays, return_lse=softmax, **keywords)
     out, lse = result if softmax else (result, None)
     generator = torch.Generator("cuda").manual_seed(2)

@@ -12,6 +12,7 @@ import torch
 
 import attncc
 from attncc import synthetic
+from attncc.ir import Variant
 from attncc.problem import Problem
 from tests.gpu.cases import Case
 from tests.gpu.torch_oracle import Arguments
@@ -41,19 +42,29 @@ def call(
     full of NaN."""
     problem, arrays = case.problem, qkv(case)
     variant = attncc.parse(case.source(case.target(target))).variant
-    drawn = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len))
-    inputs = {name: torch.from_numpy(array).cuda() for name, array in drawn.items()}
-    keywords: dict[str, Any] = {"layout": problem.layout, "return_lse": variant.normalize == "softmax"}
-    if variant.dropout is not None:
-        keywords["seed"] = SEED
-    if problem.packed:
-        keywords["cu_seqlens_q"] = torch.tensor(problem.q_starts, dtype=torch.int32, device="cuda")
-        keywords["cu_seqlens_kv"] = torch.tensor(problem.kv_starts, dtype=torch.int32, device="cuda")
+    inputs, softmax = inputs_of(variant, problem), variant.normalize == "softmax"
     out = torch.full(problem.out_shape, math.nan, dtype=OUT_DTYPES[case.dtype], device="cuda")
-    result = kernel(*arrays, out=out, **keywords, **inputs, **(descales or {}))
-    lse = result[1] if keywords["return_lse"] else None
+    keywords = {**inputs, **others_of(variant, problem), **(descales or {})}
+    result = kernel(*arrays, out=out, return_lse=softmax, **keywords)
+    lse = result[1] if softmax else None
     arguments = Arguments(variant, problem, *(heads_first(problem, item) for item in arrays), inputs, seed=SEED)
     return heads_first(problem, out), lse, arguments
+
+
+def inputs_of(variant: Variant, problem: Problem) -> dict[str, torch.Tensor]:
+    drawn = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len))
+    return {name: torch.from_numpy(array).cuda() for name, array in drawn.items()}
+
+
+def others_of(variant: Variant, problem: Problem) -> dict[str, Any]:
+    """What calls need besides q, k, v and inputs."""
+    found: dict[str, Any] = {"layout": problem.layout}
+    if variant.dropout is not None:
+        found["seed"] = SEED
+    if problem.packed:
+        found["cu_seqlens_q"] = torch.tensor(problem.q_starts, dtype=torch.int32, device="cuda")
+        found["cu_seqlens_kv"] = torch.tensor(problem.kv_starts, dtype=torch.int32, device="cuda")
+    return found
 
 
 def qkv(case: Case) -> list[torch.Tensor]:

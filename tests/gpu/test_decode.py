@@ -10,7 +10,7 @@ import attncc
 from attncc.resources import folder
 from attncc.runtime import prepare as preparation
 from tests.devices import Device, cuda
-from tests.gpu.accuracy import judge
+from tests.gpu.accuracy import check_forward
 from tests.gpu.cases import Case
 
 torch = pytest.importorskip("torch")
@@ -53,8 +53,7 @@ def device() -> Device:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_decode(case: Case, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Within the accuracy rule, by the decode kernel, twice the same bits."""
-    from tests.gpu.calls import DTYPES, call
-    from tests.gpu.torch_oracle import baseline, oracle
+    from tests.gpu.calls import call
 
     run: list[str] = []
     made = preparation.kernel_name
@@ -64,11 +63,7 @@ def test_decode(case: Case, device: Device, monkeypatch: pytest.MonkeyPatch) -> 
     kernel = attncc.compile(text, dtype=case.dtype, head_dim=key, value_head_dim=value)
     out, lse, arguments = call(case, kernel, device.target)
     assert set(run) == {"decode"}
-    exact, exact_lse = oracle(arguments)
-    accuracy = judge(out, baseline(arguments, DTYPES[case.dtype]), exact, case.dtype)
-    assert accuracy.holds, accuracy
-    if lse is not None:
-        torch.testing.assert_close(lse.double(), exact_lse, rtol=1e-5, atol=1e-3)
+    check_forward(out, lse, arguments, case.dtype)
     assert torch.equal(out, call(case, kernel, device.target)[0])
 
 
