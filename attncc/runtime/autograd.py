@@ -18,10 +18,10 @@ from ..problem.inputs import declaration
 from ..problem.refusal import refused
 from .operands import Arguments
 from .store import Configuration
-from .torch_operator import NAMESPACE, TorchOperators, flattened
 
 if TYPE_CHECKING:
     from .kernel import Kernel
+    from .torch_operator import TorchOperators
 
 _operators: dict[str, TorchOperators] = {}
 _lock = threading.Lock()
@@ -30,6 +30,7 @@ _lock = threading.Lock()
 def _operators_of(token: str) -> TorchOperators:
     """The operators of the kernel with this token, registered when they are first asked for."""
     from .kernel import by_token
+    from .torch_operator import TorchOperators
 
     with _lock:
         if token not in _operators:
@@ -68,6 +69,8 @@ def recorded(kernel: Kernel, call: Arguments, *, traced: bool = False) -> Any:
     an input that isn't learnable, or `out` is given.
     """
     import torch
+
+    from .torch_operator import NAMESPACE, flattened  # only here: it brings the backward pass, which few calls need
 
     variant = kernel.variant
     call = _autocast(torch, kernel.configurations, call)

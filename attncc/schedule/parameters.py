@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..analysis.gradient import gradient
 from ..analysis.rules import ZoneMap, sorted_name
 from ..ir import Axis, Input, Load, walk
 from ..problem.inputs import POSITION_TAGS
@@ -183,6 +182,8 @@ def learned(plan: KernelPlan) -> tuple[Input, ...]:
     """The learnable inputs whose gradient the plan's kernel adds up: those that score lines read."""
     if plan.pass_name != "backward":
         return ()
+    from ..analysis.gradient import gradient  # forward calls of built kernels needn't load that
+
     read = {item.input for item in gradient(plan.variant).inputs}
     return tuple(item for item in plan.variant.inputs if item.name in read)
 

@@ -11,7 +11,6 @@ from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem import Problem
 from ..problem.facts import OUT_DTYPES
-from .weight import room, score_step
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
@@ -181,6 +180,8 @@ class KernelPlan:
     @property
     def score_step(self) -> int:
         """How many of a warp's column tiles (8 keys) the code for the scores handles at once."""
+        from .weight import score_step  # analyses expressions: calls of built kernels needn't load that
+
         return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8)
 
     @property
@@ -246,6 +247,8 @@ class KernelPlan:
         probs = self.overlap * self.block_kv * self.element_bytes // 8
         accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + probs
         launched = LAUNCHED_REGISTERS[self.warpgroups]
+        from .weight import room
+
         other = LIGHT_OTHER_REGISTERS if room(self.variant) == 0 else OTHER_REGISTERS
         spare = launched - self.warpgroups * (accumulators + other)
         return max(least, min(spare, launched // (self.warpgroups + 1)) // 8 * 8)  # it can only give
@@ -296,6 +299,8 @@ class KernelPlan:
     @property
     def trusts_masked(self) -> bool:
         """hopper: whether tiles with a mask may trust old references too: that is one more copy of the mask's code."""
+        from .weight import room
+
         return room(self.variant) == 0 and not self.variant.scores
 
     @property
