@@ -117,3 +117,19 @@ def test_built_package_parts_load_without_compiler_libraries() -> None:
 
 def test_importing_attncc_is_lazy() -> None:
     run_isolated(["attncc"], COMPILER_LIBRARIES | {"numpy", "cupy", "torch", "ml_dtypes"})
+
+
+# What forward calls on a GPU load, and what none of them needs: an import takes as long as hundreds of calls.
+FORWARD = """
+import sys
+import attncc.runtime.kernel, attncc.runtime.package_store, attncc.runtime.torch_arrays, attncc.runtime.cupy_arrays
+unneeded = {"analysis.tiles", "analysis.gradient", "analysis.score_form", "runtime.backward_launch", "executor"}
+loaded = sorted(name for name in unneeded if f"attncc.{name}" in sys.modules)
+assert not loaded, loaded
+"""
+
+
+def test_a_first_call_loads_no_analysis_and_no_backward_pass() -> None:
+    command = [sys.executable, "-c", FORWARD]
+    done = subprocess.run(command, cwd=PACKAGE.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
