@@ -3,20 +3,13 @@
 // Copies to shared memory are as late and as early as they may be: their target is garbage from the moment they are
 // issued, and holds the data only when the thread has waited for their group. So a missing wait or barrier, or a buffer
 // filled again too soon, gives wrong results. Misaligned and outside accesses, and bank conflicts of ldmatrix, abort.
+//
+// This file is compiled with each kernel: what needs no template, and the standard library, is in device.cpp.
 #ifndef ATTNCC_DEVICE_HPP
 #define ATTNCC_DEVICE_HPP
-#include <ucontext.h>
-
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <random>
-#include <utility>
-#include <vector>
 
 #define __device__
 #define __constant__ static const
@@ -25,8 +18,10 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 
-using std::max;
-using std::min;
+template <class T>
+static T max(T a, T b) { return a < b ? b : a; }
+template <class T>
+static T min(T a, T b) { return b < a ? b : a; }
 
 struct uint2 { unsigned x, y; };
 struct uint4 { unsigned x, y, z, w; };
@@ -65,54 +60,25 @@ static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>
 static T __ldg(const T* address) { return *address; }
 
-[[noreturn]] static void fail(const char* what) {
-    fprintf(stderr, "device: %s\n", what);
-    abort();
-}
+[[noreturn]] void fail(const char* what);
 
 // -------------------------------------------------------------------- threads
 
-struct Copy { unsigned target; unsigned char data[16]; };
-struct Fiber {
-    ucontext_t context;
-    std::vector<char> stack;
-    std::vector<Copy> issued;
-    std::deque<std::vector<Copy>> groups;
-    bool done;
-};
 struct Warp { int arrived, generation; uint64_t slots[32][6]; };
 struct Index { int x; };
 
-static std::vector<Fiber> fibers;
-static std::vector<Warp> warps;
-static ucontext_t scheduler;
-static int current, block_arrived, block_generation;
-static Index blockIdx, gridDim;
-static std::mt19937 dice;
+extern Warp* warps;
+extern int current;
+extern Index blockIdx, gridDim;
 #define threadIdx (Index{current})
 
-static void yield() { swapcontext(&fibers[current].context, &scheduler); }
-
-static void meet(int& arrived, int& generation, int expected) {
-    const int mine = generation;
-    if (++arrived == expected) {
-        arrived = 0;
-        ++generation;
-    }
-    while (generation == mine) yield();
-}
-static void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
+void yield();
+unsigned dice();
+void meet(int& arrived, int& generation, int expected);
+void meet_warp();
+void __syncthreads();
+bool __syncthreads_and(bool x);
 static void __syncwarp() { meet_warp(); }
-static void __syncthreads() { meet(block_arrived, block_generation, fibers.size()); }
-
-static bool votes[2];  // those of two barriers may be apart at once
-static bool __syncthreads_and(bool x) {
-    const int barrier = block_generation % 2;
-    if (block_arrived == 0) votes[barrier] = true;
-    votes[barrier] &= x;
-    __syncthreads();
-    return votes[barrier];
-}
 
 template <class T>
 static void tell(int slot, T value) { memcpy(&warps[current / 32].slots[current % 32][slot], &value, sizeof(T)); }
@@ -168,8 +134,8 @@ static unsigned __byte_perm(unsigned a, unsigned b, unsigned selector) {
 
 // -------------------------------------------------------------------- shared memory
 
-static unsigned char* shared_memory;
-static size_t shared_size;
+extern unsigned char* shared_memory;
+extern size_t shared_size;
 
 static size_t __cvta_generic_to_shared(const void* pointer) { return (const unsigned char*)pointer - shared_memory; }
 
@@ -179,50 +145,23 @@ static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
     return *(T*)(shared_memory + address);
 }
 
-static void issue_copy(unsigned target, const void* source, bool exists) {
-    if (exists && (uintptr_t)source % 16) fail("misaligned copy");
-    Copy copy = {target, {}};
-    if (exists) memcpy(copy.data, source, 16);
-    memset(&shared_at<uint4>(target, 16), 0xff, 16);
-    fibers[current].issued.push_back(copy);
-}
-static void close_group() {
-    fibers[current].groups.push_back(std::move(fibers[current].issued));
-    fibers[current].issued.clear();
-}
-static void wait_groups(size_t pending) {
-    auto& groups = fibers[current].groups;
-    for (; groups.size() > pending; groups.pop_front())
-        for (const Copy& copy : groups.front()) memcpy(shared_memory + copy.target, copy.data, 16);
-}
-
-/// The rows of each of four matrices, whose addresses stand in a slot, meet all banks.
-static void check_banks(int slot) {
-    for (int matrix = 0; matrix < 4; ++matrix) {
-        unsigned banks = 0;
-        for (int row = 0; row < 8; ++row) banks |= 1u << ask<unsigned>(8 * matrix + row, slot) / 16 % 8;
-        if (banks != 255) fail("bank conflict");
-    }
-}
-
-static void read_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
-    shared_at<uint4>(address, 16);
-    tell(0, address);
-    meet_warp();
-    const int lane = current % 32, across = lane / 4, along = lane % 4 * 2;
-    check_banks(0);
-    for (int matrix = 0; matrix < 4; ++matrix) {
-        auto element = [&](int row, int column) {
-            return (unsigned)shared_at<uint16_t>(ask<unsigned>(8 * matrix + row, 0) + 2 * column);
-        };
-        x[matrix] = transposed ? element(along, across) | element(along + 1, across) << 16
-                               : element(across, along) | element(across, along + 1) << 16;
-    }
-    meet_warp();
-}
+void issue_copy(unsigned target, const void* source, bool exists);
+void close_group();
+void wait_groups(size_t pending);
+void check_banks(int slot);  // of the rows of four matrices, whose addresses stand in a slot
+void read_matrices(unsigned (&x)[4], unsigned address, bool transposed);
 
 template <class T>
-static T atomicAdd(T* address, T x) { return std::exchange(*address, *address + x); }
+static T atomicAdd(T* address, T x) {
+    const T before = *address;
+    *address += x;
+    return before;
+}
+static unsigned atomicInc(unsigned* address, unsigned last) {
+    const unsigned before = *address;
+    *address = before >= last ? 0 : before + 1;
+    return before;
+}
 
 // -------------------------------------------------------------------- arithmetic
 
@@ -254,65 +193,14 @@ static uint8_t float_to_quarter(float x) {
 }
 
 /// mma.m16n8k16: d += a b.
-template <class ToFloat>
-static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, ToFloat to_float) {
-    for (int i = 0; i < 4; ++i) tell(i, a[i]);
-    tell(4, b0);
-    tell(5, b1);
-    meet_warp();
-    auto half = [&](int lane, int slot, int k) { return to_float((uint16_t)(ask<unsigned>(lane, slot) >> 16 * (k % 2))); };
-    for (int i = 0; i < 4; ++i) {
-        const int row = current % 32 / 4, column = current % 4 * 2 + i % 2;
-        double sum = d[i];
-        for (int k = 0; k < 16; ++k)
-            sum += (double)half(row * 4 + k % 8 / 2, k / 8 * 2 + i / 2, k) * half(column * 4 + k % 8 / 2, 4 + k / 8, k);
-        d[i] = sum;
-    }
-    meet_warp();
-}
+void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float (*to_float)(uint16_t));
 
 // -------------------------------------------------------------------- launches
 
-static void (*before_block)() = [] {};  // what other parts of the device have to do
-static void (*between_turns)() = [] {};
+extern void (*before_block)();  // what other parts of the device have to do
+extern void (*between_turns)();
 
 /// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns.
-static void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed) {
-    std::vector<unsigned char> memory(shared_bytes + 1024);
-    shared_memory = memory.data() + (1024 - (uintptr_t)memory.data() % 1024) % 1024;
-    shared_size = shared_bytes;
-    dice.seed(seed);
-    gridDim.x = blocks;
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-        memset(shared_memory, 0xff, shared_bytes);
-        fibers = std::vector<Fiber>(threads);
-        warps.assign(threads / 32, Warp{});
-        block_arrived = block_generation = 0;
-        before_block();
-        std::vector<int> order;
-        for (int thread = 0; thread < threads; ++thread) {
-            Fiber& fiber = fibers[thread];
-            fiber.stack.resize(1 << 18);
-            getcontext(&fiber.context);
-            fiber.context.uc_stack.ss_sp = fiber.stack.data();
-            fiber.context.uc_stack.ss_size = fiber.stack.size();
-            fiber.context.uc_link = &scheduler;
-            makecontext(&fiber.context, body, 0);
-            if (thread % 32 == 0) order.push_back(thread);
-        }
-        for (int left = threads, turns = 0; left > 0; ++turns) {
-            if (turns > 1000000) fail("deadlock");
-            std::shuffle(order.begin(), order.end(), dice);
-            between_turns();
-            for (int first : order)
-                for (unsigned again = dice() % 8 + 1; again > 0; --again)
-                    for (current = first; current < first + 32; ++current) {
-                        if (fibers[current].done) continue;
-                        swapcontext(&scheduler, &fibers[current].context);
-                        left -= fibers[current].done;
-                    }
-        }
-    }
-}
+void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed);
 
 #endif

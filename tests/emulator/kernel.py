@@ -135,7 +135,6 @@ def _built(text: str, entry: str) -> ctypes.CDLL:
 static Params given;
 static void body() {{
     {entry}({", ".join(arguments)});
-    fibers[current].done = true;
 }}
 extern "C" int size_of_params() {{ return sizeof(Params); }}
 extern "C" void run(
@@ -149,23 +148,28 @@ extern "C" void run(
 
 
 def _compiled(header: str, text: str) -> ctypes.CDLL:
-    """The header is compiled once and kept, as libraries are: else it takes as long as the text behind it."""
-    headers = "".join(path.read_text() for path in sorted(_HERE.glob("*.hpp")))
-    folder = Path(gettempdir()) / f"attncc-emulated-{_digest(headers)}"
+    """The header, and the device behind it, are compiled once and kept, as libraries are."""
+    ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp")))
+    folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours)}"
     folder.mkdir(exist_ok=True)
-    _make(folder / f"{header}.gch", _HERE / header, "-x", "c++-header")
+    _make(folder / f"{header}.gch", "-O1", "-x", "c++-header", str(_HERE / header))
+    objects = [
+        str(_make(folder / f"{part}.o", "-O2", "-fvisibility=hidden", "-c", str(_HERE / f"{part}.cpp")))
+        for part in ("device", "hopper")
+    ]
     source = folder / f"{_digest(header + text)}.cpp"
     source.write_text(f'#include "{header}"\n{text}')
-    return ctypes.CDLL(str(_make(source.with_suffix(".so"), source, "-shared", f"-I{folder}", f"-I{_HERE}")))
+    options = ("-O1", "-shared", f"-I{folder}", f"-I{_HERE}", str(source), *objects)
+    return ctypes.CDLL(str(_make(source.with_suffix(".so"), *options)))
 
 
-def _make(built: Path, source: Path, *options: str) -> Path:
-    """What the host compiler makes of a file, unless it is there; other processes may make it at the same time."""
+def _make(built: Path, *options: str) -> Path:
+    """What the host compiler makes, unless it is there; other processes may make it at the same time."""
     if not built.exists():
         assert COMPILER is not None
         new = built.with_suffix(f".{os.getpid()}")
-        always = ("-std=c++17", "-O1", "-w", "-fPIC", str(source), "-o", str(new))
-        subprocess.run([COMPILER, *options, *always], check=True)
+        always = ("-std=c++17", "-w", "-fPIC", "-U_FORTIFY_SOURCE", "-o", str(new))
+        subprocess.run([COMPILER, *always, *options], check=True)
         new.rename(built)
     return built
 

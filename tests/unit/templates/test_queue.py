@@ -34,7 +34,6 @@ static void body() {
         }
         queue.tell(Queue::DONE);
     }
-    fibers[current].done = true;
 }
 
 extern "C" void run(const unsigned char* of_live, int* of_log, int* of_logged, int* of_numbers, int warps, int seed) {

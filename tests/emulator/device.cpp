@@ -1,0 +1,198 @@
+// The device itself: threads and the order they run in, copies, matrix instructions. Compiled once for all kernels.
+#include "device.hpp"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+void fail(const char* what) {
+    fprintf(stderr, "device: %s\n", what);
+    abort();
+}
+
+// -------------------------------------------------------------------- threads
+
+struct Copy { unsigned target; unsigned char data[16]; };
+struct Fiber {
+    ucontext_t start;
+    jmp_buf place;
+    bool begun, done;
+    std::vector<Copy> issued;
+    std::vector<std::vector<Copy>> groups;  // the oldest first
+};
+
+Warp* warps;
+int current;
+Index blockIdx, gridDim;
+static std::vector<Fiber> fibers;
+static std::vector<Warp> all_warps;
+static jmp_buf scheduler;
+static int block_arrived, block_generation;
+static std::mt19937 generator;
+
+unsigned dice() { return generator(); }
+
+// Threads change by `_longjmp`, since `swapcontext` makes two system calls.
+void yield() {
+    if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
+}
+
+void meet(int& arrived, int& generation, int expected) {
+    const int mine = generation;
+    if (++arrived == expected) {
+        arrived = 0;
+        ++generation;
+    }
+    while (generation == mine) yield();
+}
+void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
+void __syncthreads() { meet(block_arrived, block_generation, fibers.size()); }
+
+static bool votes[2];  // those of two barriers may be apart at once
+bool __syncthreads_and(bool x) {
+    const int barrier = block_generation % 2;
+    if (block_arrived == 0) votes[barrier] = true;
+    votes[barrier] &= x;
+    __syncthreads();
+    return votes[barrier];
+}
+
+// -------------------------------------------------------------------- shared memory
+
+unsigned char* shared_memory;
+size_t shared_size;
+
+void issue_copy(unsigned target, const void* source, bool exists) {
+    if (exists && (uintptr_t)source % 16) fail("misaligned copy");
+    Copy copy = {target, {}};
+    if (exists) memcpy(copy.data, source, 16);
+    memset(&shared_at<uint4>(target, 16), 0xff, 16);
+    fibers[current].issued.push_back(copy);
+}
+void close_group() {
+    fibers[current].groups.push_back(std::move(fibers[current].issued));
+    fibers[current].issued.clear();
+}
+void wait_groups(size_t pending) {
+    auto& groups = fibers[current].groups;
+    for (; groups.size() > pending; groups.erase(groups.begin()))
+        for (const Copy& copy : groups.front()) memcpy(shared_memory + copy.target, copy.data, 16);
+}
+
+/// The rows of each of four matrices, whose addresses stand in a slot, meet all banks.
+void check_banks(int slot) {
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        unsigned banks = 0;
+        for (int row = 0; row < 8; ++row) banks |= 1u << ask<unsigned>(8 * matrix + row, slot) / 16 % 8;
+        if (banks != 255) fail("bank conflict");
+    }
+}
+
+void read_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
+    shared_at<uint4>(address, 16);
+    tell(0, address);
+    meet_warp();
+    const int lane = current % 32, across = lane / 4, along = lane % 4 * 2;
+    check_banks(0);
+    for (int matrix = 0; matrix < 4; ++matrix) {
+        auto element = [&](int row, int column) {
+            return (unsigned)shared_at<uint16_t>(ask<unsigned>(8 * matrix + row, 0) + 2 * column);
+        };
+        x[matrix] = transposed ? element(along, across) | element(along + 1, across) << 16
+                               : element(across, along) | element(across, along + 1) << 16;
+    }
+    meet_warp();
+}
+
+// -------------------------------------------------------------------- arithmetic
+
+void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float (*to_float)(uint16_t)) {
+    auto both = [&](unsigned word) { return float2{to_float((uint16_t)word), to_float((uint16_t)(word >> 16))}; };
+    for (int i = 0; i < 4; ++i) tell(i, both(a[i]));
+    tell(4, both(b0));
+    tell(5, both(b1));
+    meet_warp();
+    auto element = [](int lane, int slot, int k) {
+        const float2 found = ask<float2>(lane, slot);
+        return k % 2 ? found.y : found.x;
+    };
+    for (int i = 0; i < 4; ++i) {
+        const int row = current % 32 / 4, column = current % 4 * 2 + i % 2;
+        double sum = d[i];
+        for (int k = 0; k < 16; ++k)
+            sum += (double)element(row * 4 + k % 8 / 2, k / 8 * 2 + i / 2, k) *
+                   element(column * 4 + k % 8 / 2, 4 + k / 8, k);
+        d[i] = sum;
+    }
+    meet_warp();
+}
+
+// -------------------------------------------------------------------- launches
+
+void (*before_block)() = [] {};
+void (*between_turns)() = [] {};
+
+static const size_t STACK = 1 << 18;  // bytes of a thread
+static void (*thread_body)();
+
+static void run_thread() {
+    thread_body();
+    fibers[current].done = true;
+    _longjmp(scheduler, 1);
+}
+
+static void start_thread(Fiber& fiber, char* stack) {
+    getcontext(&fiber.start);
+    fiber.start.uc_stack.ss_sp = stack;
+    fiber.start.uc_stack.ss_size = STACK;
+    makecontext(&fiber.start, run_thread, 0);
+}
+
+/// Until the thread yields or ends.
+__attribute__((noinline)) static void resume(Fiber& fiber) {
+    if (_setjmp(scheduler) != 0) return;
+    if (std::exchange(fiber.begun, true)) _longjmp(fiber.place, 1);
+    setcontext(&fiber.start);
+}
+
+void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed) {
+    std::vector<unsigned char> memory(shared_bytes + 1024);
+    shared_memory = memory.data() + (1024 - (uintptr_t)memory.data() % 1024) % 1024;
+    shared_size = shared_bytes;
+    generator.seed(seed);
+    gridDim.x = blocks;
+    thread_body = body;
+    const std::unique_ptr<char[]> stacks(new char[STACK * threads]);
+    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
+        memset(shared_memory, 0xff, shared_bytes);
+        fibers = std::vector<Fiber>(threads);
+        all_warps.assign(threads / 32, Warp{});
+        warps = all_warps.data();
+        block_arrived = block_generation = 0;
+        before_block();
+        std::vector<int> order;
+        for (int thread = 0; thread < threads; ++thread) {
+            start_thread(fibers[thread], &stacks[STACK * thread]);
+            if (thread % 32 == 0) order.push_back(thread);
+        }
+        for (int left = threads, turns = 0; left > 0; ++turns) {
+            if (turns > 1000000) fail("deadlock");
+            std::shuffle(order.begin(), order.end(), generator);
+            between_turns();
+            for (int first : order)
+                for (unsigned again = dice() % 8 + 1; again > 0; --again)
+                    for (current = first; current < first + 32; ++current) {
+                        if (fibers[current].done) continue;
+                        resume(fibers[current]);
+                        left -= fibers[current].done;
+                    }
+        }
+    }
+}
