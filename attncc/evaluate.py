@@ -73,7 +73,7 @@ def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) ->
 
 
 def _typed(value: Any, kind: Type, environment: Environment) -> Array:
-    dtype = {Type.INT: np.int64, Type.BOOL: np.bool_}.get(kind, environment.float_dtype)
+    dtype = np.int64 if kind is Type.INT else np.bool_ if kind is Type.BOOL else environment.float_dtype
     return np.asarray(value).astype(dtype, copy=False)
 
 
@@ -84,8 +84,13 @@ def read(array: Array, indices: list[Array]) -> Array:
         inside = inside & (index >= 0) & (index < size)
     if array.size == 0:
         return np.zeros(inside.shape, array.dtype)
-    safe = tuple(np.clip(index, 0, size - 1) for index, size in zip(indices, array.shape, strict=True))
+    safe = tuple(_clamped(index, size - 1) for index, size in zip(indices, array.shape, strict=True))
     return np.where(inside, array[safe], np.zeros((), array.dtype))
+
+
+def _clamped(x: Array, most: int) -> Array:
+    """`np.clip(x, 0, most)`, in a third of its time for the small arrays of tile rules."""
+    return np.minimum(np.maximum(x, 0), most)
 
 
 def _first(array: Array, indices: list[Array], length: Array, value: Array, above: bool) -> Array:
@@ -118,12 +123,12 @@ def _mod(a: Array, b: Array) -> Array:
 
 
 def _shl(a: Array, count: Array) -> Array:
-    return np.where((count >= 0) & (count < 64), np.left_shift(a, np.clip(count, 0, 63)), 0)
+    return np.where((count >= 0) & (count < 64), np.left_shift(a, _clamped(count, 63)), 0)
 
 
 def _shr(a: Array, count: Array) -> Array:
     inside = (count >= 0) & (count < 64)
-    return np.where(inside, np.right_shift(a, np.clip(count, 0, 63)), np.where(a < 0, -1, 0))
+    return np.where(inside, np.right_shift(a, _clamped(count, 63)), np.where(a < 0, -1, 0))
 
 
 def _sigmoid(x: Array) -> Array:

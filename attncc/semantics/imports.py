@@ -9,7 +9,7 @@ from .. import resources
 from ..diagnostics import AttnccError, Label, did_you_mean
 from ..source import SourceFile
 from ..syntax import ast
-from ..syntax.parser import parse
+from ..syntax.parser import parsed
 from . import names
 from .names import Mask
 from .report import Report
@@ -111,7 +111,7 @@ class Imports:
 
     def _parse(self, node: ast.Import, path: Path) -> ast.Module | None:
         try:
-            return parse(SourceFile.read(path))
+            return parsed(SourceFile.read(path))
         except AttnccError as error:
             self.report.found.items += error.diagnostics
         except (OSError, UnicodeDecodeError) as error:

@@ -9,7 +9,7 @@ from .. import ir
 from ..diagnostics import Diagnostic, Label, did_you_mean
 from ..source import SourceFile
 from ..syntax import ast
-from ..syntax.parser import parse
+from ..syntax.parser import parsed
 from . import builtins, constants, names
 from .constants import NO_DEFINES, Defines
 from .imports import Imports
@@ -37,7 +37,7 @@ def load(source: SourceFile, defines: Defines = NO_DEFINES) -> Program:
     every other error that was found, warnings among them.
     """
     report = Report()
-    module = parse(source)
+    module = parsed(source)
     visible = Imports(report).masks(module, Path(source.path))
     constants.check_defines(defines, module, report)
     check_masks(visible, report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
+from functools import lru_cache
 from itertools import product
 
 from lark import Token, Tree
@@ -32,6 +33,12 @@ def parse(source: SourceFile) -> ast.Module:
     assert tree is not None
     _check_depth(tree, source)
     return build(tree, source)
+
+
+@lru_cache(maxsize=64)
+def parsed(source: SourceFile) -> ast.Module:
+    """The same, kept: most files import the same library, and a spec is loaded once for each of its builds."""
+    return parse(source)
 
 
 class _Automaton:
