@@ -1,26 +1,46 @@
 """Kernels compiled on all cores beside the other tests, so that the whole default build fits into the suite's time.
 
-In processes of their own: tests change the environment, such as the folder of the cache.
+In processes of their own: tests change the environment, such as the folder of the cache. They give way to the tests, so
+that a machine of two cores spends one on the tests and the other on kernels, and both on whatever is left.
 """
 
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from attncc.build import prepare
-from attncc.machine_code import compiled, other_kernels, settle
+from attncc.compiler import load_specification
+from attncc.machine_code import Compiled, compiled, other_kernels, settle
 from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
 from attncc.runtime.store import kernel_name
-from attncc.schedule.plan import BACKWARD_PASSES
+from attncc.schedule.choices import Build
+from attncc.schedule.plan import BACKWARD_PASSES, KernelPlan
+from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 from attncc.source import SourceFile
+from tests.machine_code import conditional_common_values
 
 
-class Case(NamedTuple):
+class Compilation(ABC):
+    """Kernels that a test needs compiled. It goes to another process, and so does what comes of it."""
+
+    @abstractmethod
+    def compile(self) -> Any: ...
+
+
+class Kernel(NamedTuple):
+    resources: Resources
+    conditional_common_values: int
+
+
+@dataclass(frozen=True)
+class Case(Compilation):
     """What `attncc build` is asked for."""
 
     spec: str
@@ -35,35 +55,62 @@ class Case(NamedTuple):
         dims = self.head_dim if self.value_head_dim is None else f"{self.head_dim}x{self.value_head_dim}"
         return f"{self.spec}-{self.target}-{self.dtype}-{dims}{'-backward' * self.backward}{'-decode' * self.decode}"
 
+    def compile(self) -> Mapping[str, Kernel]:
+        """Each kernel of the build, by name; of those with several plans, the one that a user gets."""
+        path = folder("specs") / f"{self.spec}.attn"
+        source = SourceFile(f"specs/{self.spec}.attn", path.read_text(encoding="utf-8"))
+        dims = [self.head_dim] if self.value_head_dim is None else [(self.head_dim, self.value_head_dim)]
+        packages = prepare(source, archs=[self.target], dtypes=[self.dtype], head_dims=dims, backward=self.backward)
+        ladders = (ladder for package in packages for ladder in package.ladders)
+        wanted = BACKWARD_PASSES if self.backward else ("decode",) if self.decode else ("forward", "patches")
+        settled = [settle(item) for item in ladders if item.build.pass_name in wanted]
+        others = other_kernels([item.plan for item in settled])
+        return {kernel_name(item.plan): _kernel(item.compiled) for item in settled} | {
+            name: _kernel(compiled(*item)) for name, item in others.items()
+        }
 
-def compile_all(case: Case) -> Mapping[str, Resources]:
-    """What ptxas says of each kernel of a build, by name; of those with several plans, the one that a user gets."""
-    path = folder("specs") / f"{case.spec}.attn"
-    source = SourceFile(f"specs/{case.spec}.attn", path.read_text(encoding="utf-8"))
-    head_dims = [case.head_dim] if case.value_head_dim is None else [(case.head_dim, case.value_head_dim)]
-    packages = prepare(source, archs=[case.target], dtypes=[case.dtype], head_dims=head_dims, backward=case.backward)
-    ladders = (ladder for package in packages for ladder in package.ladders)
-    wanted = BACKWARD_PASSES if case.backward else ("decode",) if case.decode else ("forward", "patches")
-    settled = [settle(item) for item in ladders if item.build.pass_name in wanted]
-    others = other_kernels([item.plan for item in settled])
-    return {kernel_name(item.plan): item.compiled.resources for item in settled} | {
-        name: compiled(*item).resources for name, item in others.items()
-    }
+
+def _kernel(found: Compiled) -> Kernel:
+    return Kernel(found.resources, conditional_common_values(found.code.image))
+
+
+@dataclass(frozen=True)
+class HopperCase(Compilation):
+    """A forward kernel of the family hopper."""
+
+    spec: str
+    dtype: str
+    head_dim: int
+    value_head_dim: int
+
+    def __str__(self) -> str:
+        return f"{self.spec}-{self.dtype}-{self.head_dim}-{self.value_head_dim}"
+
+    def ladder(self) -> Ladder:
+        path = folder("specs") / f"{self.spec}.attn"
+        variant = load_specification(path, None, {})[0].serving(self.dtype).variant
+        schedule = Schedule("hopper", variant.name, "forward", "sm_90a", (("family", ("hopper",)),))
+        build = Build("forward", "sm_90a", self.dtype, self.head_dim, self.value_head_dim)
+        return make_ladder(variant, build, schedule)
+
+    def compile(self) -> tuple[KernelPlan, Resources]:
+        settled = settle(self.ladder())
+        return settled.plan, settled.compiled.resources
 
 
 class Compilations:
-    """Cases that are on their way. One that nobody began is compiled when it is asked for."""
+    """Those that are on their way. One that nobody began is compiled when it is asked for."""
 
     def __init__(self) -> None:
         self._pool: ProcessPoolExecutor | None = None
-        self._futures: dict[Case, Future[Mapping[str, Resources]]] = {}
+        self._futures: dict[Compilation, Future[Any]] = {}
 
-    def begin(self, cases: Iterable[Case]) -> None:
-        self._pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"))
-        self._futures = {case: self._pool.submit(compile_all, case) for case in cases}
+    def begin(self, cases: Iterable[Compilation]) -> None:
+        self._pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=os.nice, initargs=(5,))
+        self._futures = {case: self._pool.submit(case.compile) for case in cases}
 
-    def result(self, case: Case) -> Mapping[str, Resources]:
-        return self._futures[case].result() if case in self._futures else compile_all(case)
+    def result(self, case: Compilation) -> Any:
+        return self._futures[case].result() if case in self._futures else case.compile()
 
     def end(self) -> None:
         """What hasn't begun won't."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compilations import COMPILATIONS, Case
+from tests.compilations import COMPILATIONS, Compilation
 
 Golden = Callable[[Path, str], None]
 
@@ -26,11 +26,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("pytest -m gpu needs torch: pip install '.[torch]'")
 
 
-def _case(item: pytest.Item) -> Case | None:
-    """What a test of `test_generated_compiles` wants compiled."""
+def _case(item: pytest.Item) -> Compilation | None:
+    """What a test wants compiled."""
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("case") if callspec else None
-    return case if isinstance(case, Case) else None
+    return case if isinstance(case, Compilation) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -6,21 +6,12 @@ bf16 with head dims 64 and 128.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle
 
 import pytest
 
 from attncc.codegen.render import render
-from attncc.compiler import load_specification
-from attncc.machine_code import Settled, settle
-from attncc.resources import folder
-from attncc.schedule.choices import Build
-from attncc.schedule.schedule import Ladder, Schedule, make_ladder
-
-Case = tuple[str, str, int, int]  # spec, dtype, head dim, value head dim
+from tests.compilations import COMPILATIONS, HopperCase
 
 # Those that compute much for each pair compile for long; a few of them meet the other head dims below.
 SPECS = (
@@ -30,34 +21,23 @@ SPECS = (
 HEAD_DIMS = (
     (64, 64), (128, 128), (16, 16), (256, 256), (40, 40), (192, 128), (72, 72), (192, 192), (80, 80), (96, 96),
 )  # fmt: skip
-CASES: tuple[Case, ...] = (
-    *((spec, ("bf16", "fp16")[number % 2], *dims) for number, (spec, dims) in enumerate(zip(SPECS, cycle(HEAD_DIMS)))),
-    ("shared_prefix", "fp16", 64, 64),
-    *(("full", "e4m3", size, size) for size in (64, 128, 256)),
-    ("causal", "e4m3", 128, 128),
-    ("softcap", "e4m3", 256, 256),
-    ("documents", "e4m3", 64, 64),
-    ("sliding_window", "e4m3", 192, 128),
+CASES = (
+    *(
+        HopperCase(spec, ("bf16", "fp16")[number % 2], *dims)
+        for number, (spec, dims) in enumerate(zip(SPECS, cycle(HEAD_DIMS)))
+    ),
+    HopperCase("shared_prefix", "fp16", 64, 64),
+    *(HopperCase("full", "e4m3", size, size) for size in (64, 128, 256)),
+    HopperCase("causal", "e4m3", 128, 128),
+    HopperCase("softcap", "e4m3", 256, 256),
+    HopperCase("documents", "e4m3", 64, 64),
+    HopperCase("sliding_window", "e4m3", 192, 128),
 )  # fmt: skip
 
 
-def ladder_of(case: Case) -> Ladder:
-    spec, dtype, head_dim, value_head_dim = case
-    variant = load_specification(folder("specs") / f"{spec}.attn", None, {})[0].serving(dtype).variant
-    schedule = Schedule("hopper", variant.name, "forward", "sm_90a", (("family", ("hopper",)),))
-    return make_ladder(variant, Build("forward", "sm_90a", dtype, head_dim, value_head_dim), schedule)
-
-
-@pytest.fixture(scope="module")
-def compilations() -> Iterator[dict[Case, Future[Settled]]]:
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield {case: pool.submit(settle, ladder_of(case)) for case in CASES}
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_compiles_without_spills(case: Case, compilations: dict[Case, Future[Settled]]) -> None:
-    settled = compilations[case].result()
-    plan, resources = settled.plan, settled.compiled.resources
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_compiles_without_spills(case: HopperCase) -> None:
+    plan, resources = COMPILATIONS.result(case)
     assert plan.family == "hopper"
     assert not resources.messages  # C7510 and its like: wgmma that ptxas serialised
     assert (resources.spill_stores, resources.spill_loads) == (0, 0)
@@ -66,6 +46,6 @@ def test_compiles_without_spills(case: Case, compilations: dict[Case, Future[Set
 
 
 def test_no_text_is_left_of_another_family() -> None:
-    text = render(ladder_of(("causal", "bf16", 128, 128)).first).text
+    text = render(HopperCase("causal", "bf16", 128, 128).ladder().first).text
     assert "wgmma.mma_async" in text and "cp.async.bulk.tensor" in text
     assert "cp.async.cg" not in text
