@@ -40,7 +40,12 @@ if TYPE_CHECKING:
     help="The targets; sm_80 serves all of 8.x, sm_90a Hopper GPUs.",
 )
 @click.option(
-    "--dtype", "dtypes", type=Listed(click.Choice(["fp16", "bf16", "fp32", "e4m3"])), default="bf16", show_default=True
+    "--dtype",
+    "dtypes",
+    type=Listed(click.Choice(["fp16", "bf16", "fp32", "e4m3"])),
+    default="bf16",
+    show_default=True,
+    help="Of q, k and v: fp16, bf16, fp32, or e4m3, which is for sm_90a and shares no package.",
 )
 @click.option(
     "--head-dim",

@@ -13,7 +13,15 @@ import click
 from ..diagnostics import AttnccError
 from .console import as_json, rich_console
 from .files import load_specification
-from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
+from .options import (
+    SPEC_FILE,
+    define_option,
+    dtype_option,
+    format_option,
+    input_option,
+    problem_options,
+    variant_option,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,7 +47,7 @@ class SpecOrCode(click.ParamType[Any]):
 @click.argument("what", metavar="FILE|CODE", type=SpecOrCode())
 @variant_option
 @problem_options(q_len=4096, heads=16)
-@click.option("--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True)
+@dtype_option
 @click.option("--arch", "target", help="The target of the kernel; the best for --device, if not given.")
 @click.option("--device", default="h200", show_default=True, help="The GPU of the roofline.")
 @click.option("--compile/--no-compile", "compiles", default=True, help="Whether ptxas is asked for the registers.")

@@ -135,6 +135,11 @@ input_option = click.option(
 )
 
 
+dtype_option = click.option(
+    "--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True, help="Of q, k and v."
+)
+
+
 class PictureFile(click.Path):
     """Where a picture is written, with the ending of its format."""
 

@@ -17,7 +17,15 @@ import click
 from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from .console import Steps, as_json, progress
 from .files import load_specification
-from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
+from .options import (
+    SPEC_FILE,
+    define_option,
+    dtype_option,
+    format_option,
+    input_option,
+    problem_options,
+    variant_option,
+)
 
 if TYPE_CHECKING:
     from ..build import BuiltVariant, VariantPackage
@@ -33,7 +41,7 @@ TARGET = "sm_80"  # what is compiled where there is no GPU
 @click.argument("file", type=SPEC_FILE)
 @variant_option
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if there is one, if not given.")
-@click.option("--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True)
+@dtype_option
 @problem_options(q_len=300, heads=4, batch=2)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
 @input_option

@@ -12,7 +12,15 @@ import click
 
 from .console import as_json, rich_console
 from .files import load_specification, replace_text
-from .options import SPEC_FILE, define_option, format_option, input_option, problem_options, variant_option
+from .options import (
+    SPEC_FILE,
+    define_option,
+    dtype_option,
+    format_option,
+    input_option,
+    problem_options,
+    variant_option,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 @click.command("tune", short_help="Measure schedules on this GPU and write the best into the file.")
 @click.argument("file", type=SPEC_FILE)
 @variant_option
-@click.option("--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True)
+@dtype_option
 @problem_options(q_len=4096, heads=16, batch=4)
 @click.option("--dry-run", is_flag=True, help="Print the table; leave the file as it is.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")

@@ -136,7 +136,7 @@ def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             f"the family {plan.family} has no such kernel",
             where("family"),
             notes=(f"it lacks {lacks}",),
-            help="build for another dtype: e4m3 is for forward passes on sm_90a"
+            help="e4m3 is for forward passes on sm_90a alone; choose that (--arch sm_90a), or another dtype"
             if plan.dtype == "e4m3"
             else "write `family = portable`",
         )
