@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from operator import index
 from pathlib import Path
 from typing import Any
 
@@ -76,8 +75,9 @@ def compile(
     archs = tuple(arch or ()) if isinstance(arch, Sequence | None) and not isinstance(arch, str) else (arch,)
     check_targets(archs)
     check_dtype(str(dtype), archs)
-    value_head_dim = head_dim if value_head_dim is None else value_head_dim
-    configuration = Configuration(str(dtype), index(head_dim), index(value_head_dim))  # TypeError for a float
+    head_dim = size_of("head_dim", head_dim)
+    value_head_dim = head_dim if value_head_dim is None else size_of("value_head_dim", value_head_dim)
+    configuration = Configuration(str(dtype), head_dim, value_head_dim)
     key = (specification, configuration, archs)
     with _lock:
         found = _kernels.get(key)

@@ -139,7 +139,7 @@ def _refusal(torch: Any, kernel: Kernel, call: Arguments) -> AttnccError:
 def _autocast(torch: Any, configurations: Sequence[Configuration], call: Arguments) -> Arguments:
     """The call with q, k and v in autocast's type. fp64 stays, as everywhere under autocast."""
     kind = call.q.device.type
-    if not torch.is_autocast_enabled(kind):
+    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
         return call
     dtype = torch.get_autocast_dtype(kind)
     if call.q.dtype == call.k.dtype == call.v.dtype == dtype:

@@ -208,3 +208,5 @@ def test_tensors_without_plain_memory_are_refused() -> None:
         kernel()(q, k, v, slope=negative, cap=5.0)
     with pytest.raises(AttnccError, match="A650"):
         kernel()(q.to_sparse(), k, v, slope=slope, cap=5.0)
+    with pytest.raises(AttnccError, match=r"A650.*meta"):
+        kernel()(q.to("meta"), k, v, slope=slope, cap=5.0)
