@@ -1,17 +1,14 @@
 """Kernels compiled on all cores beside the other tests, so that the whole default build fits into the suite's time.
 
-In processes of their own: tests change the environment, such as the folder of the cache. They give way to the tests, so
-that a machine of two cores spends one on the tests and the other on kernels, and both on whatever is left.
+In processes of their own: tests change the environment, such as the folder of the cache.
 """
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any, NamedTuple
 
 from attncc.build import prepare
@@ -24,6 +21,7 @@ from attncc.schedule.choices import Build
 from attncc.schedule.plan import BACKWARD_PASSES, KernelPlan
 from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 from attncc.source import SourceFile
+from tests.kernels import processes
 from tests.machine_code import conditional_common_values
 
 
@@ -106,7 +104,7 @@ class Compilations:
         self._futures: dict[Compilation, Future[Any]] = {}
 
     def begin(self, cases: Iterable[Compilation]) -> None:
-        self._pool = ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), initializer=os.nice, initargs=(5,))
+        self._pool = processes()
         self._futures = {case: self._pool.submit(case.compile) for case in cases}
 
     def result(self, case: Compilation) -> Any:

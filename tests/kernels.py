@@ -1,12 +1,21 @@
-"""Kernels that a test needs in another form than `attncc.compile` makes them."""
+"""Kernels that a test needs in another form than `attncc.compile` makes them, or many of them at once.
+
+This module must not import torch: each of the processes that compile imports it.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 
 from attncc.compiler import CompiledStore, load_specification
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store import Configuration
+
+MOST_PROCESSES = 32  # containers may show the cores of their host
 
 
 def without_decode(text: str, *, dtype: str, head_dim: int, value_head_dim: int, arch: str | None) -> Kernel:
@@ -16,3 +25,30 @@ def without_decode(text: str, *, dtype: str, head_dim: int, value_head_dim: int,
     store = CompiledStore(specification, Configuration(dtype, head_dim, value_head_dim), archs)
     store.compile_now()
     return Kernel(store)
+
+
+def with_backward(
+    compile_: Callable[..., Kernel], text: str, *, dtype: str, head_dim: int, value_head_dim: int, arch: str
+) -> Kernel:
+    """What `compile_` makes of the text, and the kernels of the backward passes."""
+    kernel = compile_(text, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, arch=arch)
+    kernel._store.machine_codes(kernel._store.backward_plans(kernel.configurations[0], arch))
+    return kernel
+
+
+def processes() -> ProcessPoolExecutor:
+    """One for each core, since half of the work before a compilation holds Python's lock. They give way to the tests,
+    so that a machine of two cores spends one on tests and the other on kernels, and both on whatever is left."""
+    count = min(os.cpu_count() or 1, MOST_PROCESSES)
+    return ProcessPoolExecutor(count, get_context("spawn"), initializer=os.nice, initargs=(5,))
+
+
+def fill_cache(compilations: Iterable[Callable[[], Kernel]]) -> None:
+    """Runs them all in processes, so that this one finds what they compile in the cache."""
+    with processes() as pool:
+        for future in [pool.submit(discard, item) for item in compilations]:
+            future.result()
+
+
+def discard(compilation: Callable[[], Kernel]) -> None:
+    compilation()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-import attncc
 from attncc.problem.gradients import Gradients
 from tests.gpu.backward_cases import BackwardCase
 from tests.gpu.calls import SEED, heads_first, inputs_of, others_of, qkv
@@ -24,21 +22,6 @@ class BackwardCall:
     arguments: Arguments
     dout: torch.Tensor
     dlse: torch.Tensor | None
-
-
-def compiled(cases: Sequence[BackwardCase], target: str) -> dict[BackwardCase, Any]:
-    """The kernels of all cases, compiled on every core at once. `target` is that of the device's portable kernels."""
-
-    def one(case: BackwardCase) -> Any:
-        (key, value), arch = case.forward.head_dims, case.forward.target(target)
-        kernel = attncc.compile(
-            case.source(target), dtype=case.forward.dtype, head_dim=key, value_head_dim=value, arch=arch
-        )
-        kernel._store.machine_codes(kernel._store.backward_plans(kernel.configurations[0], arch))
-        return kernel
-
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(cases, pool.map(one, cases), strict=True))
 
 
 def backward_call(case: BackwardCase, kernel: Any) -> BackwardCall:

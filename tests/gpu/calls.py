@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,10 @@ from attncc.ir import Variant
 from attncc.problem import Problem
 from tests.gpu.cases import Case
 from tests.gpu.torch_oracle import Arguments
-from tests.kernels import without_decode
 
 DTYPES = {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32, "e4m3": torch.float8_e4m3fn}
 OUT_DTYPES = DTYPES | {"e4m3": torch.bfloat16}
 SEED = 1234567
-
-
-def compiled(cases: Sequence[Case], target: str) -> dict[Case, Callable[..., Any]]:
-    """The kernels of all cases, compiled on every core at once. `target` is that of the device's portable kernels."""
-
-    def one(case: Case) -> Callable[..., Any]:
-        (key, value), arch = case.head_dims, case.target(target)
-        compile_ = attncc.compile if case.family == "portable" else without_decode
-        return compile_(case.source(arch), dtype=case.dtype, head_dim=key, value_head_dim=value, arch=arch)
-
-    with ThreadPoolExecutor() as pool:
-        return dict(zip(cases, pool.map(one, cases), strict=True))
 
 
 def call(

@@ -14,6 +14,7 @@ import pytest
 
 from tests.devices import Device, cuda
 from tests.gpu.backward_cases import BackwardCase, backward_cases, of_hopper
+from tests.gpu.kernels import Kernels, asked_for, backward_kernel
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -29,19 +30,17 @@ def device() -> Device:
 
 
 @pytest.fixture(scope="module")
-def kernels(device: Device) -> dict[BackwardCase, Any]:
-    from tests.gpu.backward_calls import compiled
+def kernels(request: pytest.FixtureRequest, device: Device) -> Iterator[Kernels[BackwardCase]]:
+    everything = (*CASES, *HOPPER_CASES) if device.target == "sm_90" else CASES
+    with Kernels(backward_kernel, asked_for(request.session, everything), device.target) as found:
+        yield found
 
-    return compiled(CASES, device.target)
 
-
-@pytest.fixture(scope="module")
-def hopper_kernels(device: Device) -> dict[BackwardCase, Any]:
-    from tests.gpu.backward_calls import compiled
-
+@pytest.fixture
+def hopper_kernels(device: Device, kernels: Kernels[BackwardCase]) -> Kernels[BackwardCase]:
     if device.target != "sm_90":
         pytest.skip("the family hopper runs on sm_90a alone")
-    return compiled(HOPPER_CASES, device.target)
+    return kernels
 
 
 @pytest.fixture(autouse=True)
@@ -60,12 +59,12 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_backward(case: BackwardCase, kernels: dict[BackwardCase, Any]) -> None:
+def test_backward(case: BackwardCase, kernels: Kernels[BackwardCase]) -> None:
     check(case, kernels[case])
 
 
 @pytest.mark.parametrize("case", HOPPER_CASES, ids=str)
-def test_backward_hopper(case: BackwardCase, hopper_kernels: dict[BackwardCase, Any]) -> None:
+def test_backward_hopper(case: BackwardCase, hopper_kernels: Kernels[BackwardCase]) -> None:
     check(case, hopper_kernels[case])
 
 

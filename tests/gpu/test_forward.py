@@ -7,6 +7,7 @@ loop order, layout and packing, and three lengths, head dims and numbers of spli
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import check_forward
 from tests.gpu.cases import LENGTHS, Case, cases, of_hopper
+from tests.gpu.kernels import Kernels, asked_for, forward_kernel
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -28,28 +30,26 @@ def device() -> Device:
 
 
 @pytest.fixture(scope="module")
-def kernels(device: Device) -> dict[Case, Any]:
-    from tests.gpu.calls import compiled
+def kernels(request: pytest.FixtureRequest, device: Device) -> Iterator[Kernels[Case]]:
+    everything = (*CASES, *HOPPER_CASES) if device.target == "sm_90" else CASES
+    with Kernels(forward_kernel, asked_for(request.session, everything), device.target) as found:
+        yield found
 
-    return compiled(CASES, device.target)
 
-
-@pytest.fixture(scope="module")
-def hopper_kernels(device: Device) -> dict[Case, Any]:
-    from tests.gpu.calls import compiled
-
+@pytest.fixture
+def hopper_kernels(device: Device, kernels: Kernels[Case]) -> Kernels[Case]:
     if device.target != "sm_90":
         pytest.skip("the family hopper runs on sm_90a alone")
-    return compiled(HOPPER_CASES, device.target)
+    return kernels
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_forward(case: Case, device: Device, kernels: dict[Case, Any]) -> None:
+def test_forward(case: Case, device: Device, kernels: Kernels[Case]) -> None:
     check(case, device, kernels[case])
 
 
 @pytest.mark.parametrize("case", HOPPER_CASES, ids=str)
-def test_forward_hopper(case: Case, device: Device, hopper_kernels: dict[Case, Any]) -> None:
+def test_forward_hopper(case: Case, device: Device, hopper_kernels: Kernels[Case]) -> None:
     check(case, device, hopper_kernels[case])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from attncc.resources import folder
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import judge
 from tests.gpu.cases import LENGTHS, SPECS, Case, cases
+from tests.gpu.kernels import Kernels, asked_for, forward_kernel
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -50,14 +52,13 @@ def device() -> Device:
 
 
 @pytest.fixture(scope="module")
-def kernels(device: Device) -> dict[Case, Any]:
-    from tests.gpu.calls import compiled
-
-    return compiled(CASES, device.target)
+def kernels(request: pytest.FixtureRequest, device: Device) -> Iterator[Kernels[Case]]:
+    with Kernels(forward_kernel, asked_for(request.session, CASES), device.target) as found:
+        yield found
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_forward(case: Case, device: Device, kernels: dict[Case, Any]) -> None:
+def test_forward(case: Case, device: Device, kernels: Kernels[Case]) -> None:
     """With descales, as quantised tensors have them; without them where nothing is packed and there is one split."""
     from tests.gpu.calls import call
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ import pytest
 import attncc
 from attncc import reference
 from tests.devices import Device, cpu, cuda
-from tests.kernels import without_decode
+from tests.kernels import fill_cache, without_decode
 from tests.meaning.variants import DECODE, VARIANTS, source
 
 HEAD_DIM = 32
@@ -44,13 +43,24 @@ def _arch(settings: str | None, device: Device) -> str | None:
     return _target(settings, device) if device.arch else None
 
 
+class Form(NamedTuple):
+    text: str
+    settings: str | None
+    arch: str | None
+    dtype: str = DTYPE
+    head_dim: int = HEAD_DIM
+    value_head_dim: int = HEAD_DIM
+
+    def compilation(self) -> Callable[[], Any]:
+        """The kernel of a schedule: without it and with one for decode, calls with few queries run the decode pass."""
+        compile_ = attncc.compile if self.settings in (None, DECODE) else without_decode
+        dims = {"head_dim": self.head_dim, "value_head_dim": self.value_head_dim}
+        return partial(compile_, self.text, dtype=self.dtype, arch=self.arch, **dims)
+
+
 @cache
-def _compiled(  # noqa: PLR0917
-    text: str, settings: str | None, dtype: str, head_dim: int, value_head_dim: int, arch: str | None
-) -> Any:
-    """The kernel of a schedule: without it and with one for decode, calls with few queries run the decode pass."""
-    compiled = attncc.compile if settings in (None, DECODE) else without_decode
-    return compiled(text, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, arch=arch)
+def _compiled(form: Form) -> Any:
+    return form.compilation()()
 
 
 @cache
@@ -64,13 +74,11 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
         yield cpu()
         return
     device = cuda()
-    with ThreadPoolExecutor() as pool:  # fills the cache of compiled kernels with every core
-        sources = [
-            (source(name, settings, _target(settings, device)), settings, _arch(settings, device))
-            for name, settings in product(VARIANTS, SCHEDULES.values())
-            if settings != HOPPER or device.target == "sm_90"
-        ]
-        list(pool.map(lambda item: _compiled(*item[:2], DTYPE, HEAD_DIM, HEAD_DIM, item[2]), sources))
+    fill_cache(
+        Form(source(name, settings, _target(settings, device)), settings, _arch(settings, device)).compilation()
+        for settings, name in product(SCHEDULES.values(), VARIANTS)
+        if settings != HOPPER or device.target == "sm_90"
+    )
     yield device
 
 
@@ -91,7 +99,7 @@ class Attend:
             pytest.skip("the family hopper has 16-bit kernels")
         text = source(name, self.settings, _target(self.settings, self.device))
         arch = _arch(self.settings, self.device)
-        return _compiled(text, self.settings, dtype, head_dim, value_head_dim or head_dim, arch)
+        return _compiled(Form(text, self.settings, arch, dtype, head_dim, value_head_dim or head_dim))
 
     def __call__(self, name: str, q: Any, k: Any, v: Any, *, lse: bool = False, **call: Any) -> Any:
         """out (and lse) as NumPy arrays; out is given to the call, full of NaN, and must be overwritten."""

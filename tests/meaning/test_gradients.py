@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from typing import Any
 
@@ -14,6 +13,7 @@ import pytest
 import attncc
 from attncc import philox, reference
 from tests.devices import Device
+from tests.kernels import fill_cache, with_backward
 from tests.meaning.variants import VARIANTS, source
 
 # Settings of schedules for `backward` and `backward_dq`. hopper: what sm_90a has by default.
@@ -106,22 +106,15 @@ PASSES = ("backward", "backward_dq")
 @pytest.fixture(scope="session")
 def compiled(device: Device) -> None:
     """Fills the cache of compiled kernels with every core, where a GPU is to run them."""
-
-    def compile_both(name: str, settings: str | None) -> None:
-        operand = np.zeros(32, np.float16)
-        store = Backward(device, settings).kernel(name, operand, operand)._store
-        store.machine_codes(
-            store.backward_plans(store.configurations[0], "sm_90a" if settings is None else device.arch)
-        )
-
     if device.arch:
-        cases = [
-            (name, settings)
-            for name, settings in product([*VARIANTS, *LEARNABLE], SCHEDULES.values())
+        fill_cache(
+            partial(
+                with_backward, attncc.compile, Backward(device, settings).text(name), dtype="fp16", head_dim=32,
+                value_head_dim=32, arch="sm_90a" if settings is None else device.arch,
+            )
+            for settings, name in product(SCHEDULES.values(), [*VARIANTS, *LEARNABLE])
             if settings is not None or device.target == "sm_90"
-        ]
-        with ThreadPoolExecutor() as pool:
-            list(pool.map(lambda case: compile_both(*case), cases))
+        )  # fmt: skip
 
 
 @pytest.fixture(params=list(SCHEDULES))
