@@ -82,6 +82,32 @@ def first_beyond(box: Box, load: Load, index: Expr, limit: Expr, above: bool) ->
     return algebra.leaf(Search(Type.INT, load.input, load.indices[:-1], length, limit, above))
 
 
+def behind(algebra: Algebra, end: Expr, other: Expr) -> Expr:
+    """`end`, or what may stand for it in min(end, other): a search that goes beyond `other` anyway is left out.
+
+    It does where what it looks for is above the entry at some place, which stands behind `other`, or just before it:
+    with a causal mask, the keys of a document end behind the row that asks.
+    """
+    if isinstance(end, Apply) and end.op == "select":
+        condition, a, b = end.args
+        return algebra.select(condition, behind(algebra, a, other), behind(algebra, b, other))
+    if not (isinstance(end, Search) and end.above):
+        return end
+    found = [load for load in _at_most(end.value) if load.input == end.input and load.indices[:-1] == end.indices]
+    places = [load.indices[-1] for load in found if algebra.compare("lt", load.indices[-1], end.length) is TRUE]
+    return other if any(algebra.range(algebra.sub(place, other)).low >= -1 for place in places) else end
+
+
+def _at_most(value: Expr) -> frozenset[Load]:
+    """Lookups that a value is never below."""
+    if isinstance(value, Load):
+        return frozenset({value})
+    if not isinstance(value, Apply) or value.op not in ("max", "select"):
+        return frozenset()
+    a, b = (_at_most(arg) for arg in value.args[-2:])
+    return a | b if value.op == "max" else a & b
+
+
 def _places(algebra: Algebra, place: Expr, index: Expr) -> tuple[Expr, Expr] | None:
     """The first and the last place that a lookup reads, if its places never fall along an index."""
     if place is index:

@@ -46,7 +46,7 @@ _FORWARD_16_BIT = (
     Row(192, 128, SMALL, Tiles(128, 48, 4, 1)),
     Row(256, 256, SMALL, Tiles(64, 64, 4, 1)),
 )
-# Attention and nothing else: what masks and score lines need makes the wider tile spill.
+# Attention and nothing else but masks: what score lines need makes the wider tile spill.
 _WIDE_16_BIT = (Row(128, 128, LARGE, Tiles(128, 64, 4, 2)), *_FORWARD_16_BIT)
 # Variants that compute much for each pair: one m16 tile a warp, which leaves them registers and three blocks on each
 # multiprocessor to hide what they wait for.

@@ -34,6 +34,7 @@ READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
 CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 OTHER_REGISTERS, LIGHT_OTHER_REGISTERS = 96, 72
 MOST_REGISTERS = 240
+CROWDING_REGISTERS = 192  # of a thread, for S and O: what else it needs in a loop takes all that is left
 GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
 PANEL_COLUMNS = 64  # of 16 bits, of the tiles that TMA writes and wgmma reads
 PANEL_BYTES = 2 * PANEL_COLUMNS
@@ -132,9 +133,20 @@ class KernelPlan:
         return self.pass_name == "decode" and self.dtype != "fp32"
 
     @property
+    def parks(self) -> bool:
+        """portable: whether what a block knows of itself lies in shared memory, since accumulators leave no registers
+        for it. A mask seldom asks for it; score lines do so in every tile."""
+        if self.family != "portable" or self.loop != "q_outer" or self.pass_name == "decode":
+            return False
+        crowded = (self.block_kv + self.padded_value_head_dim) * self.warp_rows // 32 >= CROWDING_REGISTERS
+        return crowded and not self.variant.scores and self.variant.dropout is None
+
+    @property
     def query_rows(self) -> str:
         """The leaf file that says which queries the rows of a tile are."""
-        return "group_rows" if self.packs_heads else "head_rows"
+        if self.packs_heads:
+            return "group_rows"
+        return "parked_rows" if self.parks else "kept_rows"
 
     @property
     def element_bytes(self) -> int:

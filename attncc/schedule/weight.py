@@ -61,11 +61,14 @@ def _shared_weight(variant: Variant) -> int:
 def room_needed(variant: Variant, *, backward: bool) -> Room:
     """The rung of the portable ladder to begin with.
 
-    In forward passes a mask is no weight: what tests it runs in masked tiles alone, when all exponents are made.
+    In forward passes a mask is no weight: what tests it runs in masked tiles alone, when all exponents are made, and
+    what it asks of a block is parked in shared memory where registers are few (`KernelPlan.parks`).
     """
     if (weight(variant) if backward else score_weight(variant)) > LIGHT:
         return Room.MUCH
-    return Room.LITTLE if variant.keeps or score_weight(variant) else Room.NOTHING
+    if backward:
+        return Room.LITTLE if variant.keeps or score_weight(variant) else Room.NOTHING
+    return Room.LITTLE if variant.scores and (variant.keeps or score_weight(variant)) else Room.NOTHING
 
 
 def room(variant: Variant) -> int:

@@ -168,7 +168,7 @@ def _make(built: Path, *options: str) -> Path:
     if not built.exists():
         assert COMPILER is not None
         new = built.with_suffix(f".{os.getpid()}")
-        always = ("-std=c++17", "-w", "-fPIC", "-U_FORTIFY_SOURCE", "-o", str(new))
+        always = ("-std=c++17", "-w", "-fPIC", "-fno-gnu-unique", "-U_FORTIFY_SOURCE", "-o", str(new))
         subprocess.run([COMPILER, *always, *options], check=True)
         new.rename(built)
     return built

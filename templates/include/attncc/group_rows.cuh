@@ -1,4 +1,5 @@
 #include "attncc/grid.cuh"
+#include "attncc/kept.cuh"
 
 /// Rows of a group as they stand in a tensor: `target` is query 0 of the group's first head, strides are in elements.
 template <class Element>

@@ -32,7 +32,18 @@ def searches(of: Variant) -> list[Search]:
 def test_documents_need_no_zone_maps_and_no_test_of_tiles() -> None:
     rules = analyse(DOCUMENTS, 128, 64)
     assert (rules.claims, rules.zone_maps, rules.bounds_suffice) == (("doc",), (), True)
-    assert len(searches(DOCUMENTS)) == 2  # what is FULL is found by the same two
+    assert len(searches(DOCUMENTS)) == 1  # what is FULL is found by the same one, and documents end behind the row
+
+
+def test_searches_that_go_beyond_another_end_are_left_out() -> None:
+    both_ways = variant(DOC + "keep if same_document(doc)")
+    assert sum(node.above for node in searches(both_ways)) == 1
+    ahead = variant(DOC + "keep if kv_idx <= q_pos + 1\nkeep if same_document(doc)")
+    assert sum(node.above for node in searches(ahead)) == 1  # the next row's document may be another
+    behind = variant(DOC + "keep if kv_idx <= q_pos - 1\nkeep if same_document(doc)")
+    assert sum(node.above for node in searches(behind)) == 0
+    other = variant(DOC + "input id: i32[batch, q]\nkeep if causal()\nkeep if doc[b, kv_idx] <= id[b, q_idx]")
+    assert sum(node.above for node in searches(other)) == 2  # nothing is known of what is looked for
 
 
 @pytest.mark.parametrize("condition", ["<", "<=", ">", ">=", "=="])

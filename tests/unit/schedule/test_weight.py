@@ -34,8 +34,8 @@ def test_what_changes_from_key_to_key_weighs(lines: str, expected: int) -> None:
     [
         ("", Room.NOTHING, 64),
         ("score = 9 * tanh(score / 9)", Room.LITTLE, 48),
-        ("keep if causal()", Room.LITTLE, 48),
-        (DOCUMENTS, Room.LITTLE, 48),  # tested apart from the loop
+        ("keep if causal()", Room.NOTHING, 64),
+        (DOCUMENTS, Room.NOTHING, 64),  # tested apart from the loop
         ("score = tanh(score * score)", Room.MUCH, 32),
         ("keep if causal()\ndropout 0.1", Room.MUCH, 32),
     ],

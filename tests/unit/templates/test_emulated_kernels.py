@@ -35,6 +35,7 @@ variant everything {
 }
 """
 CAUSAL = "attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n"
+WINDOW = "attn 1\nvariant window {\n    keep if q_pos >= kv_idx\n    keep if q_pos - kv_idx < 41\n}\n"
 SIGMOID = "attn 1\nvariant sigmoid_causal {\n    keep if q_pos >= kv_idx\n    normalize sigmoid\n}\n"
 SAME_DOCUMENT = """attn 1
 variant same_document {
@@ -118,6 +119,16 @@ def test_everything_at_once(dtype, changes) -> None:
     slope, logit = np.float32([0.5, 0.1]), np.float32([1.0, -2.0])
     inputs = {"doc": doc, "slope": slope, "logit": logit}
     check(plan, Call(*qkv(plan, (2, 2, 100), (2, 1, 150)), scale=-0.2, seed=2**40 + 3, inputs=inputs))
+
+
+@pytest.mark.parametrize("text", [CAUSAL, DOCUMENTS, WINDOW])
+def test_what_a_block_knows_of_itself_is_parked(text: str) -> None:
+    """Tiles whose accumulators leave no registers for it; of packed sequences, since those change it most."""
+    plan = plan_of(text, "bf16", (32, 128), block_q=32, block_kv=64, warps=1, stages=2)
+    assert plan.parks
+    cu = np.int32([0, 3, 3, 70, 131]), np.int32([0, 5, 12, 92, 200])
+    doc = {"doc": np.sort(np.random.default_rng(1).integers(0, 6, 200).astype(np.int32))} if text == DOCUMENTS else {}
+    check(plan, Call(*qkv(plan, (2, 131), (1, 200)), cu=cu, inputs=doc))
 
 
 def test_packed_batches_split_and_combined() -> None:
