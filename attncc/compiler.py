@@ -19,7 +19,7 @@ from .runtime.device import best_target
 from .runtime.driver import driver
 from .runtime.store import Configuration, MachineCode, kernel_name, kernel_names
 from .schedule.choices import Build
-from .schedule.families import decodes
+from .schedule.families import decodes, hopper_lacks, portable_lacks
 from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
 from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
 from .schedule.target import TARGETS
@@ -156,7 +156,9 @@ def check_dtype(dtype: str, archs: Sequence[str]) -> None:
 
 def targets_of(dtype: str) -> tuple[str, ...]:
     """Those that have kernels of a dtype."""
-    return tuple(name for name in TARGETS if dtype != "e4m3" or name == "sm_90a")
+    if portable_lacks(dtype) is None:
+        return tuple(TARGETS)
+    return tuple(name for name in TARGETS if hopper_lacks(name, dtype, "q_outer", "forward") is None)
 
 
 class CompiledStore:

@@ -9,7 +9,7 @@ from __future__ import annotations
 def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
     """The family of a kernel whose schedule, written for `target`, sets none: hopper wherever it has a kernel."""
     able = hopper_lacks(target, dtype, loop, pass_name) is None
-    return "hopper" if able or dtype == "e4m3" else "portable"
+    return "hopper" if able or portable_lacks(dtype) else "portable"
 
 
 _LACKED_PASSES = {
@@ -20,13 +20,18 @@ _LACKED_PASSES = {
 
 def decodes(dtype: str) -> bool:
     """Whether the decode pass has kernels for a dtype: it is of the family portable."""
-    return dtype != "e4m3"
+    return portable_lacks(dtype) is None
+
+
+def portable_lacks(dtype: str) -> str | None:
+    """What the family portable has no kernel for, of a kernel of this dtype; None if it has one."""
+    return "e4m3: its products take operands of 16 or 32 bits" if dtype == "e4m3" else None
 
 
 def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | None:
     """What the family hopper has no kernel for, of a kernel with these; None if it has one.
 
-    A plan in fp64, which the CPU executor alone runs, may have any family. Only this family has kernels for e4m3.
+    A plan in fp64, which the CPU executor alone runs, may have any family.
     """
     if target != "sm_90a":
         return f"the target {target}: TMA and wgmma are instructions of sm_90a alone"

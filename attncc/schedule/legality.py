@@ -11,7 +11,7 @@ from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..ir import const
 from ..source import Span
 from .choices import FRAGMENT_ROWS, OWNER_WARPS, Build, loop_of
-from .families import hopper_lacks
+from .families import hopper_lacks, portable_lacks
 from .hopper_backward import BLOCK_Q, OWN_ROWS, OWNERS, HopperBackward
 from .parameters import learned
 from .plan import DTYPE_BYTES, PANEL_BYTES, PASSES, WARPGROUP_ROWS, KernelPlan
@@ -124,12 +124,17 @@ def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
 # -------------------------------------------------------------------- plans
 
 
-def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name)
-    if learned(plan) and not only_adds(plan.variant):
-        lacks = lacks or "gradients of inputs that more than add to the score: their derivatives ask for the score"
+def _family_lacks(plan: KernelPlan) -> str | None:
     if plan.family == "portable":
-        lacks = "e4m3: its products take operands of 16 or 32 bits" if plan.dtype == "e4m3" else None
+        return portable_lacks(plan.dtype)
+    lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name)
+    if lacks is None and learned(plan) and not only_adds(plan.variant):
+        return "gradients of inputs that more than add to the score: their derivatives ask for the score"
+    return lacks
+
+
+def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    lacks = _family_lacks(plan)
     if lacks is not None:
         yield Diagnostic(
             "A412",
@@ -137,7 +142,7 @@ def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             where("family"),
             notes=(f"it lacks {lacks}",),
             help="e4m3 is for forward passes on sm_90a alone; choose that (--arch sm_90a), or another dtype"
-            if plan.dtype == "e4m3"
+            if portable_lacks(plan.dtype)
             else "write `family = portable`",
         )
     if plan.is_backward and plan.loop != loop_of(plan.pass_name):

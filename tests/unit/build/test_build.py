@@ -156,7 +156,7 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     with pytest.raises(AttnccError):  # no driver, or machine code for another GPU
         scope["capped"].load(99)
     assert scope["__doc__"].splitlines()[-2:] == [
-        "    forward fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64",
+        "    forward fp16, head dim 16, sm_90: q_outer, tiles of 128 x 64",
         "    decode fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64",
     ]
     assert max(map(len, text.splitlines())) <= 120
