@@ -9,10 +9,9 @@ from ..problem.gradients import Gradients, Results, bind_results
 from .arrays import Array, DeviceFramework, Observer, framework_of
 from .backward_prepare import BackwardForm, BackwardPlaces, BackwardPrepared, prepare_backward
 from .configurations import configuration_of
-from .driver import driver
-from .family import Family
+from .family import Families
 from .operands import LSE, OUT, SEED, Arguments, call_of, check_host_numbers, check_numbers, gather, misaligned, mixed
-from .store import Configuration, KernelStore
+from .store import KernelStore
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
@@ -44,7 +43,7 @@ class BackwardLauncher:
         self._names = tuple(item.name for item in store.variant.inputs)
         self._places = BackwardPlaces(len(self._names))
         self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
-        self._families: dict[tuple[Configuration, int], Family] = {}
+        self._families = Families(store, backward=True)
         self._observers: dict[DeviceFramework, tuple[Observer, Observer]] = {}
         self._prepared: dict[Any, BackwardPrepared] = {}
 
@@ -71,8 +70,7 @@ class BackwardLauncher:
 
     def load(self, ordinal: int) -> None:
         """Loads all kernels of the backward pass on a GPU now, as a first call would."""
-        for configuration in self._store.configurations:
-            self._family(configuration, ordinal)
+        self._families.load(ordinal)
 
     def _find(self, key: Any) -> BackwardPrepared | None:
         """None also for a key that can't be hashed, such as one with a list for `layout`, which `bind` refuses."""
@@ -94,14 +92,7 @@ class BackwardLauncher:
         form = BackwardForm(facts, results, unaligned, given.call.scale is not None, given.deterministic)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
-        return prepare_backward(framework, self._family(configuration, ordinal), form, problem, self._places)
-
-    def _family(self, configuration: Configuration, ordinal: int) -> Family:
-        key = (configuration, ordinal)
-        if key not in self._families:
-            gpu = driver()
-            self._families[key] = Family(self._store, configuration, gpu, gpu.device(ordinal), backward=True)
-        return self._families[key]
+        return prepare_backward(framework, self._families.of(configuration, ordinal), form, problem, self._places)
 
 
 def _launch(

@@ -19,7 +19,7 @@ from ..schedule.plan import KernelPlan, plan_for
 from ..schedule.target import TARGETS
 from .counters import Counters
 from .device import best_target
-from .driver import Device, Driver, Function
+from .driver import Device, Driver, Function, driver
 from .steps import ParamsLayout
 from .store import (
     Configuration,
@@ -76,6 +76,27 @@ class Family:
     def layout(self, name: str) -> ParamsLayout:
         """`struct Params` of the kernel of this name."""
         return self._layouts[name]
+
+
+class Families:
+    """Those of a store, each loaded when a GPU first asks for it: of forward calls, or of backward ones."""
+
+    def __init__(self, store: KernelStore, *, backward: bool = False) -> None:
+        self._store, self._backward = store, backward
+        self._loaded: dict[tuple[Configuration, int], Family] = {}
+
+    def of(self, configuration: Configuration, ordinal: int) -> Family:
+        """What serves a configuration on a GPU. AttnccError as `Family`, and A503 without a driver."""
+        key = (configuration, ordinal)
+        if key not in self._loaded:
+            gpu = driver()
+            self._loaded[key] = Family(self._store, configuration, gpu, gpu.device(ordinal), backward=self._backward)
+        return self._loaded[key]
+
+    def load(self, ordinal: int) -> None:
+        """Loads all kernels on a GPU now, as first calls would."""
+        for configuration in self._store.configurations:
+            self.of(configuration, ordinal)
 
 
 def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:

@@ -8,8 +8,7 @@ from typing import Any
 from ..problem import Signature, bind
 from .arrays import Array, DeviceFramework, Observer
 from .configurations import configuration_of
-from .driver import driver
-from .family import Family
+from .family import Families, Family
 from .operands import (
     COUNTER,
     LSE,
@@ -25,7 +24,7 @@ from .operands import (
 )
 from .overlap import check_spans
 from .prepare import CallForm, Prepared, prepare
-from .store import Configuration, KernelStore
+from .store import KernelStore
 
 _MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
@@ -40,7 +39,7 @@ class Launcher:
         self._recorded = recorded
         self._names = tuple(item.name for item in store.variant.inputs)
         self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
-        self._families: dict[tuple[Configuration, int], Family] = {}
+        self._families = Families(store)
         self._observers: dict[DeviceFramework, Observer] = {}
         self._prepared: dict[Any, Prepared] = {}
         self._last: tuple[Any, Prepared | None] = None, None
@@ -68,8 +67,7 @@ class Launcher:
 
     def load(self, ordinal: int) -> None:
         """Loads all kernels on a GPU now, as a first call would."""
-        for configuration in self._store.configurations:
-            self._family(configuration, ordinal)
+        self._families.load(ordinal)
 
     def _find(self, key: Any) -> Prepared | None:
         """What was prepared for calls of this form; None if nothing was, or if the key holds what can't be compared or
@@ -91,17 +89,10 @@ class Launcher:
         check_host_numbers(self._signatures[configuration], call)
         problem = bind(self._signatures[configuration], facts)
         form = CallForm(facts, misaligned(values), call.scale is not None)
-        prepared = prepare(framework, self._family(configuration, ordinal), form, problem)
+        prepared = prepare(framework, self._families.of(configuration, ordinal), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepared
-
-    def _family(self, configuration: Configuration, ordinal: int) -> Family:
-        key = (configuration, ordinal)
-        if key not in self._families:
-            gpu = driver()
-            self._families[key] = Family(self._store, configuration, gpu, gpu.device(ordinal))
-        return self._families[key]
 
     def _check_numbers(self, numbers: Sequence[Any]) -> None:
         check_numbers(self._store.variant, numbers)

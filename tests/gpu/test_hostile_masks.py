@@ -20,13 +20,6 @@ LONG = 1 << 16
 KEYS = 1_000_000
 
 
-@pytest.fixture(params=["portable", "hopper"])
-def family(request: pytest.FixtureRequest) -> str:
-    if request.param == "hopper" and cuda().target != "sm_90":
-        pytest.skip("the family hopper runs on sm_90a alone")
-    return str(request.param)
-
-
 def compiled(lines: str, family: str, settings: str = "") -> Any:
     """The kernel of a variant `v` with these lines."""
     target = "sm_90a" if family == "hopper" else cuda().target

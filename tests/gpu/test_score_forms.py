@@ -29,13 +29,6 @@ LINES = {
 }
 
 
-@pytest.fixture(params=["portable", "hopper"])
-def family(request: pytest.FixtureRequest) -> str:
-    if request.param == "hopper" and cuda().target != "sm_90":
-        pytest.skip("the family hopper runs on sm_90a alone")
-    return str(request.param)
-
-
 def normal(*shape: int, seed: int = 0) -> Any:
     return torch.randn(*shape, generator=torch.Generator("cuda").manual_seed(seed), device="cuda")
 

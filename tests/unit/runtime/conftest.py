@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from attncc.runtime import arrays, backward_launch, launch
+from attncc.runtime import arrays, family
 from attncc.runtime.driver import Driver
 from attncc.runtime.kernel import Kernel
 from attncc.schedule.plan import KernelPlan
@@ -49,8 +49,7 @@ def bench(framework: FakeFramework, monkeypatch: pytest.MonkeyPatch) -> Iterator
             opened[:] = opened or [Driver(cuda)]  # type: ignore[arg-type]
             return opened[0]
 
-        for module in (launch, backward_launch):
-            monkeypatch.setattr(module, "driver", driver)
+        monkeypatch.setattr(family, "driver", driver)
         return Bench(Kernel(store), cuda, framework)
 
     yield make
