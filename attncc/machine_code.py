@@ -86,7 +86,7 @@ def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:
 
 
 def _other_sources(plan: KernelPlan) -> list[KernelSource]:
-    sources = [render_combine(plan.out_dtype, plan.value_head_dim, plan.target)] if plan.may_split else []
+    sources = [render_combine(plan.out_dtype, plan.target)] if plan.may_split else []
     if plan.needs_delta:
         sources.append(render_delta(plan))
     if plan.adds_dq:

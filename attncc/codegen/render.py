@@ -22,7 +22,7 @@ from ..schedule.parameters import (
     sink_gradient_parameters,
     zone_map_parameters,
 )
-from ..schedule.plan import KernelPlan
+from ..schedule.plan import MAX_SPLITS, KernelPlan
 from ..schedule.target import TARGETS
 from . import header
 from .line_marks import restored
@@ -85,20 +85,22 @@ def render_tile_lists(plan: KernelPlan) -> KernelSource:
     return KernelSource(name, text, entry, TILE_LIST_THREADS, 0)
 
 
-def render_combine(dtype: str, value_head_dim: int, target: str) -> KernelSource:
-    """The kernel that merges the partial results of splits."""
-    name = f"combine_{dtype}_d{value_head_dim}_{target}"
+def render_combine(dtype: str, target: str) -> KernelSource:
+    """The kernel that merges the partial results of splits, for all head dims."""
+    name = f"combine_{dtype}_{target}"
     text = _fill(
         "combine",
         name,
         entry="combine",
         dtype=dtype,
-        value_head_dim=value_head_dim,
+        max_head_dim=legality.HEAD_DIMS[1],
+        max_splits=MAX_SPLITS,
         threads=COMBINE_THREADS,
         params_struct=params_struct(combine_parameters(dtype)),
-        header=header.of_prepass(f"combine: merges the partial results of splits; {dtype}, head dim {value_head_dim}"),
+        header=header.of_prepass(f"combine: merges the partial results of splits; {dtype}"),
     )
-    return KernelSource(name, text, "combine", COMBINE_THREADS, COMBINE_THREADS // 32 * value_head_dim * _FLOAT_BYTES)
+    shared_bytes = COMBINE_THREADS // 32 * (legality.HEAD_DIMS[1] + MAX_SPLITS) * _FLOAT_BYTES
+    return KernelSource(name, text, "combine", COMBINE_THREADS, shared_bytes)
 
 
 def render_zone_map(dtype: str, target: str) -> KernelSource:

@@ -212,7 +212,8 @@ class _Preparation:
         assert self._call.out is not None
         step.set(Strides.of(self._call.out, problem).fields("out"))
         batch = 1 if problem.packed else problem.batch
-        step.set({"batch": batch, "num_heads": problem.num_heads, "q_len": problem.q_len, "splits": self._splits})
+        sizes = {"batch": batch, "num_heads": problem.num_heads, "q_len": problem.q_len}
+        step.set({**sizes, "splits": self._splits, "value_head_dim": problem.value_head_dim})
         # A block takes a row at a time, or a row for each of its warps: one to spare has none.
         device = self._family.device
         grid = min(self._heads * problem.q_len, device.multiprocessors * function.resident_blocks)

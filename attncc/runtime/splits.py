@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-MAX_SPLITS = 256  # the combine kernel reads one partial result for each
+from ..schedule.plan import MAX_SPLITS
+
 _WAVES = 4  # counts that just fill so many waves, or fewer
 _TILE_START = 1  # what a block costs before and after its tiles, in tiles
 _COMBINE = 6  # the combine's launch and its reading, in tiles

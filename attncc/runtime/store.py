@@ -77,8 +77,8 @@ def kernel_name(plan: KernelPlan) -> str:
 
 
 def combine_name(plan: KernelPlan) -> str:
-    """`combine_bf16_d64_sm_80`: the kernel that merges a plan's splits; it knows the value head dim alone."""
-    return f"combine_{plan.out_dtype}_d{plan.value_head_dim}_{plan.target}"
+    """`combine_bf16_sm_80`: the kernel that merges the splits of any plan with this dtype of results."""
+    return f"combine_{plan.out_dtype}_{plan.target}"
 
 
 def zone_map_name(input_dtype: str, target: str) -> str:

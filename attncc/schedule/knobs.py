@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
-from .plan import FAMILIES
+from .plan import FAMILIES, MAX_SPLITS
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -43,7 +43,7 @@ KNOBS: dict[str, Knob] = {
     "block_kv": Knob("keys of a tile", numbers=(16, 512)),
     "stages": Knob("K/V tiles in flight", numbers=(1, 8)),
     "warps": Knob("warps of a thread block", numbers=(1, 16)),
-    "split_kv": Knob("thread blocks that share the keys of a row", ("auto",), (1, 256)),
+    "split_kv": Knob("thread blocks that share the keys of a row", ("auto",), (1, MAX_SPLITS)),
     "skip": Knob(
         "whether tiles are skipped by what is proven of the mask, and where single tiles are tested",
         ("auto", "always", "never", "lists", "in_kernel"),

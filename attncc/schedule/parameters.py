@@ -112,7 +112,7 @@ def combine_parameters(dtype: str) -> tuple[Parameter, ...]:
     """
     pointers = _pointers("const float", "partial_out", "row_max", "row_sum")
     pointers += [Parameter("out", f"{ELEMENT_TYPES[dtype]}*"), Parameter("lse", "float*")]
-    return _ordered([*pointers, *_strides("out"), *_ints("batch", "num_heads", "q_len", "splits")])
+    return _ordered([*pointers, *_strides("out"), *_ints("batch", "num_heads", "q_len", "splits", "value_head_dim")])
 
 
 def sink_gradient_parameters(sink_dtype: str) -> tuple[Parameter, ...]:

@@ -39,6 +39,8 @@ GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
 PANEL_COLUMNS = 64  # of 16 bits, of the tiles that TMA writes and wgmma reads
 PANEL_BYTES = 2 * PANEL_COLUMNS
 
+MAX_SPLITS = 256  # of the keys of a row: the combine kernel has room for so many weights
+
 # The forward kernel leaves a GPU idle whose multiprocessors are at least this many times its thread blocks, over keys
 # that are worth a second launch.
 IDLE_SHARE, SPLIT_KEYS = 4, 2048

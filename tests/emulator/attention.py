@@ -75,8 +75,8 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         kernel.run(render(plan), parameters(plan), values, blocks)
     del held
     if call.splits > 1:
-        source = render_combine(plan.out_dtype, plan.value_head_dim, plan.target)
-        kernel.run(source, combine_parameters(plan.dtype), values | {"batch": values["outer"]}, 3)
+        source = render_combine(plan.out_dtype, plan.target)
+        kernel.run(source, combine_parameters(plan.dtype), values | {"batch": values["outer"], "value_head_dim": plan.value_head_dim}, 3)
     return out, lse
 
 

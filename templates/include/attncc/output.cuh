@@ -30,39 +30,47 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_words(target, all);
 }
 
-/// How the lanes of a quad come to hold four neighbouring columns each, of the 16 of two fragments. Lanes of a pair swap
-/// halves of the fragments, so that each stores four columns of one at once and the quad 16 in a row.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
+/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
+/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    static __device__ __forceinline__ int first(int lane) { return lane % 4 / 2 * 4 + lane % 2 * 8; }
-
     template <class Stored>
-    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
-        constexpr int WORDS = Stored::WORDS;
-        const bool odd = threadIdx.x % 2;
-        unsigned mine[2][WORDS];
+    static __device__ __forceinline__ int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = threadIdx.x % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) store_words(target, packed);
+        } else {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) Stored::words(mine[half], x[half][0], x[half][1]);
-#pragma unroll
-        for (int word = 0; word < WORDS; ++word) {
-            const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
-            packed[word] = odd ? other : mine[0][word];
-            packed[WORDS + word] = odd ? mine[1][word] : other;
+            for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) store_words(target + 8 * half, packed);
+            }
         }
     }
 };
 
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds its four already.
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
 struct ColumnsInFours {
-    static __device__ __forceinline__ int first(int lane) { return lane % 4 * 4; }
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return lane % 4 * 4;
+    }
 
     template <class Stored>
-    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
-        constexpr int WORDS = Stored::WORDS;
-        unsigned mine[2][WORDS];
-#pragma unroll
-        for (int side = 0; side < 2; ++side) Stored::words(mine[side], x[0][side], x[1][side]);
-#pragma unroll
-        for (int word = 0; word < 2 * WORDS; ++word) packed[word] = mine[word / WORDS][word % WORDS];
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns) {
+        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -83,7 +91,7 @@ struct RowPlaces {
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 __device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                                            const float (&factor)[M_TILES][2]) {
-    const int lane = threadIdx.x % 32, column = Columns::first(lane);
+    const int lane = threadIdx.x % 32, column = Columns::template first<Stored>(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
@@ -95,10 +103,8 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
             float x[2][2];
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
-            unsigned packed[2 * Stored::WORDS];
-            Columns::template words<Stored>(packed, x);
-            if (exists && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
-                store_words(address + 8 * d, packed);
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0);
         }
     }
 }
@@ -110,14 +116,12 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor);
 }
 
-/// Stores one value for each of the warp's rows, as `store_rows` does.
+/// Which of the 2 * M_TILES rows that the lanes of a quad share is this lane's own, where each row is to be one lane's.
+__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane that of its own row.
 template <int M_TILES, class Places>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, const float (&values)[M_TILES][2]) {
-    const int lane = threadIdx.x % 32;
-    if (lane % 4 != 0) return;
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int row = slot + 8 * row_pair + lane / 4;
-        if (places.holds(row)) places.target[places.offset(row)] = values[row_pair / 2][row_pair % 2];
-    }
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, float value) {
+    const int row = slot + 8 * own_row() + threadIdx.x % 32 / 4;
+    if (own_row() < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = value;
 }

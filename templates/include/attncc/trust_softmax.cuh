@@ -106,6 +106,7 @@ struct Normalizer {
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
         row_max = fmaxf(reference, sink);
         if (row_max == NEGATIVE_INFINITY) return 0;
+        if (sink == NEGATIVE_INFINITY) return 1 / sum;  // known where there is no sink
         const float weight = expf(reference - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;

@@ -48,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     names: list[str] = []
     build(SPEC, out, **SMALL, advance=names.append)
     assert sorted(names) == [
-        "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90",
+        "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
         "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "zone_map_i32_sm_90",
     ]  # fmt: skip
     return out
@@ -56,7 +56,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_folder(built: Path) -> None:
     found = sorted(str(path.relative_to(built)) for path in built.rglob("*") if path.is_file())
-    both = [f"combine_fp16_d16_sm_90.{end}" for end in ("cu", "cubin")] + ["__init__.py", "manifest.json"]
+    both = [f"combine_fp16_sm_90.{end}" for end in ("cu", "cubin")] + ["__init__.py", "manifest.json"]
     ends = [f"{item}_fp16_d16_sm_90.{end}" for item in ("decode", "forward") for end in ("cu", "cubin", "plan.json")]
     kernels = {name: [f"{name}_{end}" for end in ends] for name in ("capped", "plain")}
     kernels["capped"] += ["zone_map_i32_sm_90.cu", "zone_map_i32_sm_90.cubin"]
@@ -68,7 +68,7 @@ def test_the_folder(built: Path) -> None:
 def test_the_manifest_holds_the_resource_report(built: Path) -> None:
     manifest = json.loads((built / "plain" / "manifest.json").read_text())
     assert set(manifest["kernels"]) == {
-        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "combine_fp16_d16_sm_90",
+        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
     }  # fmt: skip
     for name, entry in manifest["kernels"].items():
         for key in ("registers", "spill_stores", "spill_loads", "shared_bytes", "threads", "dynamic_shared_bytes"):
@@ -76,7 +76,7 @@ def test_the_manifest_holds_the_resource_report(built: Path) -> None:
         assert entry["registers"] > 8
         assert entry["compile_seconds"] >= 0
         assert entry["target"] == "sm_90"
-    assert manifest["kernels"]["combine_fp16_d16_sm_90"]["plan"] is None
+    assert manifest["kernels"]["combine_fp16_sm_90"]["plan"] is None
     assert manifest["kernels"]["plain_forward_fp16_d16_sm_90"]["plan"] == "plain_forward_fp16_d16_sm_90.plan.json"
 
 

@@ -138,7 +138,7 @@ def test_splits_go_through_the_workspace(bench: MakeBench) -> None:
     main, combine = made.cuda.launches
     rows = BATCH * HEADS * Q_LEN
     assert main.grid == BATCH * HEADS * 3 * 2
-    assert combine.kernel == "combine_fp16_d16_sm_90"
+    assert combine.kernel == "combine_fp16_sm_90"
     assert combine.grid == 264 < rows  # as many blocks as the GPU holds
     assert (main.params["out"], main.params["lse"]) == (0, 0)
     assert main.params["partial_out"] == combine.params["partial_out"]
@@ -147,8 +147,8 @@ def test_splits_go_through_the_workspace(bench: MakeBench) -> None:
     assert state[1] - state[0] >= 3 * rows * D * 4
     assert state[2] - state[1] >= 3 * rows * 4
     assert (combine.params["out"], combine.params["lse"]) == (out.pointer, lse.pointer)
-    sizes = {name: combine.params[name] for name in ("batch", "num_heads", "q_len", "splits")}
-    assert sizes == {"batch": BATCH, "num_heads": HEADS, "q_len": Q_LEN, "splits": 3}
+    sizes = {name: combine.params[name] for name in ("batch", "num_heads", "q_len", "splits", "value_head_dim")}
+    assert sizes == {"batch": BATCH, "num_heads": HEADS, "q_len": Q_LEN, "splits": 3, "value_head_dim": D}
     (workspace,) = made.framework.released
     assert workspace.pointer == main.params["partial_out"]
     assert math.prod(workspace.shape) * 4 >= 3 * rows * (D + 2) * 4
@@ -422,8 +422,8 @@ def test_threads_share_no_arguments(bench: MakeBench) -> None:
 def test_everything_is_loaded_at_the_first_call(bench: MakeBench) -> None:
     made = bench(plan(plans.DOCUMENTS, split_kv=None))
     made.kernel(*qkv(batch=100, q_len=Q_LEN), doc=FakeArray((100, KV_LEN), "int32"))
-    assert "combine_fp16_d16_sm_90" not in [item.kernel for item in made.cuda.launches]
-    assert {"combine_fp16_d16_sm_90", "zone_map_i32_sm_90"} <= set(made.cuda.loaded)
+    assert "combine_fp16_sm_90" not in [item.kernel for item in made.cuda.launches]
+    assert {"combine_fp16_sm_90", "zone_map_i32_sm_90"} <= set(made.cuda.loaded)
     count = len(made.cuda.loaded)
     made.kernel(*qkv(batch=1, q_len=1, kv_len=64000), doc=FakeArray((1, 64000), "int32"))
     assert len(made.cuda.loaded) == count

@@ -1,9 +1,8 @@
 #include "attncc/copy.cuh"
-#include "attncc/group_rows.cuh"
 
 /// Starts to load a tile of Q; all THREADS threads take part. What doesn't exist becomes zeros.
-template <class QTile, int THREADS, int BYTES, class Element>
-__device__ __forceinline__ void load_rows(unsigned tile, const GroupPlaces<Element>& places) {
+template <class QTile, int THREADS, int BYTES, class Places>
+__device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
 #pragma unroll 1
     for (int index = threadIdx.x; index < QTile::ROWS * QTile::CHUNKS; index += THREADS) {
         const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
