@@ -73,13 +73,16 @@ def duration(seconds: float) -> str:
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Callable[[str], None]]:
     """A bar on stderr that appears once the work has taken a second, only on a terminal. Yields `advance(text)`."""
+    if not sys.stderr.isatty():
+        yield lambda text: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     start = time.monotonic()
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(label, total=total, visible=False)
 
         def advance(text: str) -> None:

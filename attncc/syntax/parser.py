@@ -15,7 +15,6 @@ from ..source import SourceFile, Span
 from . import ast
 from .builder import build
 from .grammar import grammar
-from .mistakes import explain
 from .tokens import END, MAX_NESTING, first_on_line, span, tokenize, too_deep
 from .trouble import BRACKETS, ITEMS, STATEMENTS, Trouble
 
@@ -87,6 +86,8 @@ class _Automaton:
 
     def _recover(self, index: int) -> int:
         """Reports the token that does not fit; returns the index to go on at."""
+        from .mistakes import explain  # files without mistakes need none of it
+
         token = self.tokens[index]
         mistake = explain(Trouble(self.source, self.tokens, index, self._expected(), self._opened()))
         self.diagnostics.add(mistake.diagnostic)

@@ -55,11 +55,14 @@ __device__ __forceinline__ int uniform(int x) {
 
 __device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
+__device__ __forceinline__ long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
 template <class T>
 __device__ __forceinline__ T* uniform(T* x) {
-    const unsigned long long bits = (unsigned long long)x;
-    const unsigned low = uniform((int)bits), high = uniform((int)(bits >> 32));
-    return (T*)((unsigned long long)high << 32 | low);
+    return (T*)uniform_long((long long)x);
 }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
