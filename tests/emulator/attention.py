@@ -76,7 +76,8 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     del held
     if call.splits > 1:
         source = render_combine(plan.out_dtype, plan.target)
-        kernel.run(source, combine_parameters(plan.dtype), values | {"batch": values["outer"], "value_head_dim": plan.value_head_dim}, 3)
+        values |= {"batch": values["outer"], "value_head_dim": plan.value_head_dim}
+        kernel.run(source, combine_parameters(plan.dtype), values, 3)
     return out, lse
 
 
