@@ -29,6 +29,15 @@ struct Normalizer {
     /// An exponent relative to the row's reference.
     __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+
     /// Whether all rows of the warp have met a key.
     __device__ __forceinline__ bool has_references() const {
         float highest = NEGATIVE_INFINITY;

@@ -59,7 +59,7 @@ def test_backward_masks_weigh() -> None:
     ("lines", "tiles", "step"),
     [
         ("keep if causal()", (2, 16), 16),
-        ("score = 9 * tanh(score / 9)", (2, 8), 8),
+        ("score = 9 * tanh(score / 9)", (2, 8), 4),  # seldom runs
         ("score = sin(cos(score))", (1, 8), 1),
         ("score = sin(score)", (1, 4), 4),
         ("score = sin(score)", (1, 8), 2),
