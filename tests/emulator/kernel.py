@@ -95,6 +95,12 @@ _HOPPER_BODIES = (
     ),
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
     ("store_matrices", "", "write_matrices(address, x);"),
+    (
+        "multiply_brains",
+        "",
+        "return float_to_brain(brain_to_float(x) * brain_to_float(y))"
+        " | (unsigned)float_to_brain(brain_to_float(x >> 16) * brain_to_float(y >> 16)) << 16;",
+    ),
     ("put_pair", "", "shared_at<uint2>(address) = {(unsigned)x, (unsigned)y};"),
     ("put_four", "", "shared_at<uint4>(address) = {(unsigned)x, (unsigned)y, (unsigned)z, (unsigned)w};"),
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),

@@ -59,7 +59,7 @@ struct Ring {
 /// The same in one register, where dividing costs less than another.
 template <int STAGES>
 struct Turns {
-    int turn = 0;
+    unsigned turn = 0;
 
     __device__ __forceinline__ int stage() const { return turn % STAGES; }
     __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
