@@ -136,7 +136,8 @@ def test_nothing_is_compiled_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16)
     assert seen == []
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch="sm_90")
-    assert sorted(seen) == [f"{name}_sm_90.cu" for name in ("combine_bf16", "one_decode_bf16_d16", "one_forward_bf16_d16")]
+    names = ("combine_bf16", "one_decode_bf16_d16", "one_forward_bf16_d16")
+    assert sorted(seen) == [f"{name}_sm_90.cu" for name in names]
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch=["sm_80", "sm_90"])
     assert all(name.endswith("sm_80.cu") for name in seen[3:])  # the others are in the cache
     assert len(seen) == 6
