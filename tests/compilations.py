@@ -22,7 +22,7 @@ from attncc.schedule.plan import BACKWARD_PASSES, KernelPlan
 from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 from attncc.source import SourceFile
 from tests.kernels import processes
-from tests.machine_code import conditional_common_values
+from tests.machine_code import conditional_common_values, instructions
 
 
 class Compilation(ABC):
@@ -35,6 +35,7 @@ class Compilation(ABC):
 class Kernel(NamedTuple):
     resources: Resources
     conditional_common_values: int
+    instructions: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Case(Compilation):
 
 
 def _kernel(found: Compiled) -> Kernel:
-    return Kernel(found.resources, conditional_common_values(found.code.image))
+    image = found.code.image
+    return Kernel(found.resources, conditional_common_values(image), instructions(image))
 
 
 @dataclass(frozen=True)

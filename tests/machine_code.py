@@ -20,6 +20,11 @@ def conditional_common_values(image: bytes) -> int:
     )
 
 
+def instructions(image: bytes) -> int:
+    """How many a cubin has."""
+    return sum(len(words) for words in kernels(image))
+
+
 def kernels(image: bytes) -> Iterator[NDArray[np.uint64]]:
     """The lower halves of the instructions (128 bits: the opcode in bits 0 to 11, its predicate in 12 to 15) of each
     kernel of a cubin."""

@@ -71,7 +71,7 @@ def backward_cases() -> Iterator[Case]:
 def test_compiles_well(case: Case) -> None:
     found = COMPILATIONS.result(case)
     assert found
-    for name, (resources, conditional_common_values) in found.items():
+    for name, (resources, conditional_common_values, _) in found.items():
         assert not resources.messages, name
         assert (resources.spill_stores, resources.spill_loads) == (0, 0), f"{name}: {resources}"
         assert resources.registers <= TARGETS[case.target].max_registers_per_thread

@@ -199,6 +199,13 @@ class KernelPlan:
         return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8)
 
     @property
+    def masked_step(self) -> int:
+        """The same of a masked tile, whose code seldom runs."""
+        from .weight import SELDOM_CODE, score_step
+
+        return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8, SELDOM_CODE)
+
+    @property
     def adds_dq(self) -> bool:
         """backward: whether the kernel can add up dQ too, over thread blocks, in fp32."""
         return self.pass_name == "backward" and self.dtype != "fp32"

@@ -26,7 +26,7 @@ _RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what lar
 # Instructions of a thread for the scores of a whole tile and of a masked one: beyond LONG_CODE, compilation would take
 # over a second, and a GPU's instruction cache would overflow. They are loops then, of at most SHORT_CODE a round.
 LONG_CODE, SHORT_CODE = 2600, 1300
-SELDOM_CODE = 1100  # the limit where score lines have a cheap form, so that this code seldom runs
+SELDOM_CODE = 1100  # the limit of a forward pass's code for masked tiles, and for those of which the cheap form doesn't hold
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
@@ -86,12 +86,12 @@ def room(variant: Variant) -> int:
     return int(found > HOPPER_LIGHT or any(isinstance(node, Load) for node in often))
 
 
-def score_step(variant: Variant, row_tiles: int, column_tiles: int) -> int:
+def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE) -> int:
     """Of a warp's column tiles (8 keys), how many the code for score lines handles at once: a divisor of them.
 
-    All of them, if that isn't long. `row_tiles` is the warp's tiles of 16 rows.
+    All of them, if that isn't longer than `limit`. `row_tiles` is the warp's tiles of 16 rows.
     """
-    load, limit = (_RARE_LOAD, SELDOM_CODE) if _has_form(variant) else (_LOAD, LONG_CODE)
+    load = _RARE_LOAD if _has_form(variant) else _LOAD
     pair = sum(_code(node, load) for node in _varying_of(variant, [score.value for score in variant.scores]))
     tile = 2 * 4 * row_tiles * pair
     if tile * column_tiles <= limit:
