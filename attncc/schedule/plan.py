@@ -200,10 +200,11 @@ class KernelPlan:
 
     @property
     def masked_step(self) -> int:
-        """The same of a masked tile, whose code seldom runs."""
-        from .weight import SELDOM_CODE, score_step
+        """The same of a masked tile, whose code seldom runs. Rounds take registers: more than 8 warps have none."""
+        from .weight import LONG_CODE, SELDOM_CODE, score_step
 
-        return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8, SELDOM_CODE)
+        limit = SELDOM_CODE if self.warps <= 8 else LONG_CODE
+        return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8, limit)
 
     @property
     def adds_dq(self) -> bool:

@@ -26,7 +26,7 @@ _RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what lar
 # Instructions of a thread for the scores of a whole tile and of a masked one: beyond LONG_CODE, compilation would take
 # over a second, and a GPU's instruction cache would overflow. They are loops then, of at most SHORT_CODE a round.
 LONG_CODE, SHORT_CODE = 2600, 1300
-SELDOM_CODE = 1100  # the limit of a forward pass's code for masked tiles, and for those of which the cheap form doesn't hold
+SELDOM_CODE = 1100  # of masked tiles, and of those that the cheap form of score lines doesn't serve
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
