@@ -28,7 +28,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
-constexpr int SCORE_STEP = 6;     // of which so many at once become scores
+[[maybe_unused]] constexpr int SCORE_STEP = 6;  // of which so many at once become scores
+constexpr int MASKED_STEP = 6;    // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -106,11 +107,14 @@ __device__ __forceinline__ int uniform(int x) {
 
 __device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
+__device__ __forceinline__ long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
 template <class T>
 __device__ __forceinline__ T* uniform(T* x) {
-    const unsigned long long bits = (unsigned long long)x;
-    const unsigned low = uniform((int)bits), high = uniform((int)(bits >> 32));
-    return (T*)((unsigned long long)high << 32 | low);
+    return (T*)uniform_long((long long)x);
 }
 
 /// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
@@ -183,17 +187,11 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- normalize_none.cuh
+// ---- no_row_state.cuh
 
-/// P = score: no row state. The interface is that of normalize_softmax.cuh and of trust_softmax.cuh.
-template <int M_TILES>
-struct Normalizer {
-    float unit;
-
-    __device__ __forceinline__ explicit Normalizer(float unit) : unit(unit) {}
-
-    static __device__ __forceinline__ float masked() { return 0; }
-
+/// What normalisers that keep nothing of a row have in common: references never move, results are finished as they are.
+/// The interface is that of normalize_softmax.cuh and of trust_softmax.cuh.
+struct NoRowState {
     __device__ __forceinline__ float exponent(int, int, float score) const { return score; }
 
     template <class Scores>
@@ -219,11 +217,6 @@ struct Normalizer {
     template <class Out>
     __device__ __forceinline__ void rescale_rows(Out&) const {}
 
-    __device__ __forceinline__ void to_probs(int, float (&x)[4]) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] *= unit;
-    }
-
     __device__ __forceinline__ void end_tile() {}
 
     __device__ __forceinline__ void load_row(int, int, float, float) {}
@@ -233,6 +226,23 @@ struct Normalizer {
     __device__ __forceinline__ float finish(int, int, float, float& row_max, float& sum) const {
         row_max = sum = 0;
         return 1;
+    }
+};
+
+// ---- normalize_none.cuh
+
+/// P = score.
+template <int M_TILES>
+struct Normalizer : NoRowState {
+    float unit;
+
+    __device__ __forceinline__ explicit Normalizer(float unit) : unit(unit) {}
+
+    static __device__ __forceinline__ float masked() { return 0; }
+
+    __device__ __forceinline__ void to_probs(int, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) x[i] *= unit;
     }
 };
 
@@ -346,19 +356,29 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// The work of this block in the q_outer grid of `heads` heads, each of whose queries is `rows_each` rows.
+/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
+/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * params.splits;  // splits share keys too
+    const int section = index / (params.section * params.q_blocks), first = section * params.section;
+    const int here = min(params.section, all_heads - first);
+    index -= first * params.q_blocks;
+    Work work;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % params.splits;
+    work.head = head / params.splits % heads;
+    work.sequence = work.batch_index = head / params.splits / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
+    return work;
+}
+
+/// The work of this block in the q_outer grid.
 template <int BLOCK_Q, class Params>
 __device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work;
-    int index = block_index();
-    // The last rows of a causal mask have the most keys: they go first, so that the short ones fill the end.
-    work.q_block = params.q_blocks - 1 - index % params.q_blocks;
-    index /= params.q_blocks;
-    work.split = index % params.splits;
-    index /= params.splits;
-    work.head = index % heads;
-    work.sequence = work.batch_index = index / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
+    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
     work.q_block = uniform(work.q_block);
     work.split = uniform(work.split);
     work.head = uniform(work.head);
@@ -411,39 +431,47 @@ __device__ __forceinline__ void store_four(typename Stored::Element* target, flo
     store_words(target, all);
 }
 
-/// How the lanes of a quad come to hold four neighbouring columns each, of the 16 of two fragments. Lanes of a pair swap
-/// halves of the fragments, so that each stores four columns of one at once and the quad 16 in a row.
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
+/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
+/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
 struct ColumnsInPairs {
-    static __device__ __forceinline__ int first(int lane) { return lane % 4 / 2 * 4 + lane % 2 * 8; }
-
     template <class Stored>
-    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
-        constexpr int WORDS = Stored::WORDS;
-        const bool odd = threadIdx.x % 2;
-        unsigned mine[2][WORDS];
+    static __device__ __forceinline__ int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = threadIdx.x % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) store_words(target, packed);
+        } else {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) Stored::words(mine[half], x[half][0], x[half][1]);
-#pragma unroll
-        for (int word = 0; word < WORDS; ++word) {
-            const unsigned other = __shfl_xor_sync(~0u, odd ? mine[0][word] : mine[1][word], 1);
-            packed[word] = odd ? other : mine[0][word];
-            packed[WORDS + word] = odd ? mine[1][word] : other;
+            for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) store_words(target + 8 * half, packed);
+            }
         }
     }
 };
 
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds its four already.
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
 struct ColumnsInFours {
-    static __device__ __forceinline__ int first(int lane) { return lane % 4 * 4; }
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return lane % 4 * 4;
+    }
 
     template <class Stored>
-    static __device__ __forceinline__ void words(unsigned (&packed)[2 * Stored::WORDS], const float (&x)[2][2]) {
-        constexpr int WORDS = Stored::WORDS;
-        unsigned mine[2][WORDS];
-#pragma unroll
-        for (int side = 0; side < 2; ++side) Stored::words(mine[side], x[0][side], x[1][side]);
-#pragma unroll
-        for (int word = 0; word < 2 * WORDS; ++word) packed[word] = mine[word / WORDS][word % WORDS];
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns) {
+        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -464,7 +492,7 @@ struct RowPlaces {
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 __device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
                                            const float (&factor)[M_TILES][2]) {
-    const int lane = threadIdx.x % 32, column = Columns::first(lane);
+    const int lane = threadIdx.x % 32, column = Columns::template first<Stored>(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
@@ -476,10 +504,8 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
             float x[2][2];
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
-            unsigned packed[2 * Stored::WORDS];
-            Columns::template words<Stored>(packed, x);
-            if (exists && (8 * d + 16 <= COLUMNS || 8 * d + column < COLUMNS))
-                store_words(address + 8 * d, packed);
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0);
         }
     }
 }
@@ -491,16 +517,14 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor);
 }
 
-/// Stores one value for each of the warp's rows, as `store_rows` does.
+/// Which of the 2 * M_TILES rows that the lanes of a quad share is this lane's own, where each row is to be one lane's.
+__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane that of its own row.
 template <int M_TILES, class Places>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, const float (&values)[M_TILES][2]) {
-    const int lane = threadIdx.x % 32;
-    if (lane % 4 != 0) return;
-#pragma unroll
-    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
-        const int row = slot + 8 * row_pair + lane / 4;
-        if (places.holds(row)) places.target[places.offset(row)] = values[row_pair / 2][row_pair % 2];
-    }
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, float value) {
+    const int row = slot + 8 * own_row() + threadIdx.x % 32 / 4;
+    if (own_row() < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = value;
 }
 
 // ---- head_rows.cuh
@@ -544,6 +568,16 @@ struct QueryRows {
         return {target, row_stride, work.q_len - first};
     }
 };
+
+// ---- kept.cuh
+
+/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
+template <class T>
+__device__ __forceinline__ T parked(const T& x) {
+    return x;
+}
+
+// ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
 /// the products.
@@ -709,6 +743,13 @@ struct TileRange {
     int begin, full_begin, full_end, end;
 };
 
+/// The same, from a multiple of BLOCK on.
+template <int BLOCK>
+__device__ __forceinline__ TileRange aligned(TileRange range) {
+    range.begin = range.begin / BLOCK * BLOCK;
+    return range;
+}
+
 /// One of `splits` equal shares of the range, in whole tiles.
 template <int BLOCK_KV>
 __device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
@@ -728,7 +769,8 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
-/// All tiles of a range in ascending order, where nothing is to be passed over. The interface is that of LiveTiles.
+/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
+/// of LiveTiles.
 template <class Order, bool CLASSIFIES, class KindOf>
 struct AllTiles {
     static constexpr int BLOCK_KV = Order::BLOCK;
@@ -737,7 +779,7 @@ struct AllTiles {
     int next;
 
     __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+        : range(range), next(range.begin) {}
 
     __device__ __forceinline__ Tile advance() {
         const int kv_first = next;
@@ -746,7 +788,7 @@ struct AllTiles {
     }
 };
 
-/// The live tiles of a range, in ascending order, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
 template <class Order, bool CLASSIFIES, class KindOf>
@@ -760,7 +802,7 @@ struct LiveTiles {
     unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
 
     __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
-        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin / BLOCK_KV * BLOCK_KV) {}
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
 
     __device__ __forceinline__ Tile advance() {
         while (live == 0) {
@@ -812,7 +854,7 @@ struct Params {
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
     int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits;
+    int kv_len, q_blocks, splits, section;
     float scale;
 };
 
@@ -829,7 +871,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 6 "specs/relu_attention.attn"
     ctx.inverse_converted = 1.0f / (float)ctx.kv_len;
-#line 833 "relu_attention_forward_bf16_d128_sm_80.cu"
+#line 875 "relu_attention_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -847,7 +889,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 6 "specs/relu_attention.attn"
     return fmaxf(score, 0.0f) * ctx.inverse_converted;
-#line 851 "relu_attention_forward_bf16_d128_sm_80.cu"
+#line 893 "relu_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -946,7 +988,7 @@ __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Sc
     Row rows[M_TILES][2];
     block.make_rows(rows);
     const int keys = block.context.kv_len - kv_first;
-    each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+    each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
         return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), keys - 1), x);
     });
     mask(block, rows, kv_first, scores);
@@ -957,8 +999,7 @@ using OutColumns = ColumnsInPairs;  // of accumulators
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
-    float row_max[M_TILES][2], row_sum[M_TILES][2];  // l relative to m, in natural units; -inf and 0: no weight
-    float lse[M_TILES][2];
+    float row_max, row_sum;    // of the lane's own row (output.cuh): l relative to m, in natural units; -inf and 0: no weight
 
     /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
     template <class Sink>
@@ -966,8 +1007,9 @@ struct Finished {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), row_max[m][r], row_sum[m][r]) * dropout_scale;
-            lse[m][r] = row_max[m][r] + logf(row_sum[m][r]);
+            float of_row[2];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
+            if (row == 0 || own_row() == row) row_max = of_row[0], row_sum = of_row[1];
         }
     }
 
@@ -980,7 +1022,8 @@ struct Finished {
     __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, const Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
-        if (params.lse != nullptr) store_row_values(results(params, rows, params.lse, 1), warp_row, lse);
+        if (params.lse != nullptr)
+            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row, row_max + logf(row_sum));
     }
 };
 
@@ -1457,12 +1500,18 @@ private:
     }
 };
 
-// ---- load_head_rows.cuh
+// ---- load_rows.cuh
 
 /// Starts to load a tile of Q; all THREADS threads take part. What doesn't exist becomes zeros.
-template <class QTile, int THREADS, int BYTES, class Element, class Order>
-__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
-    load_tile<QTile, Order, THREADS, BYTES>(tile, places.target, places.stride * sizeof(Element), places.rows);
+template <class QTile, int THREADS, int BYTES, class Places>
+__device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
+#pragma unroll 1
+    for (int index = threadIdx.x; index < QTile::ROWS * QTile::CHUNKS; index += THREADS) {
+        const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
+        const bool exists = places.holds(row) && chunk * 16 < BYTES;
+        const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;
+        copy_async_or_zero(QTile::place(tile, row, chunk).address, source, exists);
+    }
 }
 
 // ---------------------------------------------------------------- the kernel
@@ -1471,12 +1520,12 @@ __device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     relu_attention_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
-    const Work work = Rows::find_work(params);
+    const Work& work = parked(Rows::find_work(params));
     const Rows rows(params, work);
     if (!rows.exist()) return;
     const int kv_head = rows.kv_head(params);
-    const Context context = uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len, work.kv_len,
-                                         work.q_start, work.kv_start));
+    const Context& context = parked(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
+                                                                work.kv_len, work.q_start, work.kv_start)));
     QueryBlock block(params, context, rows);
 
     const unsigned queries = shared_address(shared);
@@ -1488,8 +1537,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
                        work.kv_start * params.k_stride_row;
     const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
                        work.kv_start * params.v_stride_row;
-    const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), params.k_stride_row * (long long)sizeof(Element),
-                       params.v_stride_row * (long long)sizeof(Element), context.kv_len};
+    // The loop of fp32 has no registers for strides, only uniform ones.
+    auto bytes = [](long long stride) {
+        return (stride * (long long)sizeof(Element));
+    };
+    const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
+                       context.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
     AllTiles<KvOrder, false, decltype(kind_of)>
         tiles(range, context.kv_len, kind_of);
@@ -1512,7 +1565,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         attend(block, stream.tile(), held, stream.keys(), load_ahead, values_ready, normalizer, out);
     }
 
-    // Decoded again, not kept, where the loop needs the registers.
+    // Decoded again, neither kept nor parked, where the loop needs the registers.
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
