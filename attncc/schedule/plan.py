@@ -141,7 +141,7 @@ class KernelPlan:
         if self.family != "portable" or self.loop != "q_outer" or self.pass_name == "decode":
             return False
         crowded = (self.block_kv + self.padded_value_head_dim) * self.warp_rows // 32 >= CROWDING_REGISTERS
-        return crowded and not self.variant.scores and self.variant.dropout is None
+        return crowded and bool(self.variant.keeps) and not self.variant.scores and self.variant.dropout is None
 
     @property
     def query_rows(self) -> str:

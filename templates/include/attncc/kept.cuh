@@ -3,3 +3,5 @@ template <class T>
 __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
+
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }

@@ -95,8 +95,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {

@@ -112,9 +112,8 @@ __device__ __forceinline__ void rotate(float (&x)[M_TILES][N_TILES][4]) {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     constexpr int GROUP = M_TILES * D_TILES <= 16 ? 8 : 4;
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll

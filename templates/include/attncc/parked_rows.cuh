@@ -10,6 +10,9 @@ __device__ __forceinline__ const T& parked(const T& x) {
     return place;
 }
 
+/// The lane, in a way that keeps nothing of the addresses of keys for those of values.
+__device__ __forceinline__ int lane_of_values() { return opaque(threadIdx.x) % 32; }
+
 /// What a lane knows of its rows, made anew of parked work wherever it is used.
 template <class Order, int M_TILES>
 struct LaneRows {
