@@ -62,6 +62,12 @@ class Specification:
             )
         return replace(self, variant=with_descales(self.variant))
 
+    def without_unasked_decode(self) -> Specification:
+        """The same without kernels of the pass decode, unless a schedule is for it."""
+        if any(schedule.pass_name == "decode" for schedule in self.schedules):
+            return self
+        return replace(self, passes=tuple(name for name in self.passes if name != "decode"))
+
     def ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
         and patches where the mask asks for them."""

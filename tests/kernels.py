@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from multiprocessing import get_context
 
 from attncc.compiler import CompiledStore, load_specification
@@ -20,7 +19,7 @@ MOST_PROCESSES = 32  # containers may show the cores of their host
 
 def without_decode(text: str, *, dtype: str, head_dim: int, value_head_dim: int, arch: str | None) -> Kernel:
     """A kernel whose forward pass runs calls with few queries as well; arguments as those of `attncc.compile`."""
-    specification = replace(load_specification(text, None, {})[0], passes=("forward", "patches"))
+    specification = load_specification(text, None, {})[0].without_unasked_decode()
     archs = () if arch is None else (arch,)
     store = CompiledStore(specification, Configuration(dtype, head_dim, value_head_dim), archs)
     store.compile_now()

@@ -6,8 +6,6 @@ differ little from spec to spec: those are kept that a spec has a schedule for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +13,6 @@ import pytest
 
 from attncc.build import VariantPackage, package_files, prepare
 from attncc.resources import folder
-from attncc.schedule.plan import KernelPlan
 from attncc.source import SourceFile
 from tests.conftest import Golden
 
@@ -35,13 +32,7 @@ def spec_names() -> list[str]:
 def packages(spec: str) -> tuple[VariantPackage, ...]:
     path = f"specs/{spec}.attn"
     source = SourceFile(path, (ROOT / path).read_text(encoding="utf-8"))
-    found = prepare(source, archs=[TARGET], dtypes=[DTYPE], head_dims=[HEAD_DIM])
-    return tuple(replace(package, plans=tuple(kept_plans(package))) for package in found)
-
-
-def kept_plans(package: VariantPackage) -> Iterator[KernelPlan]:
-    scheduled = {schedule.pass_name for schedule in package.specification.schedules}
-    yield from (plan for plan in package.plans if plan.pass_name != "decode" or "decode" in scheduled)
+    return prepare(source, archs=[TARGET], dtypes=[DTYPE], head_dims=[HEAD_DIM])
 
 
 @cache

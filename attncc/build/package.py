@@ -70,12 +70,14 @@ def prepare(
     dtypes: Sequence[str] = DEFAULT_DTYPES,
     head_dims: Sequence[int | tuple[int, int]] = DEFAULT_HEAD_DIMS,
     defines: Defines = NO_DEFINES,
+    decode: bool = False,
     backward: bool = False,
 ) -> tuple[VariantPackage, ...]:
     """All variants of a spec for every combination of targets, dtypes and head dims (a pair: of q and k, of values).
 
-    With `backward`, or where a variant has a schedule for it, the kernels of the backward pass too. AttnccError with
-    everything that is wrong with the spec or with what is asked for. Nothing is compiled yet.
+    With `decode` and `backward`, or where a variant has a schedule for them, the kernels of these passes too; without
+    those of decode, calls with few queries run the forward kernel. AttnccError with everything that is wrong with the
+    spec or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
     for dtype in dtypes:
@@ -86,10 +88,10 @@ def prepare(
         warn(warning)
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
     configurations = [Configuration(dtype, *pair) for dtype, pair in product(dtypes, dims)]
-    return tuple(
-        _package(specify(program, variant.name).serving(*dtypes), source.path, configurations, archs, backward)
-        for variant in program.variants
-    )
+    found = [specify(program, variant.name).serving(*dtypes) for variant in program.variants]
+    if not decode:
+        found = [item.without_unasked_decode() for item in found]
+    return tuple(_package(item, source.path, configurations, archs, backward) for item in found)
 
 
 def _package(

@@ -45,12 +45,15 @@ def build(
     dtypes: Sequence[str] = DEFAULT_DTYPES,
     head_dims: Sequence[int | tuple[int, int]] = DEFAULT_HEAD_DIMS,
     defines: Defines = NO_DEFINES,
+    decode: bool = False,
     backward: bool = False,
     jobs: int | None = None,
     advance: Advance | None = None,
 ) -> tuple[BuiltVariant, ...]:
     """`write(prepare(spec, …), out, …)`: all variants of one spec, as a package in the folder `out`."""
-    packages = prepare(spec, archs=archs, dtypes=dtypes, head_dims=head_dims, defines=defines, backward=backward)
+    packages = prepare(
+        spec, archs=archs, dtypes=dtypes, head_dims=head_dims, defines=defines, decode=decode, backward=backward
+    )
     return write(packages, Path(out), jobs=jobs, advance=advance)
 
 

@@ -653,6 +653,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1099,7 +1101,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 11 "specs/alibi.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1103 "alibi_forward_bf16_d128_sm_80.cu"
+#line 1105 "alibi_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1112,7 +1114,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 10 "specs/alibi.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1116 "alibi_forward_bf16_d128_sm_80.cu"
+#line 1118 "alibi_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1121,7 +1123,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/alibi.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1125 "alibi_forward_bf16_d128_sm_80.cu"
+#line 1127 "alibi_forward_bf16_d128_sm_80.cu"
 }
 
 // score = score - slope[h] * (q_pos - kv_idx)
@@ -1129,7 +1131,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/alibi.attn"
     return score - ctx.slope_h * (float)(row.q_pos - kv_idx);
-#line 1133 "alibi_forward_bf16_d128_sm_80.cu"
+#line 1135 "alibi_forward_bf16_d128_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1484,8 +1486,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1682,7 +1683,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

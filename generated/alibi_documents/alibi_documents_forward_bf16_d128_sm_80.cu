@@ -744,6 +744,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1244,7 +1246,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1248 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1250 "alibi_documents_forward_bf16_d128_sm_80.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1261,7 +1263,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 #line 15 "specs/alibi_documents.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1265 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1267 "alibi_documents_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1280,7 +1282,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1284 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1286 "alibi_documents_forward_bf16_d128_sm_80.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1291,7 +1293,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1295 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1297 "alibi_documents_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1305,7 +1307,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1309 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1311 "alibi_documents_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1654,8 +1656,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1852,7 +1853,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -647,6 +647,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -941,7 +943,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 6 "specs/alibi_symmetric.attn"
     ctx.slope = exp2f((float)(-8LL * (ctx.h + 1)) / (float)params.num_heads);
-#line 945 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
+#line 947 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -954,7 +956,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/alibi_symmetric.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 958 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
+#line 960 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -964,7 +966,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 8 "specs/alibi_symmetric.attn"
     return score - ctx.slope * (float)abs(row.q_pos - kv_idx);
-#line 968 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
+#line 970 "alibi_symmetric_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -1266,8 +1268,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1464,7 +1465,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -658,6 +658,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1017,7 +1019,7 @@ __device__ __forceinline__ Context make_context(
     const int prefix_len = scalar(params.prefix_len, params.prefix_len_value);
 #line 14 "specs/batchify.attn"
     ctx.limit = min(max(prefix_len, 0), 128);
-#line 1021 "batchify_forward_bf16_d128_sm_80.cu"
+#line 1023 "batchify_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)prefix_len - 1;
     return ctx;
 }
@@ -1039,7 +1041,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_2 = min(max(product + 128, 0), ctx.kv_len);
 #line 13 "specs/batchify.attn"
     row.limit_3 = min(max(product, 0), ctx.kv_len);
-#line 1043 "batchify_forward_bf16_d128_sm_80.cu"
+#line 1045 "batchify_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1052,7 +1054,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned bits = remainder_bits<128, 1>(kv_idx % 128, ctx.limit);
 #line 14 "specs/batchify.attn"
     const unsigned keep_2 = bits | bits_below(row.q_pos + 1 - kv_idx);
-#line 1056 "batchify_forward_bf16_d128_sm_80.cu"
+#line 1058 "batchify_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1397,8 +1399,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1595,7 +1596,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -664,6 +664,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -964,7 +966,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 22 "specs/block_diffusion.attn"
     ctx.quotient = ctx.kv_len / 2;
-#line 968 "block_diffusion_forward_bf16_d128_sm_80.cu"
+#line 970 "block_diffusion_forward_bf16_d128_sm_80.cu"
     ctx.sum = ctx.quotient + 16;
     ctx.difference = ctx.kv_len - ctx.q_len - ctx.quotient;
     ctx.difference_2 = ctx.q_len + ctx.quotient - ctx.kv_len;
@@ -1005,7 +1007,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = min(max(product + 16, 0), ctx.kv_len);
 #line 22 "specs/block_diffusion.attn"
     row.limit_4 = min(max(product, 0), ctx.kv_len);
-#line 1009 "block_diffusion_forward_bf16_d128_sm_80.cu"
+#line 1011 "block_diffusion_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1032,7 +1034,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_3 = row.bits & bits_2 & bits_below(row.limit - kv_idx);
 #line 22 "specs/block_diffusion.attn"
     return both_2 | (row.bits_2 & bits_2 & bits_below(row.limit_2 - kv_idx)) | both_3;
-#line 1036 "block_diffusion_forward_bf16_d128_sm_80.cu"
+#line 1038 "block_diffusion_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1409,8 +1411,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1607,7 +1608,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -659,6 +659,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1018,7 +1020,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 12 "specs/block_map.attn"
     ctx.live_base = params.live + ctx.b * params.live_stride0 + ctx.h * params.live_stride1;
-#line 1022 "block_map_forward_bf16_d128_sm_80.cu"
+#line 1024 "block_map_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1036,7 +1038,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.live_row = ctx.live_base + quotient * params.live_stride2;
 #line 12 "specs/block_map.attn"
     row.inside = quotient < params.live_size2;
-#line 1040 "block_map_forward_bf16_d128_sm_80.cu"
+#line 1042 "block_map_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1049,7 +1051,7 @@ __device__ __forceinline__ bool keep(
     const unsigned char* live_address = row.live_row + quotient * params.live_stride3;
 #line 12 "specs/block_map.attn"
     return load_if(row.inside & (quotient < params.live_size3), live_address);
-#line 1053 "block_map_forward_bf16_d128_sm_80.cu"
+#line 1055 "block_map_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1369,8 +1371,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1567,7 +1568,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

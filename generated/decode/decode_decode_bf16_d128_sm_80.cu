@@ -609,6 +609,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- group_rows.cuh
 
 /// Rows of a group as they stand in a tensor: `target` is query 0 of the group's first head, strides are in elements.
@@ -972,7 +974,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 8 "specs/decode.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 976 "decode_decode_bf16_d128_sm_80.cu"
+#line 978 "decode_decode_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -981,7 +983,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/decode.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 985 "decode_decode_bf16_d128_sm_80.cu"
+#line 987 "decode_decode_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1313,8 +1315,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1511,7 +1512,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -657,6 +657,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1114,7 +1116,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum = params.doc + ctx.b * params.doc_stride0;
 #line 11 "specs/documents_bidirectional.attn"
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
-#line 1118 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
+#line 1120 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1131,7 +1133,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const int q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
 #line 11 "specs/documents_bidirectional.attn"
     row.doc_q_pos = load_if(q_pos >= 0, ctx.doc_base + q_pos * params.doc_stride1);
-#line 1135 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
+#line 1137 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1150,7 +1152,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 11 "specs/documents_bidirectional.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1154 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
+#line 1156 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
 }
 
 // keep if same_document(doc) and q_pos >= 0
@@ -1158,7 +1160,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 11 "specs/documents_bidirectional.attn"
     return row_bits(row.q_idx >= ctx.q_len - ctx.kv_len);
-#line 1162 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
+#line 1164 "documents_bidirectional_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1496,8 +1498,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1694,7 +1695,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -661,6 +661,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1086,7 +1088,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const int larger = max(load_if(inside, ctx.start_base + row.q_pos * params.start_stride1), 0);
 #line 13 "specs/documents_prefix_lm.attn"
     row.limit_2 = min(larger, ctx.kv_len);
-#line 1090 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
+#line 1092 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1097,7 +1099,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 13 "specs/documents_prefix_lm.attn"
     const unsigned keep_1 = ~bits_below(row.limit_2 - kv_idx);
     const unsigned keep_2 = bits_below(row.limit - kv_idx) | bits_below(row.q_pos + 1 - kv_idx);
-#line 1101 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
+#line 1103 "documents_prefix_lm_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1437,8 +1439,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1635,7 +1636,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

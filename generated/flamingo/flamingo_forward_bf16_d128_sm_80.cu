@@ -662,6 +662,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1023,7 +1025,7 @@ __device__ __forceinline__ Context make_context(
     const int* interval_base = params.interval + ctx.b * params.interval_stride0;
 #line 13 "specs/flamingo.attn"
     ctx.interval_base = interval_base + 1 * params.interval_stride2;
-#line 1027 "flamingo_forward_bf16_d128_sm_80.cu"
+#line 1029 "flamingo_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1052,7 +1054,7 @@ __device__ __forceinline__ bool keep(
     const bool less = row.q_idx < load_if(inside, ctx.interval_base + product);
 #line 13 "specs/flamingo.attn"
     return (load_if(inside, interval_address) <= row.q_idx) & less;
-#line 1056 "flamingo_forward_bf16_d128_sm_80.cu"
+#line 1058 "flamingo_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1372,8 +1374,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1570,7 +1571,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -633,6 +633,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -994,7 +996,7 @@ __device__ __forceinline__ Context make_context(
     const int* interval_base = params.interval + ctx.b * params.interval_stride0;
 #line 13 "specs/flamingo.attn"
     ctx.interval_base = interval_base + 1 * params.interval_stride2;
-#line 998 "tile_lists_flamingo_bf16_d128_sm_80.cu"
+#line 1000 "tile_lists_flamingo_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1023,7 +1025,7 @@ __device__ __forceinline__ bool keep(
     const bool less = row.q_idx < load_if(inside, ctx.interval_base + product);
 #line 13 "specs/flamingo.attn"
     return (load_if(inside, interval_address) <= row.q_idx) & less;
-#line 1027 "tile_lists_flamingo_bf16_d128_sm_80.cu"
+#line 1029 "tile_lists_flamingo_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

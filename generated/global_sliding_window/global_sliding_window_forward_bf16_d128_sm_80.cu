@@ -656,6 +656,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1023,7 +1025,7 @@ __device__ __forceinline__ Context make_context(
     const unsigned char* sum = params.is_global + ctx.b * params.is_global_stride0;
 #line 12 "specs/global_sliding_window.attn"
     ctx.is_global_base = sum + ctx.kv_start * params.is_global_stride1;
-#line 1027 "global_sliding_window_forward_bf16_d128_sm_80.cu"
+#line 1029 "global_sliding_window_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1041,7 +1043,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const unsigned char* is_global_row = ctx.is_global_base + row.q_pos * params.is_global_stride1;
 #line 12 "specs/global_sliding_window.attn"
     row.is_global_q_pos = load_if(row.q_pos >= 0, is_global_row);
-#line 1045 "global_sliding_window_forward_bf16_d128_sm_80.cu"
+#line 1047 "global_sliding_window_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1056,7 +1058,7 @@ __device__ __forceinline__ bool keep(
     const bool both = (-256 <= difference) & (difference <= 256);
 #line 12 "specs/global_sliding_window.attn"
     return both | row.is_global_q_pos | is_global_kv_idx;
-#line 1060 "global_sliding_window_forward_bf16_d128_sm_80.cu"
+#line 1062 "global_sliding_window_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1410,8 +1412,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1608,7 +1609,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -633,6 +633,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1000,7 +1002,7 @@ __device__ __forceinline__ Context make_context(
     const unsigned char* sum = params.is_global + ctx.b * params.is_global_stride0;
 #line 12 "specs/global_sliding_window.attn"
     ctx.is_global_base = sum + ctx.kv_start * params.is_global_stride1;
-#line 1004 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1006 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1018,7 +1020,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const unsigned char* is_global_row = ctx.is_global_base + row.q_pos * params.is_global_stride1;
 #line 12 "specs/global_sliding_window.attn"
     row.is_global_q_pos = load_if(row.q_pos >= 0, is_global_row);
-#line 1022 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1024 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1033,7 +1035,7 @@ __device__ __forceinline__ bool keep(
     const bool both = (-256 <= difference) & (difference <= 256);
 #line 12 "specs/global_sliding_window.attn"
     return both | row.is_global_q_pos | is_global_kv_idx;
-#line 1037 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1039 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -655,6 +655,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1051,7 +1053,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum_2 = params.edges + ctx.b * params.edges_stride0;
 #line 12 "specs/graphormer_edge.attn"
     ctx.edges_base = sum_2 + ctx.q_start * params.edges_stride1;
-#line 1055 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 1057 "graphormer_edge_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1080,7 +1082,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.kind_row_4 = ctx.kind_base_2 + product;
 #line 13 "specs/graphormer_edge.attn"
     row.kind_row_5 = ctx.kind_base + product;
-#line 1084 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 1086 "graphormer_edge_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1141,7 +1143,7 @@ __device__ __forceinline__ float score_mod(
     const float total = sum_2 + (4 < count ? load_if(inside_5, weight_address_5) : 0.0f);
 #line 15 "specs/graphormer_edge.attn"
     return score + total / (float)max(count, 1);
-#line 1145 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 1147 "graphormer_edge_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -1443,8 +1445,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1641,7 +1642,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

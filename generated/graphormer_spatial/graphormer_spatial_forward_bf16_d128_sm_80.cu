@@ -651,6 +651,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1013,7 +1015,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum = params.distance + ctx.b * params.distance_stride0;
 #line 10 "specs/graphormer_spatial.attn"
     ctx.distance_base = sum + ctx.q_start * params.distance_stride1;
-#line 1017 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
+#line 1019 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1026,7 +1028,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 10 "specs/graphormer_spatial.attn"
     row.distance_row = ctx.distance_base + row.q_idx * params.distance_stride1;
-#line 1030 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
+#line 1032 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1046,7 +1048,7 @@ __device__ __forceinline__ float score_mod(
         params.bias_size1), bias_address);
 #line 10 "specs/graphormer_spatial.attn"
     return score + bias_h_distance_q_idx_kv_idx;
-#line 1050 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
+#line 1052 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -1348,8 +1350,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1546,7 +1547,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

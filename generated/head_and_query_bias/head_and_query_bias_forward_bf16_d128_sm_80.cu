@@ -649,6 +649,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1098,7 +1100,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 9 "specs/head_and_query_bias.attn"
     ctx.head_bias_h = load(params.head_bias + ctx.h * params.head_bias_stride0);
-#line 1102 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 1104 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1114,7 +1116,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const float* query_bias_row = params.query_bias + row.q_idx * params.query_bias_stride0;
 #line 9 "specs/head_and_query_bias.attn"
     row.query_bias_q_idx = load_if(row.q_idx < params.query_bias_size0, query_bias_row);
-#line 1118 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 1120 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
     row.sum = ctx.head_bias_h + row.query_bias_q_idx;
     return row;
 }
@@ -1124,7 +1126,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 9 "specs/head_and_query_bias.attn"
     return score + ctx.head_bias_h + row.query_bias_q_idx;
-#line 1128 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
+#line 1130 "head_and_query_bias_forward_bf16_d128_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1459,8 +1461,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1657,7 +1658,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

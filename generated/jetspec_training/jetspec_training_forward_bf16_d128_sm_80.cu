@@ -661,6 +661,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -974,7 +976,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_2 = min(max(product + (limit + 8), 0), ctx.kv_len);
 #line 11 "specs/jetspec_training.attn"
     row.q_pos = row.q_idx + limit;
-#line 978 "jetspec_training_forward_bf16_d128_sm_80.cu"
+#line 980 "jetspec_training_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -988,7 +990,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_2 = bits_below(row.q_pos + 1 - kv_idx) & both;
 #line 11 "specs/jetspec_training.attn"
     return bits_below(ctx.kv_len - ctx.q_len - kv_idx) | both_2;
-#line 992 "jetspec_training_forward_bf16_d128_sm_80.cu"
+#line 994 "jetspec_training_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1338,8 +1340,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1536,7 +1537,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -660,6 +660,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1021,7 +1023,7 @@ __device__ __forceinline__ Context make_context(
     const unsigned char* sum = params.ancestor + ctx.b * params.ancestor_stride0;
 #line 12 "specs/jetspec_tree.attn"
     ctx.ancestor_base = sum + ctx.q_start * params.ancestor_stride1;
-#line 1025 "jetspec_tree_forward_bf16_d128_sm_80.cu"
+#line 1027 "jetspec_tree_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1034,7 +1036,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 12 "specs/jetspec_tree.attn"
     row.ancestor_row = ctx.ancestor_base + row.q_idx * params.ancestor_stride1;
-#line 1038 "jetspec_tree_forward_bf16_d128_sm_80.cu"
+#line 1040 "jetspec_tree_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1051,7 +1053,7 @@ __device__ __forceinline__ bool keep(
         ancestor_address);
 #line 12 "specs/jetspec_tree.attn"
     return (node < 0) | ((node <= row.q_idx) & ancestor_q_idx_node);
-#line 1055 "jetspec_tree_forward_bf16_d128_sm_80.cu"
+#line 1057 "jetspec_tree_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1387,8 +1389,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1585,7 +1586,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

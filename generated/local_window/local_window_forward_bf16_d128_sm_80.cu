@@ -656,6 +656,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1022,7 +1024,7 @@ __device__ __forceinline__ Context make_context(
     ctx.right = (long long)right;
 #line 12 "specs/local_window.attn"
     ctx.left = scalar(params.left, params.left_value);
-#line 1026 "local_window_forward_bf16_d128_sm_80.cu"
+#line 1028 "local_window_forward_bf16_d128_sm_80.cu"
     ctx.at_least = ctx.right + ctx.left >= 0;
     ctx.difference = (long long)(ctx.kv_len - ctx.q_len) - ctx.left;
     return ctx;
@@ -1044,7 +1046,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit = (int)min(max((long long)q_pos - ctx.left, 0LL), kv_len_);
 #line 12 "specs/local_window.attn"
     row.limit_2 = (int)min(max(ctx.right + q_pos + 1, 0LL), kv_len_);
-#line 1048 "local_window_forward_bf16_d128_sm_80.cu"
+#line 1050 "local_window_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1053,7 +1055,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 12 "specs/local_window.attn"
     return bits_below(row.limit_2 - kv_idx) & ~bits_below(row.limit - kv_idx);
-#line 1057 "local_window_forward_bf16_d128_sm_80.cu"
+#line 1059 "local_window_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1374,8 +1376,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1572,7 +1573,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -669,6 +669,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -972,7 +974,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/mini_causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 976 "mini_causal_patches_bf16_d128_sm_80.cu"
+#line 978 "mini_causal_patches_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -983,7 +985,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const int bits = row.q_pos & 127;
 #line 8 "specs/mini_causal.attn"
     return repeated_bits(kv_idx % 128 <= bits, (kv_idx + 128) % 128 <= bits);
-#line 987 "mini_causal_patches_bf16_d128_sm_80.cu"
+#line 989 "mini_causal_patches_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1316,8 +1318,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1514,7 +1515,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

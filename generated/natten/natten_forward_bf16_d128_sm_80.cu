@@ -665,6 +665,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -983,7 +985,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 987 "natten_forward_bf16_d128_sm_80.cu"
+#line 989 "natten_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1000,7 +1002,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 1004 "natten_forward_bf16_d128_sm_80.cu"
+#line 1006 "natten_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1352,8 +1354,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1550,7 +1551,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -661,6 +661,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1023,7 +1025,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 1027 "paged_forward_bf16_d128_sm_80.cu"
+#line 1029 "paged_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1036,7 +1038,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 1040 "paged_forward_bf16_d128_sm_80.cu"
+#line 1042 "paged_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1061,7 +1063,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1065 "paged_forward_bf16_d128_sm_80.cu"
+#line 1067 "paged_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1382,8 +1384,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1580,7 +1581,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -633,6 +633,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -996,7 +998,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 1000 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1002 "tile_lists_paged_bf16_d128_sm_80.cu"
     ctx.difference_2 = (long long)ctx.length - ctx.q_len;
     return ctx;
 }
@@ -1010,7 +1012,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 1014 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1016 "tile_lists_paged_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1035,7 +1037,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1039 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1041 "tile_lists_paged_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 

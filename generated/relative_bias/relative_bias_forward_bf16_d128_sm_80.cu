@@ -650,6 +650,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1105,7 +1107,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1109 "relative_bias_forward_bf16_d128_sm_80.cu"
+#line 1111 "relative_bias_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1120,7 +1122,7 @@ __device__ __forceinline__ float score_mod(
         params.bias_stride1;
 #line 11 "specs/relative_bias.attn"
     return score + load(bias_address);
-#line 1124 "relative_bias_forward_bf16_d128_sm_80.cu"
+#line 1126 "relative_bias_forward_bf16_d128_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1141,7 +1143,7 @@ __device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 1145 "relative_bias_forward_bf16_d128_sm_80.cu"
+#line 1147 "relative_bias_forward_bf16_d128_sm_80.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
         params.bias_stride1;
     return {load(bias_address)};
@@ -1462,8 +1464,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1660,7 +1661,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -655,6 +655,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1012,7 +1014,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 13 "specs/sandwich.attn"
     ctx.converted = (float)(8LL * (ctx.h + 1));
-#line 1016 "sandwich_forward_bf16_d128_sm_80.cu"
+#line 1018 "sandwich_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1025,7 +1027,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 12 "specs/sandwich.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1029 "sandwich_forward_bf16_d128_sm_80.cu"
+#line 1031 "sandwich_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1034,7 +1036,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 12 "specs/sandwich.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1038 "sandwich_forward_bf16_d128_sm_80.cu"
+#line 1040 "sandwich_forward_bf16_d128_sm_80.cu"
 }
 
 // score = score + bias[abs(q_pos - kv_idx)] * num_heads / (8 * (h + 1))
@@ -1048,7 +1050,7 @@ __device__ __forceinline__ float score_mod(
     const float bias_absolute = load_if(absolute < params.bias_size0, bias_address);
 #line 13 "specs/sandwich.attn"
     return score + bias_absolute * (float)params.num_heads / ctx.converted;
-#line 1052 "sandwich_forward_bf16_d128_sm_80.cu"
+#line 1054 "sandwich_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1370,8 +1372,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1568,7 +1569,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

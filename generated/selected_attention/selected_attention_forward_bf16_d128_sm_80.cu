@@ -670,6 +670,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1066,7 +1068,7 @@ __device__ __forceinline__ Context make_context(
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
 #line 19 "specs/selected_attention.attn"
     ctx.pool_len = scalar(params.pool_len, params.pool_len_value);
-#line 1070 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1072 "selected_attention_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.kv_len + ctx.pool_len - ctx.q_len - 127;
     ctx.sum = (long long)ctx.q_len + ctx.pool_len - ctx.kv_len + 127;
 #line 21 "specs/selected_attention.attn"
@@ -1103,7 +1105,7 @@ __device__ __forceinline__ Context make_context(
     ctx.selected_base_15 = ctx.selected_base + 14 * params.selected_stride2;
 #line 21 "specs/selected_attention.attn"
     ctx.selected_base_16 = ctx.selected_base + 15 * params.selected_stride2;
-#line 1107 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1109 "selected_attention_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1169,7 +1171,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.selected_q_idx_15 = load(ctx.selected_base_2 + product);
 #line 21 "specs/selected_attention.attn"
     row.selected_q_idx_16 = load(ctx.selected_base + product);
-#line 1173 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1175 "selected_attention_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1220,7 +1222,7 @@ __device__ __forceinline__ bool keep(
     const bool same_17 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
 #line 23 "specs/selected_attention.attn"
     return pooled ? named : (0 <= difference) & (difference < 128) & same_17;
-#line 1224 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1226 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // let pooled = kv_idx < pool_len
@@ -1263,7 +1265,7 @@ __device__ __forceinline__ float score_mod(
     const int copies = (row.selected_q_idx_16 == kv_idx ? 1 : 0) + choice + sum + sum_3 + sum_7;
 #line 24 "specs/selected_attention.attn"
     return pooled ? score + logf((float)copies) : score;
-#line 1267 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1269 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1598,8 +1600,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1796,7 +1797,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -633,6 +633,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1030,7 +1032,7 @@ __device__ __forceinline__ Context make_context(
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
 #line 19 "specs/selected_attention.attn"
     ctx.pool_len = scalar(params.pool_len, params.pool_len_value);
-#line 1034 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1036 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.kv_len + ctx.pool_len - ctx.q_len - 127;
     ctx.sum = (long long)ctx.q_len + ctx.pool_len - ctx.kv_len + 127;
     ctx.difference_2 = (long long)ctx.pool_len - 1;
@@ -1068,7 +1070,7 @@ __device__ __forceinline__ Context make_context(
     ctx.selected_base_15 = ctx.selected_base + 14 * params.selected_stride2;
 #line 21 "specs/selected_attention.attn"
     ctx.selected_base_16 = ctx.selected_base + 15 * params.selected_stride2;
-#line 1072 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1074 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1134,7 +1136,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.selected_q_idx_15 = load(ctx.selected_base_2 + product);
 #line 21 "specs/selected_attention.attn"
     row.selected_q_idx_16 = load(ctx.selected_base + product);
-#line 1138 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1140 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1185,7 +1187,7 @@ __device__ __forceinline__ bool keep(
     const bool same_17 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
 #line 23 "specs/selected_attention.attn"
     return pooled ? named : (0 <= difference) & (difference < 128) & same_17;
-#line 1189 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1191 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
 }
 
 // let pooled = kv_idx < pool_len
@@ -1228,7 +1230,7 @@ __device__ __forceinline__ float score_mod(
     const int copies = (row.selected_q_idx_16 == kv_idx ? 1 : 0) + choice + sum + sum_3 + sum_7;
 #line 24 "specs/selected_attention.attn"
     return pooled ? score + logf((float)copies) : score;
-#line 1232 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1234 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

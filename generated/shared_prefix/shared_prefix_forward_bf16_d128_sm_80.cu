@@ -659,6 +659,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1052,7 +1054,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum_3 = params.prefix_end + ctx.b * params.prefix_end_stride0;
 #line 15 "specs/shared_prefix.attn"
     ctx.prefix_end_base = sum_3 + ctx.kv_start * params.prefix_end_stride1;
-#line 1056 "shared_prefix_forward_bf16_d128_sm_80.cu"
+#line 1058 "shared_prefix_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1082,7 +1084,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const int larger = max(load_if(inside, ctx.start_base + row.q_pos * params.start_stride1), 0);
 #line 15 "specs/shared_prefix.attn"
     row.limit_3 = min(larger, ctx.kv_len);
-#line 1086 "shared_prefix_forward_bf16_d128_sm_80.cu"
+#line 1088 "shared_prefix_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1095,7 +1097,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_2 = ~bits_below(row.limit_3 - kv_idx) & bits_below(row.q_pos + 1 - kv_idx);
 #line 15 "specs/shared_prefix.attn"
     return both_2 | both;
-#line 1099 "shared_prefix_forward_bf16_d128_sm_80.cu"
+#line 1101 "shared_prefix_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1736,8 +1738,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1934,7 +1935,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -582,6 +582,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -903,7 +905,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 9 "specs/silu_attention.attn"
     ctx.inverse_converted = 1.0f / (float)ctx.kv_len;
-#line 907 "silu_attention_forward_bf16_d128_sm_80.cu"
+#line 909 "silu_attention_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -916,7 +918,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/silu_attention.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 920 "silu_attention_forward_bf16_d128_sm_80.cu"
+#line 922 "silu_attention_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -925,7 +927,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/silu_attention.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 929 "silu_attention_forward_bf16_d128_sm_80.cu"
+#line 931 "silu_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // score = score * sigmoid(score) / kv_len
@@ -933,7 +935,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 9 "specs/silu_attention.attn"
     return score * sigmoid(score) * ctx.inverse_converted;
-#line 937 "silu_attention_forward_bf16_d128_sm_80.cu"
+#line 939 "silu_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1255,8 +1257,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1453,7 +1454,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -652,6 +652,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1066,7 +1068,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 1070 "softcap_forward_bf16_d128_sm_80.cu"
+#line 1072 "softcap_forward_bf16_d128_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1085,7 +1087,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 10 "specs/softcap.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1089 "softcap_forward_bf16_d128_sm_80.cu"
+#line 1091 "softcap_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1094,7 +1096,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1098 "softcap_forward_bf16_d128_sm_80.cu"
+#line 1100 "softcap_forward_bf16_d128_sm_80.cu"
 }
 
 // score = cap * tanh(score / cap)
@@ -1102,7 +1104,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 11 "specs/softcap.attn"
     return 50.0f * tanh_branchless(score * ctx.reciprocal);
-#line 1106 "softcap_forward_bf16_d128_sm_80.cu"
+#line 1108 "softcap_forward_bf16_d128_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1457,8 +1459,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1655,7 +1656,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

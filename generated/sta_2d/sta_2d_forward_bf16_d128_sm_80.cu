@@ -672,6 +672,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1031,7 +1033,7 @@ __device__ __forceinline__ Context make_context(
     const long long text_len = (long long)scalar(params.text_len, params.text_len_value);
 #line 26 "specs/sta_2d.attn"
     ctx.limit = (int)min(max(text_len + 4096, 0LL), (long long)ctx.kv_len);
-#line 1035 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1037 "sta_2d_forward_bf16_d128_sm_80.cu"
     ctx.sum_3 = text_len + 4095;
     return ctx;
 }
@@ -1063,7 +1065,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.sum_2 = neighborhood__center_ + 1;
 #line 23 "specs/sta_2d.attn"
     row.difference_2 = neighborhood__center_ - 1;
-#line 1067 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1069 "sta_2d_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1086,7 +1088,7 @@ __device__ __forceinline__ bool keep(
     const bool y = (row.difference <= quotient) & (quotient <= row.sum);
 #line 27 "specs/sta_2d.attn"
     return (row.q_pos >= 4096) | (kv_idx >= 4096) | (x & y);
-#line 1090 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1092 "sta_2d_forward_bf16_d128_sm_80.cu"
 }
 
 // keep if prefix(image + text_len)
@@ -1094,7 +1096,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 26 "specs/sta_2d.attn"
     return bits_below(ctx.limit - kv_idx);
-#line 1098 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1100 "sta_2d_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1450,8 +1452,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1648,7 +1649,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

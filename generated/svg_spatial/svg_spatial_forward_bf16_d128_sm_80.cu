@@ -667,6 +667,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1030,7 +1032,7 @@ __device__ __forceinline__ Context make_context(
     ctx.prompt_len_2 = scalar(params.prompt_len, params.prompt_len_value);
 #line 17 "specs/svg_spatial.attn"
     ctx.limit = min(max(ctx.prompt_len_2, 0), ctx.kv_len);
-#line 1034 "svg_spatial_forward_bf16_d128_sm_80.cu"
+#line 1036 "svg_spatial_forward_bf16_d128_sm_80.cu"
     ctx.prompt_len = (long long)ctx.prompt_len_2;
     const long long difference = (long long)ctx.q_len + ctx.prompt_len_2 - ctx.kv_len;
     ctx.difference = difference - 1;
@@ -1052,7 +1054,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
 #line 17 "specs/svg_spatial.attn"
     row.bits = row_bits(row.q_idx <= ctx.difference);
-#line 1056 "svg_spatial_forward_bf16_d128_sm_80.cu"
+#line 1058 "svg_spatial_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1065,7 +1067,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both = bits & bits_below(row.q_pos + 2688 - kv_idx);
 #line 17 "specs/svg_spatial.attn"
     return bits_below(ctx.limit - kv_idx) | row.bits | both;
-#line 1069 "svg_spatial_forward_bf16_d128_sm_80.cu"
+#line 1071 "svg_spatial_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1418,8 +1420,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1616,7 +1617,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -663,6 +663,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1075,7 +1077,7 @@ __device__ __forceinline__ Context make_context(
     ctx.negated = -prompt_len;
 #line 19 "specs/svg_temporal.attn"
     ctx.limit_3 = min(max(ctx.prompt_len, 0), ctx.kv_len);
-#line 1079 "svg_temporal_forward_bf16_d128_sm_80.cu"
+#line 1081 "svg_temporal_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.q_len + ctx.prompt_len - ctx.kv_len - 1;
     ctx.difference_2 = (long long)(ctx.kv_len - ctx.q_len) - ctx.prompt_len;
     ctx.difference_3 = prompt_len - 1;
@@ -1099,7 +1101,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_2 = remainder - 206;
 #line 19 "specs/svg_temporal.attn"
     row.bits = row_bits(row.q_idx <= ctx.difference);
-#line 1103 "svg_temporal_forward_bf16_d128_sm_80.cu"
+#line 1105 "svg_temporal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1116,7 +1118,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both = bits & remainder_bits<1350, 2>(remainder, row.limit);
 #line 19 "specs/svg_temporal.attn"
     return bits_below(ctx.limit_3 - kv_idx) | row.bits | both;
-#line 1120 "svg_temporal_forward_bf16_d128_sm_80.cu"
+#line 1122 "svg_temporal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1459,8 +1461,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1657,7 +1658,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -646,6 +646,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1001,7 +1003,7 @@ __device__ __forceinline__ Context make_context(
     const float converted = (float)ctx.b;
 #line 6 "specs/trigonometric.attn"
     ctx.quotient = sine(converted) / cosine(converted);
-#line 1005 "trigonometric_forward_bf16_d128_sm_80.cu"
+#line 1007 "trigonometric_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1019,7 +1021,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 6 "specs/trigonometric.attn"
     return sine(cosine(score)) + ctx.quotient;
-#line 1023 "trigonometric_forward_bf16_d128_sm_80.cu"
+#line 1025 "trigonometric_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries
@@ -1321,8 +1323,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1519,7 +1520,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

@@ -633,6 +633,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1090,7 +1092,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_15 = (int)min(max(product_9 + 64, 0LL), kv_len_);
 #line 16 "specs/vsa.attn"
     row.limit_16 = (int)min(max(product_9, 0LL), kv_len_);
-#line 1094 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1096 "tile_lists_vsa_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1104,7 +1106,7 @@ __device__ __forceinline__ bool keep(
     const int* size_address = params.size + kv_tile * params.size_stride0;
 #line 17 "specs/vsa.attn"
     return kv_idx % 64 < load_if(kv_tile < params.size_size0, size_address);
-#line 1108 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1110 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // let q_tile = q_idx // tile
@@ -1130,7 +1132,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_8 = ~bits_below(row.limit_16 - kv_idx) & bits_below(row.limit_15 - kv_idx);
 #line 16 "specs/vsa.attn"
     return both_8 | both | both_2 | both_3 | both_4 | both_5 | both_6 | both_7;
-#line 1134 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1136 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

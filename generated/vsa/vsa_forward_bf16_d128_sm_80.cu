@@ -662,6 +662,8 @@ __device__ __forceinline__ T parked(const T& x) {
     return x;
 }
 
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
 // ---- kept_rows.cuh
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
@@ -1119,7 +1121,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_15 = (int)min(max(product_9 + 64, 0LL), kv_len_);
 #line 16 "specs/vsa.attn"
     row.limit_16 = (int)min(max(product_9, 0LL), kv_len_);
-#line 1123 "vsa_forward_bf16_d128_sm_80.cu"
+#line 1125 "vsa_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1133,7 +1135,7 @@ __device__ __forceinline__ bool keep(
     const int* size_address = params.size + kv_tile * params.size_stride0;
 #line 17 "specs/vsa.attn"
     return kv_idx % 64 < load_if(kv_tile < params.size_size0, size_address);
-#line 1137 "vsa_forward_bf16_d128_sm_80.cu"
+#line 1139 "vsa_forward_bf16_d128_sm_80.cu"
 }
 
 // let q_tile = q_idx // tile
@@ -1159,7 +1161,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_8 = ~bits_below(row.limit_16 - kv_idx) & bits_below(row.limit_15 - kv_idx);
 #line 16 "specs/vsa.attn"
     return both_8 | both | both_2 | both_3 | both_4 | both_5 | both_6 | both_7;
-#line 1163 "vsa_forward_bf16_d128_sm_80.cu"
+#line 1165 "vsa_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1526,8 +1528,7 @@ struct QueryFragments {
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
 __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
                                                       float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout) {
-    const int lane = threadIdx.x % 32;
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
     const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
 #pragma unroll
     for (int n = 0; n < N_TILES; n += 2) {
@@ -1724,7 +1725,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout);
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
     normalizer.end_tile();
 }
 

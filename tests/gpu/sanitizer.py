@@ -5,12 +5,12 @@
     compute-sanitizer --tool memcheck  --error-exitcode 1 python -m tests.gpu.sanitizer
     compute-sanitizer --tool racecheck --error-exitcode 1 python -m tests.gpu.sanitizer
 
-The first command builds each spec as `attncc build --backward` does, bf16 at head dim 128 as in `generated/`, for the
-GPU's portable target and on Hopper for sm_90a, on all cores; the others load what it made, so that the tool sees
-launches alone. Lengths end within a tile, and there are packed batches of an empty and a short sequence. With the
-variable each tensor is an allocation of its own, so that a read beyond its end is seen; without it the script refuses
-to run. `--part 2/5` takes the second of five parts; names of specs take these. `tests.gpu.sanitizer_cases` has the
-other dtypes, head dims and layouts.
+The first command builds each spec as `attncc build --decode --backward` does, bf16 at head dim 128 as in
+`generated/`, for the GPU's portable target and on Hopper for sm_90a, on all cores; the others load what it made, so
+that the tool sees launches alone. Lengths end within a tile, and there are packed batches of an empty and a short
+sequence. With the variable each tensor is an allocation of its own, so that a read beyond its end is seen; without it
+the script refuses to run. `--part 2/5` takes the second of five parts; names of specs take these.
+`tests.gpu.sanitizer_cases` has the other dtypes, head dims and layouts.
 """
 
 from __future__ import annotations
@@ -95,6 +95,7 @@ def _build(targets: Sequence[str], spec: str) -> int:
         archs=targets,
         dtypes=[DTYPE],
         head_dims=[HEAD_DIM],
+        decode=True,
         backward=True,
         jobs=1,
     )

@@ -46,7 +46,7 @@ SMALL: dict[str, Any] = {"archs": ["sm_90"], "dtypes": ["fp16"], "head_dims": [1
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("package") / "made"
     names: list[str] = []
-    build(SPEC, out, **SMALL, advance=names.append)
+    build(SPEC, out, **SMALL, decode=True, advance=names.append)
     assert sorted(names) == [
         "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
         "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "zone_map_i32_sm_90",
@@ -89,14 +89,14 @@ def test_the_plan_round_trips(built: Path) -> None:
 
 
 def test_names_of_files_are_those_of_codegen() -> None:
-    for package in prepare(SPEC, archs=["sm_80", "sm_90a"], dtypes=["fp16"], head_dims=[16, (32, 48)]):
+    for package in prepare(SPEC, archs=["sm_80", "sm_90a"], dtypes=["fp16"], head_dims=[16, (32, 48)], decode=True):
         for plan in package.plans:
             assert render(plan).name == kernel_names(plan)[0]
         assert set(package.sources) == {name for plan in package.plans for name in kernel_names(plan)}
 
 
 def test_package_files_are_what_build_writes(built: Path) -> None:
-    texts = package_files(prepare(SPEC, **SMALL))
+    texts = package_files(prepare(SPEC, **SMALL, decode=True))
     assert set(texts) == {
         str(path.relative_to(built))
         for path in built.rglob("*")
@@ -313,14 +313,16 @@ def passes(text: str, **asked: Any) -> set[str]:
     return {plan.pass_name for package in prepare(text, **SMALL, **asked) for plan in package.plans}
 
 
-def test_the_backward_pass_is_built_where_it_is_asked_for() -> None:
-    """By the option, or by a schedule for it."""
+def test_passes_are_built_where_they_are_asked_for() -> None:
+    """By an option, or by a schedule."""
     lines = ("input slope: f32[head] learnable", "score = score * slope[h]", "sink slope")
     text = "\n".join(["attn 1", "variant plain {", *lines, "}", ""])
-    assert passes(text) == {"forward", "decode"}
+    assert passes(text) == {"forward"}
+    for asked in (passes(text, decode=True), passes(text + "schedule s for plain decode on sm_80 {}\n")):
+        assert asked == {"forward", "decode"}
     for asked in (passes(text, backward=True), passes(text + "schedule s for plain backward on sm_80 {}\n")):
-        assert asked == {"forward", "decode", "backward", "backward_dq"}
-    (package,) = prepare(text, **SMALL, backward=True)
+        assert asked == {"forward", "backward", "backward_dq"}
+    (package,) = prepare(text, **SMALL, decode=True, backward=True)
     stems = {name.partition("_fp16")[0].partition("_f32")[0].partition("_sm")[0] for name in package.sources}
     assert stems == {
         "plain_forward", "plain_decode", "combine", "plain_backward", "plain_backward_dq", "delta", "dq_sum",
