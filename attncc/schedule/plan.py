@@ -25,12 +25,13 @@ FAMILIES = ("portable", "hopper")
 # A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs or V is transposed, and most where it classifies
-# tiles. It then keeps all that those that multiply can spare beside their accumulators and OTHER, or LIGHT_OTHER where
-# they compute little. LAUNCHED sums one thread of each warpgroup.
+# in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and its tiles have lengths,
+# and most where it classifies tiles. It then keeps all that those that multiply can spare beside their accumulators and
+# OTHER, or LIGHT_OTHER where they compute little. LAUNCHED sums one thread of each warpgroup.
 LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
 READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
+TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 56, 4: 64}
 CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 OTHER_REGISTERS, LIGHT_OTHER_REGISTERS = 96, 72
 MOST_REGISTERS = 240
@@ -264,8 +265,9 @@ class KernelPlan:
         """hopper: of each thread of the warpgroup that loads."""
         bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
         if not self.tests_tiles and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
-            return (READING_REGISTERS if self.transposes_values else PRODUCER_REGISTERS)[self.warpgroups]
-        least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
+            return (TRANSPOSING_REGISTERS if self.transposes_values else PRODUCER_REGISTERS)[self.warpgroups]
+        reading = TRANSPOSING_REGISTERS if self.transposes_values else READING_REGISTERS
+        least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else reading)[self.warpgroups]
         probs = self.overlap * self.block_kv * self.element_bytes // 8
         accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + probs
         launched = LAUNCHED_REGISTERS[self.warpgroups]
