@@ -59,7 +59,8 @@ class Case(Compilation):
         path = folder("specs") / f"{self.spec}.attn"
         source = SourceFile(f"specs/{self.spec}.attn", path.read_text(encoding="utf-8"))
         dims = [self.head_dim] if self.value_head_dim is None else [(self.head_dim, self.value_head_dim)]
-        packages = prepare(source, archs=[self.target], dtypes=[self.dtype], head_dims=dims, backward=self.backward)
+        asked = {"decode": self.decode, "backward": self.backward}
+        packages = prepare(source, archs=[self.target], dtypes=[self.dtype], head_dims=dims, **asked)
         ladders = (ladder for package in packages for ladder in package.ladders)
         wanted = BACKWARD_PASSES if self.backward else ("decode",) if self.decode else ("forward", "patches")
         settled = [settle(item) for item in ladders if item.build.pass_name in wanted]
