@@ -168,8 +168,8 @@ static unsigned atomicInc(unsigned* address, unsigned last) {
 
 static float half_to_float(uint16_t bits) { return (float)bits_as<_Float16>(bits); }
 static uint16_t float_to_half(float x) { return bits_as<uint16_t>((_Float16)x); }
-static float brain_to_float(uint16_t bits) { return __uint_as_float((unsigned)bits << 16); }
-static uint16_t float_to_brain(float x) {
+static float bf16_to_float(uint16_t bits) { return __uint_as_float((unsigned)bits << 16); }
+static uint16_t float_to_bf16(float x) {
     const unsigned bits = __float_as_uint(x);
     return x != x ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }

@@ -96,17 +96,17 @@ _HOPPER_BODIES = (
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
     ("store_matrices", "", "write_matrices(address, x);"),
     (
-        "multiply_brains",
+        "multiply_bf16x2",
         "",
-        "return float_to_brain(brain_to_float(x) * brain_to_float(y))"
-        " | (unsigned)float_to_brain(brain_to_float(x >> 16) * brain_to_float(y >> 16)) << 16;",
+        "return float_to_bf16(bf16_to_float(x) * bf16_to_float(y))"
+        " | (unsigned)float_to_bf16(bf16_to_float(x >> 16) * bf16_to_float(y >> 16)) << 16;",
     ),
     ("put_pair", "", "shared_at<uint2>(address) = {(unsigned)x, (unsigned)y};"),
     ("put_four", "", "shared_at<uint4>(address) = {(unsigned)x, (unsigned)y, (unsigned)z, (unsigned)w};"),
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),
     ("take_four", "", "const uint4 four = shared_at<uint4>(address); x = four.x, y = four.y, z = four.z, w = four.w;"),
 )
-_NARROW = {"bf16": ("float_to_brain", "brain_to_float"), "fp16": ("float_to_half", "half_to_float")}
+_NARROW = {"bf16": ("float_to_bf16", "bf16_to_float"), "fp16": ("float_to_half", "half_to_float")}
 
 
 def run(

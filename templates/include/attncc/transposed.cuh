@@ -38,17 +38,17 @@ __device__ __forceinline__ unsigned& word_of(unsigned (&operand)[STEPS][4], int 
 }
 
 /// Two products of two numbers each with 16 bits.
-__device__ __forceinline__ unsigned multiply_brains(unsigned x, unsigned y) {
+__device__ __forceinline__ unsigned multiply_bf16x2(unsigned x, unsigned y) {
     unsigned word;
     asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(word) : "r"(x), "r"(y));
     return word;
 }
 
-/// The word's numbers times x and y, with 16 bits. BRAINS: they are bf16, and x and y are rounded first, which takes three
+/// The word's numbers times x and y, with 16 bits. IS_BF16: they are bf16, and x and y are rounded first, which takes three
 /// instructions less, and the rounding needs no word.
-template <class Dtype, bool BRAINS>
+template <class Dtype, bool IS_BF16>
 __device__ __forceinline__ unsigned multiply_rounded(unsigned word, float x, float y) {
-    if constexpr (BRAINS) return multiply_brains(word, Dtype::pack(x, y));
+    if constexpr (IS_BF16) return multiply_bf16x2(word, Dtype::pack(x, y));
     return Dtype::pack(Dtype::low(word) * x, Dtype::high(word) * y);
 }
 
