@@ -80,12 +80,14 @@ class Specification:
         found = (forward, *([decode] if wanted else []), *([patches] if patches else []))
         return tuple(ladder for ladder in found if ladder.build.pass_name in self.passes)
 
-    def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
-        """The plans that the kernels of the backward passes may have."""
-        return tuple(
+    def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, Ladder]:
+        """The plans that the kernels of the passes `backward` and `backward_dq` may have. Whether calls need the second
+        follows from the plan that the first gets."""
+        keys, rows = (
             make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in BACKWARD_PASSES
         )
+        return keys, rows
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The first of each ladder: the plans where nothing is compiled. AttnccError A4xx where there can be none."""
@@ -203,14 +205,17 @@ class CompiledStore:
         if target is None:
             return self._first_backward_plans
         if target not in self._settled_backward:
-            ladders = self._specification.backward_ladders(configuration, target)
-            self._settled_backward[target] = tuple(_in_parallel(settle, ladders))
+            self._settled_backward[target] = _settle_backward(
+                *self._specification.backward_ladders(configuration, target)
+            )
         return tuple(item.plan for item in self._settled_backward[target])
 
     @cached_property
     def _first_backward_plans(self) -> tuple[KernelPlan, ...]:
         """What the CPU executor walks."""
-        return tuple(ladder.first for ladder in self._specification.backward_ladders(self._configuration, self._host))
+        ladders = self._specification.backward_ladders(self._configuration, self._host)
+        plans = tuple(ladder.first for ladder in ladders)
+        return plans[: 1 + plans[0].separates_dq]
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         codes = {kernel_name(item.plan): item.compiled for item in self._all_settled()}
@@ -243,6 +248,14 @@ class CompiledStore:
         schedules = sorted(self._specification.schedules, key=lambda item: PASSES.index(item.pass_name))
         scheduled = [item.target for item in schedules]
         return next((target for target in scheduled if target in choices), choices[0])
+
+
+def _settle_backward(keys: Ladder, rows: Ladder) -> tuple[Settled, ...]:
+    """The second is compiled if it may be launched: beside the first where that is known before."""
+    if keys.first.separates_dq:
+        return tuple(_in_parallel(settle, (keys, rows)))
+    found = settle(keys)
+    return (found, settle(rows)) if found.plan.separates_dq else (found,)
 
 
 def _in_parallel(function: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from attncc.build import prepare
+from attncc.build.package import launched
 from attncc.compiler import load_specification
 from attncc.machine_code import Compiled, compiled, other_kernels, settle
 from attncc.resources import folder
@@ -63,9 +64,10 @@ class Case(Compilation):
         packages = prepare(source, archs=[self.target], dtypes=[self.dtype], head_dims=dims, **asked)
         ladders = (ladder for package in packages for ladder in package.ladders)
         wanted = BACKWARD_PASSES if self.backward else ("decode",) if self.decode else ("forward", "patches")
-        settled = [settle(item) for item in ladders if item.build.pass_name in wanted]
-        others = other_kernels([item.plan for item in settled])
-        return {kernel_name(item.plan): _kernel(item.compiled) for item in settled} | {
+        settled = {kernel_name(item.first): settle(item) for item in ladders if item.build.pass_name in wanted}
+        plans = launched(item.plan for item in settled.values())
+        others = other_kernels(plans)
+        return {kernel_name(plan): _kernel(settled[kernel_name(plan)].compiled) for plan in plans} | {
             name: _kernel(compiled(*item)) for name, item in others.items()
         }
 

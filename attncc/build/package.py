@@ -15,7 +15,7 @@ from ..compiler import NO_DEFINES, Defines, Specification, check_dtype, check_ta
 from ..diagnostics import warn
 from ..machine_code import Settled, kernel_sources
 from ..runtime.package_store import PLAN_SUFFIX
-from ..runtime.store import Configuration, kernel_name, kernel_names
+from ..runtime.store import Configuration, kernel_name, kernel_names, separate_dq_name
 from ..schedule.plan import BACKWARD_PASSES, KernelPlan
 from ..schedule.plan_json import to_json
 from ..schedule.schedule import Ladder
@@ -36,7 +36,7 @@ class VariantPackage:
     specification: Specification
     origin: str  # where the spec was read, as generated files show it
     ladders: tuple[Ladder, ...]
-    plans: tuple[KernelPlan, ...]  # one of each ladder: the first, until compilation has settled it
+    plans: tuple[KernelPlan, ...]  # the first of each ladder, until compilation has settled it; see `launched`
 
     @property
     def name(self) -> str:
@@ -54,13 +54,21 @@ class VariantPackage:
 
     def settled(self, found: Mapping[str, Settled]) -> VariantPackage:
         """The package with the plans that compilation has chosen, by the names of kernels."""
-        return replace(self, plans=tuple(found[kernel_name(plan)].plan for plan in self.plans))
+        names = (kernel_name(ladder.first) for ladder in self.ladders)
+        return replace(self, plans=launched(found[name].plan for name in names if name in found))
 
     def files(self) -> dict[str, str]:
         """The texts of the variant's folder, by file name: all of it but the machine code and the manifest."""
         texts = {"__init__.py": init_text(self.specification.variant, self.plans, self.origin)}
         texts |= {f"{name}.cu": source.text for name, (source, _) in self.sources.items()}
         return texts | {f"{kernel_name(plan)}{PLAN_SUFFIX}": plan_text(plan) for plan in self.plans}
+
+
+def launched(plans: Iterable[KernelPlan]) -> tuple[KernelPlan, ...]:
+    """Those that calls may run: without the passes `backward_dq` whose work `backward` does."""
+    given = tuple(plans)
+    separate = {separate_dq_name(plan) for plan in given if plan.separates_dq}
+    return tuple(plan for plan in given if plan.pass_name != "backward_dq" or kernel_name(plan) in separate)
 
 
 def prepare(
@@ -106,7 +114,7 @@ def _package(
     if backward or any(schedule.pass_name in BACKWARD_PASSES for schedule in specification.schedules):
         found += [specification.backward_ladders(configuration, target) for configuration, target in wanted]
     ladders = tuple(ladder for several in found for ladder in several)
-    return VariantPackage(specification, origin, ladders, tuple(ladder.first for ladder in ladders))
+    return VariantPackage(specification, origin, ladders, launched(ladder.first for ladder in ladders))
 
 
 def package_files(packages: Iterable[VariantPackage]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..machine_code import Compiled, Settled, compiled, other_kernels, settle
 from ..runtime.nvrtc import Resources
 from ..runtime.package_store import MANIFEST, PLAN_SUFFIX
-from ..runtime.store import kernel_name
+from ..runtime.store import kernel_name, separate_dq_name
 from ..schedule.schedule import Ladder
 from ..source import SourceFile
 from .package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, VariantPackage, prepare
@@ -103,19 +103,23 @@ def _check_names(packages: Sequence[VariantPackage]) -> None:
 
 
 def _compile_all(
-    packages: Iterable[VariantPackage], pool: ThreadPoolExecutor, advance: Advance
+    packages: Sequence[VariantPackage], pool: ThreadPoolExecutor, advance: Advance
 ) -> tuple[dict[str, Settled], dict[str, Compiled]]:
     """The plans' own kernels, and those that their launches need besides, by name. No core waits for another: what
     takes longest begins, and the others, all small, follow as soon as a plan is settled."""
     ladders = {kernel_name(ladder.first): ladder for package in packages for ladder in package.ladders}
-    begin = sorted(ladders, key=lambda name: _work(ladders[name]), reverse=True)
+    wanted = {kernel_name(plan) for package in packages for plan in package.plans}
     settled: dict[str, Settled] = {}
     others: dict[str, Future[Compiled]] = {}
-    for name, item in _finished({name: pool.submit(settle, ladders[name]) for name in begin}, advance):
-        settled[name] = item
-        for other, what in other_kernels([item.plan]).items():
-            if other not in others:
-                others[other] = pool.submit(compiled, *what)
+    while wanted:
+        begin = sorted(wanted, key=lambda name: _work(ladders[name]), reverse=True)
+        for name, item in _finished({name: pool.submit(settle, ladders[name]) for name in begin}, advance):
+            settled[name] = item
+            for other, what in other_kernels([item.plan]).items():
+                if other not in others:
+                    others[other] = pool.submit(compiled, *what)
+        # A plan that isn't the first of its ladder may need another pass than that.
+        wanted = {separate_dq_name(item.plan) for item in settled.values() if item.plan.separates_dq} - set(settled)
     return settled, dict(_finished(others, advance))
 
 

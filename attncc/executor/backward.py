@@ -27,9 +27,9 @@ from .work import LOG2_E, Meter
 
 Array = NDArray[Any]
 
-# The plan whose blocks own keys, and the one whose blocks own rows: `backward` and `backward_dq`, or a forward plan
-# twice.
-Plans = tuple[KernelPlan, KernelPlan]
+# The plan whose blocks own keys, and the one whose blocks own rows, if calls need it (`KernelPlan.separates_dq`):
+# of the passes `backward` and `backward_dq`, or a forward plan twice.
+Plans = tuple[KernelPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,15 @@ def bind_backward_for(plan: KernelPlan, dout: Array, q: Array, k: Array, v: Arra
 def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: bool = False) -> BackwardResult:
     """`run_backward`, of a call that was checked.
 
-    Here sums have one order in any case. `deterministic` makes dQ on its own, as kernels do then, and in fp32 always.
+    Here sums have one order in any case. `deterministic` makes dQ on its own where kernels do so.
     """
     call, meter, plan = bound.call, Meter(), plans[0]
     learnable = LearnableSums(call, compute_dtype(plan))
+    adds_dq = plan.orders_dq or not deterministic
     dq, dk, dv = (np.zeros(array.shape, DTYPES[plan.dtype]) for array in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         with np.errstate(invalid="ignore", over="ignore"):
-            found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=not deterministic)
+            found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=adds_dq)
         starts = (sequence.q_start, sequence.q_len), *((sequence.kv_start, sequence.kv_len),) * 2
         for array, rows, own in zip((dq, dk, dv), starts, found, strict=True):
             call.rows(array, sequence.b, *rows)[...] = own

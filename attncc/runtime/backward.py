@@ -56,10 +56,9 @@ def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardAr
     return _each(found, framework.from_numpy)
 
 
-def _host_plans(store: KernelStore, configuration: Configuration) -> tuple[KernelPlan, KernelPlan]:
+def _host_plans(store: KernelStore, configuration: Configuration) -> tuple[KernelPlan, ...]:
     """The plans of the backward passes; of a package that was built without them, its forward plan in their place."""
-    plans = store.backward_plans(configuration, None) or store.plans(configuration, None)[:1] * 2
-    return plans[0], plans[1]
+    return store.backward_plans(configuration, None) or store.plans(configuration, None)[:1] * 2
 
 
 def _through_dlpack(

@@ -133,7 +133,7 @@ class _Preparation:
 
     def __init__(self, family: Family, form: BackwardForm, problem: Problem, places: BackwardPlaces) -> None:
         self._family, self._form, self._problem, self._places = family, form, problem, places
-        self._plan, self._dq_plan = family.plans
+        self._plan = family.plans[0]
         self._batch = 1 if problem.packed else problem.batch
         self.workspace = Workspace()
         self._adds_dq = self._plan.adds_dq and (not form.deterministic or self._plan.orders_dq)
@@ -156,7 +156,7 @@ class _Preparation:
         yield from self._learned.rounded()
 
     def _separate_dq(self) -> Iterator[Step]:
-        plan, rows = self._dq_plan, self._rows
+        plan, rows = self._family.plans[1], self._rows
         if plan.family != self._plan.family:
             rows = _Rows(plan, self._problem, self.workspace, adds_dq=False)
             yield from self._delta(plan, rows)

@@ -58,10 +58,11 @@ class PackageStore:
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         of_target = self.targets(configuration)[0] if target is None else target
-        names = [self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES]
-        if None in names and target is None:
-            return ()
-        if None in names:
+        keys, rows = (self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES)
+        plans = tuple(self._plan(name) for name in (keys, rows) if name is not None)
+        if keys is None or (rows is None and plans[0].separates_dq):
+            if target is None:
+                return ()
             raise AttnccError(
                 Diagnostic(
                     "A520",
@@ -70,7 +71,7 @@ class PackageStore:
                     help=f"build it: attncc build FILE --backward --arch {target}",
                 )
             )
-        return tuple(self._plan(name) for name in names if name is not None)
+        return plans
 
     def report(self) -> Mapping[str, Mapping[str, Any]]:
         return self._manifest

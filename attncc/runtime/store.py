@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from ..ir import Variant
@@ -55,7 +55,8 @@ class KernelStore(Protocol):
         """
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
-        """The plans of the passes `backward` and `backward_dq`. AttnccError A520 if a package was built without.
+        """The plan of the pass `backward`, and after it that of `backward_dq` where calls need it. AttnccError A520 if
+        a package was built without.
 
         `target` None: the plans that the CPU executor walks; none, if a package was built without.
         """
@@ -74,6 +75,11 @@ def kernel_name(plan: KernelPlan) -> str:
     """`causal_forward_bf16_d64_sm_80`: the kernel of a plan."""
     configuration = Configuration(plan.dtype, plan.head_dim, plan.value_head_dim)
     return f"{plan.variant.name}_{plan.pass_name}_{configuration.name}_{plan.target}"
+
+
+def separate_dq_name(plan: KernelPlan) -> str:
+    """The kernel of the pass `backward_dq` beside a plan of the pass `backward`."""
+    return kernel_name(replace(plan, pass_name="backward_dq"))
 
 
 def combine_name(plan: KernelPlan) -> str:

@@ -218,6 +218,11 @@ class KernelPlan:
         return self.adds_dq and self.family == "hopper"
 
     @property
+    def separates_dq(self) -> bool:
+        """backward: whether some of its calls get dQ from a kernel of the pass `backward_dq`."""
+        return self.pass_name == "backward" and not self.orders_dq
+
+    @property
     def needs_delta(self) -> bool:
         """backward: whether the kernel reads lse and delta = rowsum(dO O) of each row."""
         return self.is_backward and self.variant.normalize == "softmax"

@@ -17,10 +17,14 @@ import pytest
 from attncc.build import build, package_files, prepare, staging, write
 from attncc.codegen.render import render
 from attncc.diagnostics import AttnccError
+from attncc.machine_code import Compiled, Settled
 from attncc.resources import folder
-from attncc.runtime.store import kernel_names
+from attncc.runtime.nvrtc import Resources
+from attncc.runtime.package_store import PackageStore
+from attncc.runtime.store import MachineCode, kernel_names
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.plan_json import from_json
+from attncc.schedule.schedule import Ladder
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -165,17 +169,15 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
 # -------------------------------------------------------------------- replacing
 
 
+def compiled(source: Any, target: str) -> Compiled:
+    """Machine code from thin air."""
+    code = MachineCode(b"cubin", "13.0", source.entry, source.threads, 0)
+    return Compiled(code, Resources(20, 0, 0, 0, 0.1))
+
+
 @pytest.fixture
 def compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Machine code from thin air: for tests of the folders alone."""
-    from attncc.machine_code import Compiled
-    from attncc.runtime.nvrtc import Resources
-    from attncc.runtime.store import MachineCode
-
-    def compiled(source: Any, target: str) -> Compiled:
-        code = MachineCode(b"cubin", "13.0", source.entry, source.threads, 0)
-        return Compiled(code, Resources(20, 0, 0, 0, 0.1))
-
+    """For tests of the folders alone."""
     monkeypatch.setattr("attncc.build.writer.compiled", compiled)
     yield
 
@@ -330,6 +332,27 @@ def test_passes_are_built_where_they_are_asked_for() -> None:
     }  # fmt: skip
     for plan in package.plans:
         assert set(kernel_names(plan)) <= set(package.sources)
+
+
+@pytest.mark.usefixtures("compiles_nothing")
+@pytest.mark.parametrize("refused", [False, True])
+def test_dq_has_a_kernel_of_its_own_where_a_call_may_launch_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    """Hopper's backward kernel makes dQ in every call; the portable one, which it may come to, doesn't."""
+
+    def settled(ladder: Ladder) -> Settled:
+        *_, last = plans = list(ladder.plans())
+        plan = last if refused else plans[0]
+        return Settled(plan, render(plan), compiled(render(plan), plan.target), {}, names_tiles=False)
+
+    monkeypatch.setattr("attncc.build.writer.settle", settled)
+    (made,) = prepare("attn 1\nvariant plain {\n}\n", **SMALL | {"archs": ["sm_90a"]}, backward=True)
+    assert {plan.pass_name for plan in made.plans} == {"forward", "backward"}
+    (built,) = write([made], tmp_path / "out")
+    assert any("backward_dq" in name for name in built.settled) == refused
+    store = PackageStore(built.folder)
+    assert len(store.backward_plans(store.configurations[0], "sm_90a")) == 1 + refused
 
 
 def test_calls_of_an_e4m3_package_may_leave_descales_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

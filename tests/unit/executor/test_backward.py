@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -218,3 +219,13 @@ def test_what_is_refused(variant: Variant, changed: dict[str, Any], code: str) -
     with pytest.raises(AttnccError) as caught:
         executor.run_backward(plans(variant, "fp16"), dout, q, k, v, **results)
     assert code in str(caught.value)
+
+
+def test_a_plan_that_orders_the_sum_of_dq_makes_it_in_all_calls() -> None:
+    dout, q, k, v = operands("fp16", packed=False)
+    (keys, rows), forward = plans(FULL, "fp16"), executor.run(plan(FULL, "fp16", 16, 24), q, k, v)
+    ordered, results = replace(keys, family="hopper"), {"out": forward.out, "lse": forward.lse}
+    assert ordered.orders_dq and keys.separates_dq and not ordered.separates_dq
+    found = executor.run_backward((ordered,), dout, q, k, v, deterministic=True, **results).gradients
+    expected = executor.run_backward((keys, rows), dout, q, k, v, **results).gradients
+    np.testing.assert_array_equal(found.dq, expected.dq)

@@ -68,8 +68,7 @@ def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic
     sizes = {"dtype": "fp16", "head_dim": D, "value_head_dim": D, "target": "sm_90a"}
     hopper = Schedule("asked", "causal", "backward", "sm_90a", (("family", ("hopper",)),))
     of_backward = make_plan(plans.CAUSAL, pass_name="backward", schedule=hopper, **sizes)
-    of_dq = make_plan(plans.CAUSAL, pass_name="backward_dq", **sizes)
-    made = bench(plans.plan(plans.CAUSAL, "fp16", target="sm_90a"), of_backward, of_dq)
+    made = bench(plans.plan(plans.CAUSAL, "fp16", target="sm_90a"), of_backward)
     made.kernel.backward(**operands(), deterministic=deterministic)
     assert names(made) == ["delta_hopper", "causal_backward", "dq_sum_hopper"]
     main = made.cuda.launches[1].params

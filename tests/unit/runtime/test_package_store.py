@@ -61,6 +61,13 @@ def test_a_package_without_the_backward_pass_names_the_option(tmp_path: Path) ->
     assert "attncc build FILE --backward --arch sm_80" in caught.value.diagnostics[0].help
 
 
+def test_hopper_orders_the_sum_of_dq_and_needs_no_pass_for_it(tmp_path: Path) -> None:
+    where = {"target": "sm_90a", "head_dim": 64, "value_head_dim": 64}
+    hopper = {"pass_name": "backward", "loop": "kv_outer", "family": "hopper", "block_q": 64, "block_kv": 128}
+    made = [plans.plan(plans.CAUSAL, "fp16", **where), plans.plan(plans.CAUSAL, "fp16", **where, **hopper, warps=8)]
+    assert PackageStore(put(tmp_path, *made)).backward_plans(Configuration("fp16", 64, 64), "sm_90a") == (made[1],)
+
+
 def test_machine_code_comes_with_what_its_launch_needs(tmp_path: Path) -> None:
     plan = plans.plan(plans.CAUSAL, "bf16")
     name = kernel_name(plan)
