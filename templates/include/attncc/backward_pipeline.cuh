@@ -40,7 +40,7 @@ struct BackwardPipeline {
     __device__ __forceinline__ void init() const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(keys_full(stage), 1);
-            barrier_init(keys_empty(stage), OWNER_WARPS + ADDER_WARPS);
+            barrier_init(keys_empty(stage), 32 * (OWNER_WARPS + ADDER_WARPS));
         }
         barrier_init(values_full(), 1);
         barrier_init(values_empty(), OWNER_WARPS);
