@@ -199,11 +199,20 @@ def _on_host(text: str) -> str:
             text = _with_body(text, name, word, body)
         for name in re.findall(r"\b(\w+_async)\(float", text):
             transposed = str(("gradient" in name or "probs" in name) and "pack_two" not in text).lower()
-            text = _with_body(text, name, "", f"start_product(sum, a, b, accumulate, {transposed}, {widen});")
+            text = _with_body(text, name, "", f"{_product(text, name)}, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)
     assert left is None, f"inline assembly without a stand-in: {left[0]}"
     return text
+
+
+def _product(text: str, name: str) -> str:
+    """The beginning of the body of a product: its steps, A in registers or in shared memory."""
+    start = text.index(f" {name}(float")
+    function = text[start : text.index("#undef SUM", start)]
+    a = "a + ASteps::at(step)" if "ASteps" in function else "a[step]"
+    steps = f"for (int step = 0; step < {function.count('BSteps::at')}; ++step)"
+    return f"{steps} start_product(sum, {a}, b + BSteps::at(step), step > 0 || accumulate"
 
 
 def _with_body(text: str, name: str, word: str, body: str) -> str:

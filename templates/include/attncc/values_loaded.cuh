@@ -12,11 +12,9 @@ using MultipliedValues = Loaded;
 template <int STAGES, int WARPGROUPS>
 using ValuesPipeline = Pipeline<STAGES, WARPGROUPS>;
 
-/// Offset of a step's keys in the tile, for its descriptor.
-template <class ValuesTile>
-constexpr __device__ __forceinline__ unsigned values_step(int step) {
-    return row_step(step);
-}
+/// Offsets of the steps' keys in the tile, for its descriptor.
+template <class>
+using ValuesSteps = RowSteps;
 
 /// The A operand of a step, from its probabilities: tiles of 8 keys.
 template <class Dtype>

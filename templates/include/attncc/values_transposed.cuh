@@ -59,9 +59,7 @@ private:
 };
 
 template <class ValuesTile>
-constexpr __device__ __forceinline__ unsigned values_step(int step) {
-    return column_step<ValuesTile::ROWS>(step);
-}
+using ValuesSteps = ColumnSteps<ValuesTile::ROWS>;
 
 /// Probabilities of a tile to pairs of operands, halves of words.
 template <class Dtype, int N_TILES>

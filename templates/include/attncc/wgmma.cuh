@@ -34,14 +34,18 @@ __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsig
     return (unsigned long long)high << 32 | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
-/// Offset of 16 columns, for operands whose columns are summed over: step 0, 1, ... of a tile of ROWS rows.
-template <int ROWS>
-constexpr __device__ __forceinline__ unsigned column_step(int step) {
-    return (step / 4 * ROWS * 128 + step % 4 * 32) >> 4;
-}
+/// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
+template <int ROWS, int FIRST = 0>
+struct ColumnSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) {
+        return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
+    }
+};
 
-/// Offset of 16 rows, for operands whose rows are summed over.
-constexpr __device__ __forceinline__ unsigned row_step(int step) { return step * 16 * 128 >> 4; }
+/// Offsets of 16 rows each, for operands whose rows are summed over.
+struct RowSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * 16 * 128 >> 4; }
+};
 
 template <int COUNT>
 __device__ __forceinline__ void give_registers() {
