@@ -6,7 +6,7 @@ In processes of their own: tests change the environment, such as the folder of t
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -108,9 +108,14 @@ class Compilations:
         self._pool: ProcessPoolExecutor | None = None
         self._futures: dict[Compilation, Future[Any]] = {}
 
-    def begin(self, cases: Iterable[Compilation]) -> None:
-        self._pool = processes()
-        self._futures = {case: self._pool.submit(case.compile) for case in cases}
+    def begin(self, case: Compilation) -> None:
+        self._pool = self._pool or processes()
+        self._futures[case] = self._pool.submit(case.compile)
+
+    def keep(self, cases: Set[Compilation]) -> None:
+        """Of the others, what hasn't begun won't."""
+        for case in self._futures.keys() - cases:
+            self._futures.pop(case).cancel()
 
     def result(self, case: Compilation) -> Any:
         return self._futures[case].result() if case in self._futures else case.compile()

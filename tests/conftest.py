@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+# On two cores, one thread for matrix products: two wait in loops for each other, and beside compilations on every core
+# that has taken ten times as long. NumPy reads this when it is imported.
+os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // 2, 1)))
 
 from tests.compilations import COMPILATIONS, Compilation
 
@@ -19,10 +24,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the golden files instead of comparing")
 
 
+def _asks_for_gpu(config: pytest.Config) -> bool:
+    return re.search(r"\bgpu\b", re.sub(r"not\s+gpu", "", config.getoption("markexpr"))) is not None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """`-m gpu` asks for tests that need torch: without it they fail as one, and aren't skipped."""
-    asked = re.sub(r"not\s+gpu", "", config.getoption("markexpr"))
-    if re.search(r"\bgpu\b", asked) and find_spec("torch") is None:
+    if _asks_for_gpu(config) and find_spec("torch") is None:
         raise pytest.UsageError("pytest -m gpu needs torch: pip install '.[torch]'")
 
 
@@ -33,19 +41,23 @@ def _case(item: pytest.Item) -> Compilation | None:
     return case if isinstance(case, Compilation) else None
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What it waits for is begun at once, beside the collection of the rest. Not where several processes share the
+    tests: each would compile all."""
+    case, config = _case(item), item.config
+    if case is None or config.option.collectonly or hasattr(config, "workerinput") or _asks_for_gpu(config):
+        return
+    COMPILATIONS.begin(case)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Those that wait for compilations come last: till then all other tests run beside them."""
     items.sort(key=lambda item: _case(item) is not None)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """What they ask for is begun before the first test. Not where several processes share the tests: each would
-    compile all."""
-    if session.config.option.collectonly or hasattr(session.config, "workerinput"):
-        return
-    cases = [case for item in session.items if (case := _case(item)) is not None]
-    if cases:
-        COMPILATIONS.begin(cases)
+    """Of tests that were collected, but not chosen, nothing is compiled."""
+    COMPILATIONS.keep({case for item in session.items if (case := _case(item)) is not None})
 
 
 def pytest_unconfigure() -> None:

@@ -24,6 +24,8 @@ struct Fiber {
     ucontext_t start;
     jmp_buf place;
     bool begun, done;
+    const int* awaited;  // it goes on once this is no longer `seen`
+    int seen;
     std::vector<Copy> issued;
     std::vector<std::vector<Copy>> groups;  // the oldest first
 };
@@ -44,13 +46,22 @@ void yield() {
     if (_setjmp(fibers[current].place) == 0) _longjmp(scheduler, 1);
 }
 
+// Threads that wait get no turns: to take one is most of what an instruction costs here.
+void await_change(const int& word, int seen) {
+    if (word != seen) return;
+    fibers[current].awaited = &word;
+    fibers[current].seen = seen;
+    yield();
+    fibers[current].awaited = nullptr;
+}
+
 void meet(int& arrived, int& generation, int expected) {
     const int mine = generation;
     if (++arrived == expected) {
         arrived = 0;
         ++generation;
     }
-    while (generation == mine) yield();
+    await_change(generation, mine);
 }
 void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
 void __syncthreads() { meet(block_arrived, block_generation, fibers.size()); }
@@ -189,9 +200,10 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
             for (int first : order)
                 for (unsigned again = dice() % 8 + 1; again > 0; --again)
                     for (current = first; current < first + 32; ++current) {
-                        if (fibers[current].done) continue;
-                        resume(fibers[current]);
-                        left -= fibers[current].done;
+                        Fiber& fiber = fibers[current];
+                        if (fiber.done || (fiber.awaited != nullptr && *fiber.awaited == fiber.seen)) continue;
+                        resume(fiber);
+                        left -= fiber.done;
                     }
         }
     }

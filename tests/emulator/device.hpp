@@ -74,6 +74,7 @@ extern Index blockIdx, gridDim;
 #define threadIdx (Index{current})
 
 void yield();
+void await_change(const int& word, int seen);
 unsigned dice();
 void meet(int& arrived, int& generation, int expected);
 void meet_warp();

@@ -10,7 +10,7 @@
 struct Barrier {
     int expected, pending;
     long bytes;
-    unsigned phase;
+    int phase;  // 0 or 1
 
     void settle() {
         if (pending < 0) fail("more arrivals than a barrier expects");
@@ -37,7 +37,7 @@ void arrive(unsigned address, int bytes) {
     barrier.settle();
 }
 void wait_for_phase(unsigned address, unsigned parity) {
-    while ((barrier_at(address).phase & 1) == parity) yield();
+    await_change(barrier_at(address).phase, parity);
 }
 void meet_named(int id, int threads) { meet(meetings[id].arrived, meetings[id].generation, threads); }
 

@@ -23,6 +23,7 @@ from attncc.schedule.parameters import Parameter, struct_format
 
 COMPILER = shutil.which("g++")
 _HERE = Path(__file__).parent
+_PARTS = ("device", "hopper")
 _MAP = "const __grid_constant__ TensorMap"  # in the head of kernels that load by TMA
 
 # Bodies of the functions that hold inline assembly: name, a word of the parameters where it is overloaded, body.
@@ -154,19 +155,17 @@ extern "C" void run(
 
 
 def _compiled(header: str, text: str) -> ctypes.CDLL:
-    """The header, and the device behind it, are compiled once and kept, as libraries are."""
+    """The header, and the device behind it, are compiled once and kept, as libraries are. Kernels are linked with the
+    device alone: to read the standard library again takes as long as a small kernel."""
     ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp")))
     folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours)}"
     folder.mkdir(exist_ok=True)
-    _make(folder / f"{header}.gch", "-O1", "-x", "c++-header", str(_HERE / header))
-    objects = [
-        str(_make(folder / f"{part}.o", "-O2", "-fvisibility=hidden", "-c", str(_HERE / f"{part}.cpp")))
-        for part in ("device", "hopper")
-    ]
+    _make(folder / f"{header}.gch", "-Og", "-x", "c++-header", str(_HERE / header))
+    device = _make(folder / "libdevice.so", "-O2", "-shared", *(str(_HERE / f"{part}.cpp") for part in _PARTS))
     source = folder / f"{_digest(header + text)}.cpp"
     source.write_text(f'#include "{header}"\n{text}')
-    options = ("-O1", "-shared", f"-I{folder}", f"-I{_HERE}", str(source), *objects)
-    return ctypes.CDLL(str(_make(source.with_suffix(".so"), *options)))
+    options = ("-Og", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
+    return ctypes.CDLL(str(_make(source.with_suffix(".so"), *options, str(source), str(device))))
 
 
 def _make(built: Path, *options: str) -> Path:
@@ -174,7 +173,7 @@ def _make(built: Path, *options: str) -> Path:
     if not built.exists():
         assert COMPILER is not None
         new = built.with_suffix(f".{os.getpid()}")
-        always = ("-std=c++17", "-w", "-fPIC", "-fno-gnu-unique", "-U_FORTIFY_SOURCE", "-o", str(new))
+        always = ("-std=c++17", "-w", "-Wno-psabi", "-fPIC", "-fno-gnu-unique", "-U_FORTIFY_SOURCE", "-o", str(new))
         subprocess.run([COMPILER, *always, *options], check=True)
         new.rename(built)
     return built
