@@ -7,11 +7,12 @@ A function whose name begins with `_` is one that the machine itself knows: an o
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING
 
 from ..source import SourceFile, Span
 from .terms import OPERATORS, Number
-from .text import parse_python
+from .text import PythonText, parse_python
 from .values import Library, Scope
 
 if TYPE_CHECKING:
@@ -227,11 +228,16 @@ RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "randint", "bern
 
 def functions(machine: Machine) -> Scope:
     """The scope of the prelude, read by this machine."""
-    scope = Scope(parse_python(SourceFile("<torch>", PRELUDE)), label="torch")
+    scope = Scope(_prelude(), label="torch")
     own = (*OPERATORS, "cast", "full", "tensor", "reduce", "truncate")
     scope.names.update({f"_{name}": Library(f"attncc.{name}") for name in own})
     machine.run(scope.text.statements, scope)
     return scope
+
+
+@cache
+def _prelude() -> PythonText:
+    return parse_python(SourceFile("<torch>", PRELUDE))
 
 
 def explanation(path: str, scope: Scope) -> str | None:

@@ -16,7 +16,7 @@ from attncc.analysis.rules import TileKind, TileRules
 from attncc.analysis.tiles import analyse
 from attncc.evaluate import Array, Environment
 from attncc.ir import needs, reads
-from attncc.problem.masks import bind_mask
+from attncc.problem.masks import BoundMask, bind_mask
 from tests.library.cases import Case
 from tests.library.library import CASES
 
@@ -65,13 +65,17 @@ def rules_of(case: Case, block_q: int, block_kv: int) -> TileRules:
     return analyse(case.variant(case.consts[-1]).variant, block_q, block_kv)
 
 
-def known(case: Case, q_len: int, kv_len: int, inputs: dict[str, Array], *, block_q: int, block_kv: int) -> Array:
-    """What `tile_map` gives, with the rules made once for all lengths."""
-    variant = case.variant(case.consts[-1]).variant
-    bound, rules = bind_mask(variant, q_len, kv_len, inputs, SIZES), rules_of(case, block_q, block_kv)
-    maps = rule_tables(rules, variant, bound.problem, bound.inputs)
+def bound_mask(case: Case, q_len: int, kv_len: int, inputs: dict[str, Array]) -> tuple[BoundMask, list[Environment]]:
+    bound = bind_mask(case.variant(case.consts[-1]).variant, q_len, kv_len, inputs, SIZES)
+    return bound, list(bound.environments())
+
+
+def known(case: Case, bound: BoundMask, environments: list[Environment], block_q: int, block_kv: int) -> Array:
+    """What `tile_map` gives, with the rules made once for all lengths, and the call bound once for all blocks."""
+    rules = rules_of(case, block_q, block_kv)
+    maps = rule_tables(rules, bound.variant, bound.problem, bound.inputs)
     grids = []
-    for seen in bound.environments():
+    for seen in environments:
         with_maps = Environment(seen.symbols, {**seen.inputs, **maps}, seen.lets, seen.float_dtype)
         grids.append(tile_grid(rules, with_maps, block_q, block_kv).kinds)
     return np.stack(grids)
@@ -96,9 +100,10 @@ def judged(case: Case) -> Counts:
     for q_len, kv_len in LENGTHS:
         inputs, _ = case.draw(np.random.default_rng([q_len, kv_len]), q_len, kv_len, **consts)
         kept = case.variant(consts).mask(q_len, kv_len, **inputs)
+        bound = bound_mask(case, q_len, kv_len, inputs)
         for block_q, block_kv in BLOCKS:
             truth = brute_force(kept, block_q, block_kv)
-            found = known(case, q_len, kv_len, inputs, block_q=block_q, block_kv=block_kv)
+            found = known(case, *bound, block_q, block_kv)
             agreed = found == truth
             unsound = np.argwhere(~agreed & (found != TileKind.PARTIAL))
             assert not len(unsound), f"{q_len}x{kv_len} in tiles {block_q}x{block_kv}: {unsound[:5].tolist()}"
@@ -132,4 +137,4 @@ def test_brute_force_knows_the_kinds_of_ragged_tiles() -> None:
 def test_tile_map_is_what_was_judged(case: Case) -> None:
     inputs, _ = case.draw(np.random.default_rng(0), 113, 203, **case.consts[-1])
     found = case.variant(case.consts[-1]).tile_map(113, 203, 32, 64, **inputs)
-    np.testing.assert_array_equal(found, known(case, 113, 203, inputs, block_q=32, block_kv=64), strict=True)
+    np.testing.assert_array_equal(found, known(case, *bound_mask(case, 113, 203, inputs), 32, 64), strict=True)
