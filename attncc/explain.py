@@ -20,6 +20,7 @@ from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.splits import choose_splits
 from .schedule import legality
+from .schedule.families import portable_lacks
 from .schedule.live_tiles import most_tiles
 from .schedule.plan import DTYPE_BYTES, KernelPlan
 from .schedule.schedule import Schedule, make_plan
@@ -176,23 +177,32 @@ def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
 def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
     """The plan, its counterpart in the other loop order, and FlashAttention's Algorithm 1 with the paper's blocks: they
     count no registers, and so are larger than a kernel's."""
-    other = "q_outer" if plan.loop == "kv_outer" else "kv_outer"
-    counterpart = make_plan(
-        plan.variant,
-        dtype=plan.dtype,
-        head_dim=plan.head_dim,
-        value_head_dim=plan.value_head_dim,
-        target=plan.target,
-        schedule=Schedule("other", plan.variant.name, "forward", plan.target, (("loop", (other,)),)),
-    )
     elements = TARGETS[plan.target].shared_bytes // DTYPE_BYTES[plan.dtype]
     block_q, block_kv = cost.paper_blocks(elements, plan.head_dim)
     rules = analyse(plan.variant, block_q, block_kv, searches=False)
     paper = replace(plan, loop="kv_outer", block_q=block_q, block_kv=block_kv, rules=rules)
     return {
         "Algorithm 1": paper,
-        **{item.loop: item for item in sorted((plan, counterpart), key=lambda item: item.loop)},
+        **{item.loop: item for item in sorted((plan, *_counterpart(plan)), key=lambda item: item.loop)},
     }
+
+
+def _counterpart(plan: KernelPlan) -> list[KernelPlan]:
+    """The plan in the other loop order. Dtypes that the family hopper alone has have one order."""
+    if portable_lacks(plan.dtype) is not None:
+        return []
+    other = "q_outer" if plan.loop == "kv_outer" else "kv_outer"
+    schedule = Schedule("other", plan.variant.name, "forward", plan.target, (("loop", (other,)),))
+    return [
+        make_plan(
+            plan.variant,
+            dtype=plan.dtype,
+            head_dim=plan.head_dim,
+            value_head_dim=plan.value_head_dim,
+            target=plan.target,
+            schedule=schedule,
+        )
+    ]
 
 
 def grids(

@@ -47,12 +47,13 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 class Workload:
     """A problem and the sizes of its elements: `element_bytes` of q, k, v, out and their gradients, `state_bytes` of
     lse, the softmax state, statistics and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize
-    sigmoid` and `none`."""
+    sigmoid` and `none`. `out_bytes`: of out, where that has another type than q."""
 
     problem: Problem
     element_bytes: int = 2
     state_bytes: int = 4
     softmax: bool = True
+    out_bytes: int | None = None
 
     def row_bytes(self, name: str) -> int:
         """Bytes of one row of an array; 0 for those that only softmax has."""
@@ -60,6 +61,7 @@ class Workload:
         if name in _ROW_STATE:
             return self.state_bytes * self.softmax * _ROW_STATE[name]
         width = self.state_bytes if name.startswith("partial_") else self.element_bytes
+        width = self.out_bytes or width if name == "out" else width
         by_head_dim = name.removeprefix("partial_").removeprefix("d") in ("q", "k")
         return (problem.head_dim if by_head_dim else problem.value_head_dim) * width
 

@@ -20,7 +20,8 @@ class Device:
     source: str
 
     def flops(self, element_bytes: int) -> float:
-        return self.flops_16_bit if element_bytes == 2 else self.flops_32_bit
+        """Where there are kernels of 8 bits, their products are twice as fast as those of 16."""
+        return {1: 2 * self.flops_16_bit, 2: self.flops_16_bit}.get(element_bytes, self.flops_32_bit)
 
 
 DEVICES: dict[str, Device] = {

@@ -24,6 +24,12 @@ out: Array | None = None,
 return_lse: bool = False,
 stream: Stream | None = None,"""
 
+# What a package without the kernels of a pass does in its place, by the option of `attncc build` that makes them.
+_LACKING = {
+    "decode": "decode (calls with few queries run the forward kernel)",
+    "backward": "backward (gradients of arrays on a GPU raise A520)",
+}
+
 _COMMON_NAMES = [line.partition(":")[0] for line in _COMMON.splitlines()]
 
 _COMMON_TEXT = {
@@ -37,6 +43,12 @@ _COMMON_TEXT = {
     "batches [heads, all rows]",
     "stream": "where the work is queued; the current stream of the arrays' framework, if not given",
 }
+
+
+def lacking(plans: Sequence[KernelPlan]) -> tuple[str, ...]:
+    """The passes that a package of these plans has no kernels for, by the options that make them. e4m3 has neither."""
+    passes = {plan.pass_name for plan in plans}
+    return tuple(name for name in _LACKING if name not in passes and plans[0].dtype != "e4m3")
 
 
 def root_text(names: Iterable[str]) -> str:
@@ -98,6 +110,11 @@ def _module_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str
         dims = f"{plan.head_dim}" if plan.head_dim == plan.value_head_dim else f"{plan.head_dim}:{plan.value_head_dim}"
         tile = f"{plan.block_q} x {plan.block_kv}"
         yield f"    {plan.pass_name} {plan.dtype}, head dim {dims}, {plan.target}: {plan.loop}, tiles of {tile}"
+    absent = lacking(plans)
+    if absent:
+        yield ""
+        options, without = " ".join(f"--{name}" for name in absent), " and ".join(_LACKING[name] for name in absent)
+        yield from _filled(f"Without {without}; `attncc build FILE {options}` makes them.")
 
 
 def _function_lines(variant: Variant) -> Iterator[str]:
@@ -114,7 +131,7 @@ def _function_lines(variant: Variant) -> Iterator[str]:
     yield ""
     yield from _filled(
         f"Torch tensors that require a gradient are recorded by autograd; `{variant.name}.backward(dout, q, k, v, out, "
-        "lse, ...)` gives the gradients of any arrays."
+        "lse, ...)` gives the gradients of any arrays: on a GPU where the package was built with --backward."
     )
 
 

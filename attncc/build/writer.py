@@ -21,7 +21,7 @@ from ..schedule.schedule import Ladder
 from ..source import SourceFile
 from .package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, VariantPackage, prepare
 from .staging import check_replaceable, earlier_variants, staged
-from .text import root_text
+from .text import lacking, root_text
 
 T = TypeVar("T")
 Advance = Callable[[str], None]  # called with the name of each kernel that is done
@@ -169,5 +169,6 @@ def _write_variant(
     kernels = {
         name: report | {"plan": f"{name}{PLAN_SUFFIX}" if name in plans else None} for name, report in reports.items()
     }
-    manifest = {"attncc": __version__, "variant": package.name, "kernels": kernels}
+    lacks = list(lacking(package.plans))
+    manifest = {"attncc": __version__, "variant": package.name, "lacks": lacks, "kernels": kernels}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")

@@ -93,17 +93,21 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
 
     from .. import synthetic
     from ..analysis.roofline import DEVICES
-    from ..compiler import check_targets
+    from ..compiler import check_targets, targets_of
     from ..explain import explain
     from ..runtime.device import best_target
     from ..runtime.store import Configuration
     from ..schedule.plan import executed_plan
-    from ..schedule.target import TARGETS
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
     device = DEVICES[given["device"]]
-    target = given["target"] or best_target(TARGETS, device.capability) or "sm_80"
+    targets = targets_of(given["dtype"])
+    target = given["target"] or best_target(targets, device.capability)
+    if target is None:
+        raise click.UsageError(
+            f"--device {device.name} has no kernels of {given['dtype']}: they run on {', '.join(targets)}"
+        )
     check_targets([target])
     specification, problem = load_specification(file, given), given["problem"]
     variant = specification.variant

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 
 def load_specification(path: Path, given: dict[str, Any]) -> Specification:
-    """The variant that `--variant` names, or the only one, with its schedules; prints the file's warnings.
+    """The variant that `--variant` names, or the only one, with its schedules, for kernels of the `--dtype` of commands
+    that have one; prints the file's warnings.
 
     AttnccError with everything that is wrong with it.
     """
@@ -31,7 +32,7 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
         raise AttnccError([_on_the_command_line(item) for item in error.diagnostics]) from None
     if program.warnings:
         report(program.warnings, err=as_json())
-    return specification
+    return specification.serving(given["dtype"]) if "dtype" in given else specification
 
 
 def _on_the_command_line(found: Diagnostic) -> Diagnostic:

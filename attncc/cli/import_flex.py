@@ -23,9 +23,12 @@ from .options import format_option
     metavar="NAME:DTYPE[AXES]",
     help="Declares an input instead of guessing it, as in 'doc:i32[batch, pos] nondecreasing'. May be repeated.",
 )
+@click.option("--force", is_flag=True, help="Replace the file that -o names, if there is one.")
 @click.option("--name", help="The name of the variant; from the functions' names, if not given.")
 @format_option
-def command(*, targets: tuple[str, ...], out: Path | None, inputs: tuple[str, ...], name: str | None) -> None:
+def command(
+    *, targets: tuple[str, ...], out: Path | None, inputs: tuple[str, ...], force: bool, name: str | None
+) -> None:
     """Turn mask_mod(b, h, q_idx, kv_idx) and score_mod(score, b, h, q_idx, kv_idx) of FlexAttention into a checked and
     formatted .attn file. Of several functions the masks are AND-ed, the scores applied in order. The Python text is
     read and never run; whatever can't be taken is named, with what to write instead.
@@ -41,6 +44,8 @@ def command(*, targets: tuple[str, ...], out: Path | None, inputs: tuple[str, ..
 
     if as_json() and out is None:
         raise click.UsageError("--format json prints diagnostics on stdout; name a file for the .attn text with -o")
+    if out is not None and out.exists() and not force:
+        raise click.UsageError(f"{out} is there already; name another file, or replace it with --force")
     imported = import_flex(targets, inputs, name)
     if out is None:
         click.echo(imported.text, nl=False)

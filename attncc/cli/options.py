@@ -136,8 +136,23 @@ input_option = click.option(
 
 
 dtype_option = click.option(
-    "--dtype", type=click.Choice(["fp16", "bf16", "fp32"]), default="bf16", show_default=True, help="Of q, k and v."
+    "--dtype",
+    type=click.Choice(["fp16", "bf16", "fp32", "e4m3"]),
+    default="bf16",
+    show_default=True,
+    help="Of q, k and v; e4m3 is for sm_90a.",
 )
+
+
+def check_for_gpu(dtype: str) -> None:
+    """A usage error where the random arrays of a command can't be put on a GPU."""
+    from ..runtime.transfer import ABSENT
+
+    if dtype == ABSENT:
+        raise click.UsageError(
+            f"CuPy, which puts the arrays on the GPU, has none of {dtype}: build the kernel with attncc build --dtype "
+            f"{dtype} --arch sm_90a and call it with torch tensors; attncc run --device cpu checks it here"
+        )
 
 
 class PictureFile(click.Path):

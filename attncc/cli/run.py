@@ -19,6 +19,7 @@ from .console import Steps, as_json, progress
 from .files import load_specification
 from .options import (
     SPEC_FILE,
+    check_for_gpu,
     define_option,
     dtype_option,
     format_option,
@@ -34,13 +35,12 @@ if TYPE_CHECKING:
     from ..schedule.plan import KernelPlan
 
 PACKAGE = "attncc_run"  # the name of the package while it is tried
-TARGET = "sm_80"  # what is compiled where there is no GPU
 
 
 @click.command("run", short_help="From the file to attention, checked against an fp64 reference.")
 @click.argument("file", type=SPEC_FILE)
 @variant_option
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if there is one, if not given.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), help="A GPU if there is one, if not given; e4m3: cpu.")
 @dtype_option
 @problem_options(q_len=300, heads=4, batch=2)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
@@ -66,7 +66,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     with steps.step("parse") as say:
         specification = load_specification(file, given)
         say(_parsed(specification))
-    device, target, name, multiprocessors = _device(device)
+    device, target, name, multiprocessors = _device(device, given["dtype"])
     with steps.step("analyse") as say:
         package = _package(file, specification, target, given)
         plan = executed_plan(package.plans, given["problem"], multiprocessors)
@@ -124,16 +124,21 @@ def _shapes(q: Any, k: Any, v: Any) -> str:
     return f"q {list(q.shape)}, k {list(k.shape)}, v {list(v.shape)}"
 
 
-def _device(wanted: str | None) -> tuple[str, str, str, int | None]:
-    """cpu or cuda, the target to compile for, a name to print, and a GPU's multiprocessors.
+def _device(wanted: str | None, dtype: str) -> tuple[str, str, str, int | None]:
+    """cpu or cuda, the target to compile for, a name to print, and a GPU's multiprocessors. For the CPU it is the first
+    target that has kernels of the dtype.
 
     AttnccError A503 if a GPU was asked for in vain.
     """
+    from ..compiler import targets_of
     from ..runtime.device import best_target
     from ..runtime.driver import driver
-    from ..schedule.target import TARGETS
+    from ..runtime.transfer import ABSENT
 
-    if wanted != "cpu":
+    targets = targets_of(dtype)
+    if wanted == "cuda":
+        check_for_gpu(dtype)
+    if wanted != "cpu" and dtype != ABSENT:
         try:
             gpu = driver().device(0)
         except AttnccError as error:
@@ -141,8 +146,8 @@ def _device(wanted: str | None) -> tuple[str, str, str, int | None]:
                 raise
         else:
             # Without a target for this GPU, the refusal that names the build command comes from the launch.
-            return "cuda", best_target(TARGETS, gpu.capability) or TARGET, gpu.name, gpu.multiprocessors
-    return "cpu", TARGET, "the CPU executor", None
+            return "cuda", best_target(targets, gpu.capability) or targets[0], gpu.name, gpu.multiprocessors
+    return "cpu", targets[0], "the CPU executor", None
 
 
 def _package(file: Path, specification: Specification, target: str, given: dict[str, Any]) -> VariantPackage:

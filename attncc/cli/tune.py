@@ -14,6 +14,7 @@ from .console import as_json, rich_console
 from .files import load_specification, replace_text
 from .options import (
     SPEC_FILE,
+    check_for_gpu,
     define_option,
     dtype_option,
     format_option,
@@ -59,6 +60,7 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     from ..schedule.plan import plan_for
     from ..schedule.target import TARGETS
 
+    check_for_gpu(given["dtype"])
     specification, problem = load_specification(file, given), given["problem"]
     gpu = driver().device(0)
     target = best_target(TARGETS, gpu.capability) or f"sm_{gpu.capability}"

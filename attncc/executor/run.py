@@ -83,7 +83,8 @@ def compute_dtype(plan: KernelPlan) -> np.dtype[Any]:
 def workload(plan: KernelPlan, problem: Problem) -> Workload:
     """The sizes that the cost model needs of a plan and a problem."""
     element_bytes = DTYPE_BYTES[plan.dtype]
-    return Workload(problem, element_bytes, max(element_bytes, 4), plan.variant.normalize == "softmax")
+    out_bytes = DTYPE_BYTES[plan.out_dtype]
+    return Workload(problem, element_bytes, max(element_bytes, 4), plan.variant.normalize == "softmax", out_bytes)
 
 
 def plan_grid(plan: KernelPlan, environment: Environment) -> TileGrid:

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 from ..diagnostics import AttnccError, Diagnostic
 
+ABSENT = "e4m3"  # the one dtype of kernels that CuPy has no arrays of
+
 
 def to_gpu(array: NDArray[Any]) -> Any:
     """A CuPy array with the same contents. AttnccError A517 without CuPy."""

@@ -71,6 +71,7 @@ def test_the_folder(built: Path) -> None:
 
 def test_the_manifest_holds_the_resource_report(built: Path) -> None:
     manifest = json.loads((built / "plain" / "manifest.json").read_text())
+    assert manifest["lacks"] == ["backward"]
     assert set(manifest["kernels"]) == {
         "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
     }  # fmt: skip
@@ -159,9 +160,12 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
     assert (scope["capped"].variant, scope["capped"].configurations) == ("capped", (("fp16", 16, 16),))
     with pytest.raises(AttnccError):  # no driver, or machine code for another GPU
         scope["capped"].load(99)
-    assert scope["__doc__"].splitlines()[-2:] == [
+    assert scope["__doc__"].splitlines()[-5:] == [
         "    forward fp16, head dim 16, sm_90: q_outer, tiles of 128 x 64",
         "    decode fp16, head dim 16, sm_90: q_outer, tiles of 64 x 64",
+        "",
+        "Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE --backward`",
+        "makes them.",
     ]
     assert max(map(len, text.splitlines())) <= 120
 
@@ -332,6 +336,22 @@ def test_passes_are_built_where_they_are_asked_for() -> None:
     }  # fmt: skip
     for plan in package.plans:
         assert set(kernel_names(plan)) <= set(package.sources)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({}, "run the forward kernel) and backward (gradients of"),
+        ({}, "`attncc build FILE --decode --backward` makes"),
+        ({"backward": True}, "Without decode (calls with few queries run the forward kernel); `attncc build FILE"),
+        ({"decode": True, "backward": True}, None),
+        ({"dtypes": ["e4m3"], "archs": ["sm_90a"], "head_dims": [64]}, None),
+    ],
+)
+def test_a_package_says_which_kernels_it_lacks(settings: dict[str, Any], said: str | None) -> None:
+    (package,) = prepare("attn 1\nvariant plain {}\n", **SMALL | settings)
+    text = package.files()["__init__.py"].partition('"""')[2].partition('"""')[0]
+    assert "Without" not in text if said is None else said in " ".join(text.split())
 
 
 @pytest.mark.usefixtures("compiles_nothing")

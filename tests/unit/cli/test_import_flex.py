@@ -49,6 +49,14 @@ def test_writes_a_file() -> None:
     run("mods.py:window", "-o", "no/such/folder.attn", status=2)
 
 
+def test_a_file_is_replaced_only_by_force() -> None:
+    Path("mine.attn").write_text("of somebody")
+    assert "replace it with --force" in run("mods.py:window", "-o", "mine.attn", status=2).output
+    assert Path("mine.attn").read_text() == "of somebody"
+    run("mods.py:window", "-o", "mine.attn", "--force")
+    assert "variant window {" in Path("mine.attn").read_text()
+
+
 def test_errors_name_the_place() -> None:
     shown = run("mods.py:wrong", status=1).stderr
     assert "error[A704]: `.cumsum()` can't be taken" in shown
