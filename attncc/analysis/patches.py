@@ -12,7 +12,7 @@ from .tiles import analyse_patches, canonical_keeps
 
 # What patches must leave of the pairs that stretches compute: they cost an axis more in each load and a test a tile.
 _WORTH = 0.75
-_ROWS, _POSITIONS = 64, 4096  # of the canvas on which both are counted, at least
+_ROWS, _POSITIONS = 256, 4096  # of the canvas on which both are counted, at least; the largest block is a column of it
 _WIDEST, _Q_TILES = 2048, 128  # the widest canvas that is tried, and how many tiles of q are counted, at most
 # Each width takes as long to try as the analysis of the mask, and long rules do without.
 _MOST_WIDTHS, _MOST_NODES = 2, 100
@@ -66,21 +66,32 @@ def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, A
 
 
 def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
-    """The share of tiles that the rules leave, on a sample of whole tiles."""
+    """The share of pairs that live tiles hold, on a sample. It is the same for all sizes of tiles, since the share of a
+    neighbourhood falls as the canvas grows, and counts whole tiles of q alone, since a sample has few of them."""
     of = canvas or Canvas(width, 0, 0)
-    rows = max(_ROWS, _POSITIONS // of.width, block_q, block_kv)
-    length = of.width * -(-rows // _ROWS) * _ROWS
+    length = of.width * max(_ROWS, _POSITIONS // of.width)
     if canvas is None:
         q_first, kv_first = np.arange(0, length, block_q), np.arange(0, length, block_kv)
         q_last, kv_last = np.minimum(q_first + block_q, length) - 1, np.minimum(kv_first + block_kv, length) - 1
+        q_pairs, kv_pairs = q_last - q_first + 1, kv_last - kv_first + 1
     else:
         q_first, q_last = corners(length, block_q, canvas.q_columns, canvas.width)
         kv_first, kv_last = corners(length, block_kv, canvas.kv_columns, canvas.width)
-    some = slice(None, None, -(-q_first.size // _Q_TILES))
+        q_pairs = _in_patch(q_first, q_last, canvas.q_columns, canvas.width)
+        kv_pairs = _in_patch(kv_first, kv_last, canvas.kv_columns, canvas.width)
+    some = np.flatnonzero(q_pairs == block_q)
+    if some.size > _Q_TILES:  # spread by the golden ratio, which no period of a mask falls in with
+        some = some[(np.arange(_Q_TILES) * 0.618034 % 1 * some.size).astype(int)]
     q_first, q_last = q_first[some], q_last[some]
     symbols = {"q_len": length, "kv_len": length, "q_first": q_first[:, None], "q_last": q_last[:, None]}
     uniform = dict.fromkeys(("b", "h", "kv_h"), 0) | dict.fromkeys(("num_heads", "num_kv_heads"), 1) | {"head_dim": 64}
     tiles = Environment({**uniform, **symbols, "kv_first": kv_first, "kv_last": kv_last})
     live = evaluate(rules.any_kept, tiles) & (kv_last >= evaluate(rules.kv_begin, tiles))
     live = live & (kv_first < evaluate(rules.kv_end, tiles))
-    return float(np.broadcast_to(live, (q_first.size, kv_first.size)).mean())
+    return float((np.broadcast_to(live, (q_first.size, kv_first.size)) @ kv_pairs).mean()) / length
+
+
+def _in_patch(first: Array, last: Array, columns: int, width: int) -> Array:
+    """How many positions lie in each patch, of the same columns, from its first corner to its last."""
+    found: Array = (last // width - first // width + 1) * columns
+    return found

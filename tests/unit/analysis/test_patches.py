@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 from attncc import reference
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.patches import corners, find_canvas
+from attncc.analysis.patches import corners, find_canvas, live_share
 from attncc.analysis.tiles import analyse, analyse_patches
 from attncc.evaluate import evaluate
 from tests.unit.analysis.tile_cases import environment, variant_of
@@ -78,3 +79,34 @@ def positions(first: int, last: int, width: int) -> np.ndarray:
 def test_the_canvas_is_found_where_it_pays(lines, canvas) -> None:
     variant = variant_of(*lines)
     assert find_canvas(variant, 128, 64, analyse(variant, 128, 64)) == canvas
+
+
+IN_16_COLUMNS = ("keep if abs(q_idx % 16 - kv_idx % 16) <= 2", "keep if abs(q_idx // 16 - kv_idx // 16) <= 6")
+TILES = ((64, 32), (128, 64), (192, 64), (192, 96), (256, 128))
+
+
+@cache
+def mask_in_16_columns() -> np.ndarray:
+    return reference.mask(variant_of(*IN_16_COLUMNS), 256 * 16, 256 * 16, num_heads=1)[0, 0]
+
+
+@pytest.mark.parametrize(("block_q", "block_kv"), TILES)
+def test_the_share_of_live_pairs_is_that_of_brute_force(block_q: int, block_kv: int) -> None:
+    """Of whole tiles of queries, on the sample's 256 rows of 16 columns."""
+    variant, canvas, length = variant_of(*IN_16_COLUMNS), Canvas(16, 8, 8), 256 * 16
+    mask = mask_in_16_columns()
+    q_tiles = [positions(*ends, 16) for ends in zip(*corners(length, block_q, 8, 16), strict=True)]
+    kv_tiles = [positions(*ends, 16) for ends in zip(*corners(length, block_kv, 8, 16), strict=True)]
+    whole = [tile for tile in q_tiles if tile.size == block_q]
+    live = sum(keys.size for rows in whole for keys in kv_tiles if mask[np.ix_(rows, keys)].any())
+    rules = analyse_patches(variant, block_q, block_kv, canvas)
+    assert live_share(rules, canvas, block_q, block_kv) == pytest.approx(live / len(whole) / length)
+
+
+def test_the_share_grows_with_the_tiles_and_meets_no_period() -> None:
+    """Of stretches a mask of period 128 keeps half the keys for one block of queries, and all for the next."""
+    variant, canvas = variant_of(*IN_16_COLUMNS), Canvas(16, 8, 8)
+    shares = [live_share(analyse_patches(variant, *tile, canvas), canvas, *tile) for tile in TILES]
+    assert shares == sorted(shares)
+    variant = variant_of("keep if q_pos % 128 >= kv_idx % 128")
+    assert live_share(analyse(variant, 64, 32), None, 64, 32, 128) == pytest.approx(0.75, abs=0.01)
