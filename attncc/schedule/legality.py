@@ -363,10 +363,12 @@ def _panels(row_bytes: int) -> int:
 
 
 def _pipeline_bytes(plan: KernelPlan) -> int:
-    """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup. Two works of 48 bytes for each
-    warpgroup, a note of 4 for each stage. Where V is transposed, for each stage two barriers and a note more."""
-    barriers = 8 * (4 * plan.stages + 2 * plan.warpgroups)
-    found = barriers + 2 * 48 * plan.warpgroups + 4 * plan.stages
+    """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup, two for the plan. The plan and two
+    works for each warpgroup, of 48 bytes, a range of 16 for each, and for each stage and warpgroup a note of 4. Where V
+    is transposed, for each stage two barriers and a note more."""
+    barriers = 8 * (4 * plan.stages + 2 * plan.warpgroups + 2)
+    slots = 48 * (1 + 2 * plan.warpgroups) + 16 * plan.warpgroups
+    found = -(-barriers // 16) * 16 + slots + 4 * plan.stages * plan.warpgroups
     return -(-found // 8) * 8 + 20 * plan.stages if plan.transposes_values else found
 
 

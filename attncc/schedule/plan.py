@@ -30,8 +30,8 @@ WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
 # OTHER, or LIGHT_OTHER where they compute little. LAUNCHED sums one thread of each warpgroup.
 LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
-READING_REGISTERS = {1: 56, 2: 40, 3: 56, 4: 64}
 TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 56, 4: 64}
+READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
 CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 OTHER_REGISTERS, LIGHT_OTHER_REGISTERS = 96, 72
 MOST_REGISTERS = 240
@@ -271,8 +271,7 @@ class KernelPlan:
         bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
         if not self.tests_tiles and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
             return (TRANSPOSING_REGISTERS if self.transposes_values else PRODUCER_REGISTERS)[self.warpgroups]
-        reading = TRANSPOSING_REGISTERS if self.transposes_values else READING_REGISTERS
-        least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else reading)[self.warpgroups]
+        least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
         probs = self.overlap * self.block_kv * self.element_bytes // 8
         accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + probs
         launched = LAUNCHED_REGISTERS[self.warpgroups]
@@ -281,14 +280,6 @@ class KernelPlan:
         other = LIGHT_OTHER_REGISTERS if room(self.variant) == 0 else OTHER_REGISTERS
         spare = launched - self.warpgroups * (accumulators + other)
         return max(least, min(spare, launched // (self.warpgroups + 1)) // 8 * 8)  # it can only give
-
-    @property
-    def warpgroups_end_apart(self) -> bool:
-        """hopper: whether the keys of each warpgroup's rows end elsewhere, which costs little to find out."""
-        end = list(ir.walk(self.rules.kv_end))
-        varies = any(isinstance(node, ir.Symbol) and node.name in ("q_first", "q_last") for node in end)
-        reads = any(isinstance(node, ir.Load | ir.Search) for node in end)
-        return self.skip != "never" and self.warpgroups > 1 and varies and not reads
 
     @property
     def consumer_registers(self) -> int:
@@ -385,6 +376,11 @@ class KernelPlan:
             return False
         tests = (self.rules.any_kept, self.rules.all_kept)
         return self.skip == "lists" or any(isinstance(node, ir.Load) and _reads_keys(node) for node in ir.walk(*tests))
+
+    @property
+    def list_groups(self) -> int:
+        """Into how many groups the rows of a block fall for lists of live tiles: hopper, one for each warpgroup."""
+        return self.warpgroups if self.family == "hopper" else 1
 
     @property
     def may_list_tiles(self) -> bool:

@@ -17,12 +17,13 @@ TILES_A_WORD, WORD_BYTES = 32, 8
 
 @dataclass(frozen=True)
 class TileLists:
-    """The lists of one call: [batch, heads, q_blocks, words]; batch and heads are 1 where the mask is the same for all,
-    and batch in a packed batch, whose blocks of queries are counted through."""
+    """The lists of one call: [batch, heads, q_blocks, groups, words]; batch and heads are 1 where the mask is the same
+    for all, and batch in a packed batch, whose blocks of queries are counted through."""
 
     batch: int
     heads: int
     q_blocks: int
+    groups: int  # of rows of a block, with a list each
     words: int
 
     @classmethod
@@ -32,12 +33,13 @@ class TileLists:
             problem.batch if "b" in names and not problem.packed else 1,
             problem.num_heads if names & {"h", "kv_h"} else 1,
             plan.q_blocks(problem),
+            plan.list_groups,
             -(-problem.kv_len // (plan.block_kv * TILES_A_WORD)),
         )
 
     @property
     def count(self) -> int:
-        return self.batch * self.heads * self.q_blocks
+        return self.batch * self.heads * self.q_blocks * self.groups
 
     def parts(self, warps: int) -> int:
         """Into how many parts each list falls, where the GPU holds so many warps of the pre-pass at once."""

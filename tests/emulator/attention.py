@@ -68,7 +68,7 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         kernel.run(render_tile_lists(plan), parameters(plan), values, 2)
     if plan.family == "hopper":
         rows = ((call.q, 64), (call.k, plan.block_kv), (call.v, plan.block_kv))
-        maps = b"".join(tensor_map(array, box) for array, box in rows)
+        maps = b"".join(tensor_map(array, box, plan.tile_columns) for array, box in rows)
         kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS), maps)
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
     else:
@@ -81,12 +81,20 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     return out, lse
 
 
-def tensor_map(array: Array, box_rows: int) -> bytes:
-    """As `Map` of hopper.hpp: the array seen as (column, row, head, batch), two columns of 8 bits as one."""
+def tensor_map(array: Array, box_rows: int, columns: tuple[int, int, int] = (1, 1, 1)) -> bytes:
+    """As `Map` of hopper.cpp: the array seen as (column, canvas column, canvas row, head, batch), or as one canvas row.
+
+    `columns` are those of the canvas and of its patches. Two columns of 8 bits are one.
+    """
     seen = array if array.ndim == 4 else array[None]
     seen = seen.view(np.uint16) if seen.itemsize == 1 else seen
-    extents, strides = seen.shape[::-1], [stride // seen.itemsize for stride in seen.strides[::-1]]
-    return struct.pack("<Q4q4qi", array.ctypes.data, *extents, *strides, box_rows).ljust(128, b"\0")
+    width, across, _ = columns
+    (batch, heads, rows, size), strides = seen.shape, [stride // seen.itemsize for stride in seen.strides]
+    canvas = (width, rows // width) if width > 1 else (rows, 1)
+    down = box_rows // across if width > 1 else 1
+    extents = (size, *canvas, heads, batch)
+    steps = (strides[3], strides[2], strides[2] * width, strides[1], strides[0])
+    return struct.pack("<Q5q5q2i", array.ctypes.data, *extents, *steps, box_rows // down, down).ljust(128, b"\0")
 
 
 def sizes(plan: KernelPlan, call: Call) -> Values:

@@ -43,11 +43,12 @@ void meet_named(int id, int threads) { meet(meetings[id].arrived, meetings[id].g
 
 // -------------------------------------------------------------------- TMA
 
-/// What a test puts into a TensorMap: axes (column, row, head, batch), sizes and strides in units of 16 bits.
+/// What a test puts into a TensorMap: axes (column, canvas column, canvas row, head, batch), sizes and strides in units of 16
+/// bits. Where tiles are stretches, rows are the canvas columns of its only row.
 struct Map {
     const uint16_t* base;
-    long long sizes[4], strides[4];
-    int rows;  // of a box of 64 columns
+    long long sizes[5], strides[5];
+    int across, down;  // positions of a box, of 64 columns each
 };
 struct Transfer {
     unsigned target, barrier;
@@ -75,13 +76,15 @@ void deliver() {
 
 void load_box(unsigned target, const void* map_bytes, unsigned barrier, Corner first) {
     const Map& map = *(const Map*)map_bytes;
-    Transfer transfer = {target, barrier, std::vector<unsigned char>(map.rows * 128)};
-    for (int row = 0; row < map.rows; ++row)
+    const int rows = map.across * map.down;
+    Transfer transfer = {target, barrier, std::vector<unsigned char>(rows * 128)};
+    for (int row = 0; row < rows; ++row)
         for (int column = 0; column < 64; ++column) {
-            const long long at[4] = {first.column + column, first.row + row, first.head, first.batch};
+            const long long at[5] = {first.column + column, first.canvas_column + row % map.across,
+                                     first.canvas_row + row / map.across, first.head, first.batch};
             long long offset = 0;
             bool inside = true;
-            for (int axis = 0; axis < 4; ++axis) {
+            for (int axis = 0; axis < 5; ++axis) {
                 inside &= at[axis] >= 0 && at[axis] < map.sizes[axis];
                 offset += at[axis] * map.strides[axis];
             }

@@ -13,7 +13,7 @@ void meet_named(int id, int threads);
 
 // -------------------------------------------------------------------- TMA
 
-struct Corner { int column, row, head, batch; };
+struct Corner { int column, canvas_column, canvas_row, head, batch; };
 void load_box(unsigned target, const void* map, unsigned barrier, Corner first);
 void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier);
 

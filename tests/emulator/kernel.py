@@ -67,7 +67,10 @@ _HOPPER_BODIES = (
     ("barrier_wait", "", "wait_for_phase(barrier, parity);"),
     ("named_wait", "", "meet_named(id, threads);"),
     ("tma_prefetch", "", ""),
-    ("tma_load", "", "load_box(target, &map, barrier, {column, row, head, batch});"),
+    ("tma_fetch_ahead", "", ""),
+    ("tma_fetch_patch_ahead", "", ""),
+    ("tma_load", "", "load_box(target, &map, barrier, {column, row, 0, head, batch});"),
+    ("tma_load_patch", "", "load_box(target, &map, barrier, {column, canvas_column, canvas_row, head, batch});"),
     ("bulk_load", "", "load_bytes(target, source, bytes, barrier);"),
     ("fence_async", "", ""),
     ("wgmma_fence", "", ""),
@@ -76,24 +79,8 @@ _HOPPER_BODIES = (
     ("pin", "", ""),
     ("give_registers", "", ""),
     ("take_registers", "", ""),
-    (
-        "write",
-        "const Note& note",
-        "shared_at<int>(base + NOTES_AT + 4 * stage) ="
-        " note.tile.kv_first | (int)note.tile.kind | note.last * LAST | note.end * END;",
-    ),
-    (
-        "read",
-        "int stage",
-        "const int word = shared_at<int>(base + NOTES_AT + 4 * stage);"
-        " return {{word & -FRAGMENT_KEYS, (TileKind)(word & (LAST - 1))}, (word & LAST) != 0, (word & END) != 0};",
-    ),
-    ("write_work", "", "memcpy(&shared_at<uint4>(work_at(warpgroup, turn)), &work, sizeof(Work));"),
-    (
-        "read_work",
-        "",
-        "Work work; memcpy(&work, &shared_at<uint4>(work_at(warpgroup, turn)), sizeof(Work)); return work;",
-    ),
+    ("take_word", "", "return shared_at<int>(address);"),
+    ("take", "", "T x; memcpy(&x, &shared_at<uint4>(address), sizeof(T)); return x;"),
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
     ("store_matrices", "", "write_matrices(address, x);"),
     (

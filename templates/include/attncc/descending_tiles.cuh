@@ -1,39 +1,44 @@
-#include "attncc/tiles.cuh"
+#include "attncc/group_tiles.cuh"
 
-/// The live tiles of a range in descending order, each by its first slot in place of its first kv_idx; what follows the last
-/// is EMPTY. The lanes of a warp classify 32 tiles at once.
-template <class Order, class KindOf>
+/// The tiles in descending order of which some warpgroup's rows keep keys. The lanes of a warp classify as many as they can at
+/// once.
+template <class Order, int WARPGROUPS, class KindOf>
 struct DescendingTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
+    static constexpr int BLOCK_KV = Order::BLOCK, TILES = 32 / WARPGROUPS;
+    static constexpr unsigned GROUP = (1u << WARPGROUPS) - 1;
 
-    const TileRange& range;
+    const TileRange& own;         // of the lane
+    const int begin;              // the least slot of all lanes
     KindOf& kind_of;
     int kv_len;
     int next;                     // first slot of the last tile that isn't classified
-    unsigned live = 0, full = 0;  // bit i: the tile i tiles below the first of a batch; those handed out are no longer live
+    unsigned live = 0, full = 0;  // from bit WARPGROUPS * i on the tile i tiles below the first of a batch
 
-    __device__ __forceinline__ DescendingTiles(const TileRange& range, int kv_len, KindOf& kind_of)
-        : range(range), kind_of(kind_of), kv_len(kv_len), next((range.end - 1) / BLOCK_KV * BLOCK_KV) {
-        if (range.end <= range.begin) next = -1;
+    /// `all` spans the ranges of all lanes.
+    __device__ __forceinline__ DescendingTiles(const TileRange& own, const TileRange& all, int kv_len, KindOf& kind_of)
+        : own(own), begin(all.begin), kind_of(kind_of), kv_len(kv_len), next((all.end - 1) / BLOCK_KV * BLOCK_KV) {
+        if (all.end <= all.begin) next = -1;
     }
 
-    __device__ __forceinline__ Tile advance() {
+    __device__ __forceinline__ GroupTile advance() {
         while (live == 0) {
-            if (next + BLOCK_KV <= range.begin || next < 0) return {0, EMPTY};
+            if (next + BLOCK_KV <= begin || next < 0) return {};
             classify_batch();
         }
-        const int bit = __ffs(live) - 1;
-        live &= live - 1;
-        return {next + (32 - bit) * BLOCK_KV, full >> bit & 1 ? FULL : PARTIAL};
+        const int tile = (__ffs(live) - 1) / WARPGROUPS, shift = tile * WARPGROUPS;
+        const GroupTile found = {next + (TILES - tile) * BLOCK_KV, live >> shift & GROUP, full >> shift & GROUP};
+        live &= ~(GROUP << shift);
+        return found;
     }
 
 private:
     __device__ __forceinline__ void classify_batch() {
-        const int slot = next - (int)(threadIdx.x % 32) * BLOCK_KV;
+        const int lane = threadIdx.x % 32, slot = next - lane / WARPGROUPS * BLOCK_KV;
         TileKind kind = EMPTY;
-        if (slot >= 0 && slot + BLOCK_KV > range.begin) kind = classify<Order>(range, slot, kv_len, kind_of);
+        if (lane < TILES * WARPGROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
+            kind = classify<Order>(own, slot, kv_len, kind_of);
         live = __ballot_sync(~0u, kind != EMPTY);
         full = __ballot_sync(~0u, kind == FULL);
-        next -= 32 * BLOCK_KV;
+        next -= TILES * BLOCK_KV;
     }
 };

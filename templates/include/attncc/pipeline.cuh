@@ -1,27 +1,39 @@
 #include "attncc/barrier.cuh"
 #include "attncc/grid.cuh"
+#include "attncc/group_tiles.cuh"
 #include "attncc/math.cuh"
-#include "attncc/tiles.cuh"
+#include "attncc/words.cuh"
 
-/// What the producer tells the consumers about a stage of keys.
+/// What the producer tells a warpgroup about a stage of keys.
 struct Note {
-    Tile tile;  // EMPTY: no key matters to the block; nothing is loaded for it
-    bool last;  // of a block of queries
-    bool end;   // no tile at all: nothing is left to do
+    Tile tile;    // EMPTY: no key of it matters to the warpgroup's rows
+    bool loaded;  // false: no key at all matters to the block of queries, and nothing is loaded for it
+    bool last;    // of a block of queries
+    bool gap;     // the next one is EMPTY
+    bool end;     // no tile at all: nothing is left to do
 };
 
-/// What the producer and the consumers share, behind the tiles in shared memory: barriers, and what only the producer works
-/// out. Each stage of keys bears a note, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that
-/// they decode no index. Of the works two are kept, since one is needed again when the next Q has come.
+/// A block of queries that the producer is to load.
+struct Plan {
+    Work work;
+    int kv_head;  // -1: nothing is left to do
+};
+
+/// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
+/// queries to the producer, with the keys that each warpgroup's rows look at. Each stage of keys bears a note for each
+/// warpgroup, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
+/// works two are kept, since one is needed again when the next Q has come.
 ///
 /// A warp's first lane reads both and arrives at the barriers that guard them, for all lanes.
 template <int STAGES, int WARPGROUPS>
 struct Pipeline {
-    static constexpr int QUERY_BARRIERS = 4 * STAGES, WORK_WORDS = (sizeof(Work) + 15) / 16 * 4, WORK_BYTES = 4 * WORK_WORDS;
-    static constexpr int WORKS_AT = (8 * (QUERY_BARRIERS + 2 * WARPGROUPS) + 15) / 16 * 16;
-    static constexpr int NOTES_AT = WORKS_AT + 2 * WARPGROUPS * WORK_BYTES, BYTES = NOTES_AT + 4 * STAGES;
+    static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
+    static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
+    static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
+    static constexpr int WORKS_AT = RANGES_AT + 16 * WARPGROUPS, NOTES_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
+    static constexpr int BYTES = NOTES_AT + 4 * STAGES * WARPGROUPS;
 
-    static_assert(WORK_BYTES == 48, "schedule/legality.py counts so many");
+    static_assert(sizeof(Plan) <= SLOT_BYTES && sizeof(TileRange) == 16, "they fill what is kept for them");
 
     unsigned base;
 
@@ -37,6 +49,8 @@ struct Pipeline {
     __device__ __forceinline__ unsigned queries_empty(int warpgroup) const {
         return base + 8 * (QUERY_BARRIERS + WARPGROUPS + warpgroup);
     }
+    __device__ __forceinline__ unsigned plan_full() const { return base + 8 * PLAN_BARRIERS; }
+    __device__ __forceinline__ unsigned plan_empty() const { return base + 8 * (PLAN_BARRIERS + 1); }
 
     __device__ __forceinline__ void init() const {
         for (int stage = 0; stage < STAGES; ++stage) {
@@ -49,54 +63,82 @@ struct Pipeline {
             barrier_init(queries_full(warpgroup), 1);
             barrier_init(queries_empty(warpgroup), 4);
         }
+        barrier_init(plan_full(), 1);
+        barrier_init(plan_empty(), 2);
         barrier_init_done();
     }
 
     /// By one lane, before it arrives at the stage's full barrier.
-    __device__ __forceinline__ void write(int stage, const Note& note) const {
-        const int word = note.tile.kv_first | (int)note.tile.kind | note.last * LAST | note.end * END;
-        asm volatile("st.shared.s32 [%0], %1;" ::"r"(base + NOTES_AT + 4 * stage), "r"(word) : "memory");
+    __device__ __forceinline__ void write(int stage, int warpgroup, const Note& note) const {
+        const int kind = note.loaded ? (int)note.tile.kind : NONE;
+        const int flags = kind | (note.last ? LAST : note.gap ? GAP : 0);
+        store_word(note_at(stage, warpgroup), note.end ? NONE : note.tile.kv_first | flags);
     }
 
-    /// By a whole warp, as `read_work`.
-    __device__ __forceinline__ Note read(int stage) const {
-        int word = 0;
-        if (threadIdx.x % 32 == 0)
-            asm volatile("ld.shared.s32 %0, [%1];" : "=r"(word) : "r"(base + NOTES_AT + 4 * stage) : "memory");
-        word = uniform(word);
-        return {{word & -FRAGMENT_KEYS, (TileKind)(word & (LAST - 1))}, (word & LAST) != 0, (word & END) != 0};
+    /// By a whole warp, as `read_work`; `address` is its `note_at`.
+    __device__ __forceinline__ Note read(unsigned address) const {
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
+        return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
+                (flags & GAP) != 0, flags == NONE};
+    }
+
+    __device__ __forceinline__ unsigned note_at(int stage, int warpgroup) const {
+        return base + NOTES_AT + 4 * (stage * WARPGROUPS + warpgroup);
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
     __device__ __forceinline__ void write_work(int warpgroup, unsigned turn, const Work& work) const {
-        int words[WORK_WORDS] = {};
-        memcpy(words, &work, sizeof(Work));
-#pragma unroll
-        for (int i = 0; i < WORK_WORDS; i += 4)
-            asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(work_at(warpgroup, turn) + 4 * i), "r"(words[i]),
-                         "r"(words[i + 1]), "r"(words[i + 2]), "r"(words[i + 3])
-                         : "memory");
+        put(work_at(warpgroup, turn), work);
     }
 
-    __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const {
-        int words[WORK_WORDS] = {};
-        if (threadIdx.x % 32 == 0)
-#pragma unroll
-            for (int i = 0; i < WORK_WORDS; i += 4)
-                asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-                             : "=r"(words[i]), "=r"(words[i + 1]), "=r"(words[i + 2]), "=r"(words[i + 3])
-                             : "r"(work_at(warpgroup, turn) + 4 * i)
-                             : "memory");
-        Work work;
-        memcpy(&work, words, sizeof(Work));
-        return uniform_struct(work);
+    __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
+
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of warpgroup i % WARPGROUPS.
+    __device__ __forceinline__ void write_plan(const Plan& plan, const TileRange& range) const {
+        const int lane = threadIdx.x % 32;
+        if (lane == 0) put(base + PLAN_AT, plan);
+        if (lane < WARPGROUPS) put(base + RANGES_AT + 16 * lane, range);
+        __syncwarp();
+    }
+
+    /// By a whole warp. Lane i gets the range of warpgroup i % WARPGROUPS.
+    __device__ __forceinline__ Plan read_plan(TileRange& range) const {
+        unsigned words[4];
+        load_words(base + RANGES_AT + threadIdx.x % 32 % WARPGROUPS * 16, words);
+        memcpy(&range, words, sizeof(range));
+        const Plan plan = take<Plan>(base + PLAN_AT);
+        __syncwarp();
+        return plan;
     }
 
 private:
     // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
-    static constexpr int FRAGMENT_KEYS = 16, LAST = 4, END = 8;
+    static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
-        return base + WORKS_AT + (2 * warpgroup + turn) * WORK_BYTES;
+        return base + WORKS_AT + (2 * warpgroup + turn) * SLOT_BYTES;
+    }
+
+    template <class T>
+    static __device__ __forceinline__ void put(unsigned address, const T& x) {
+        unsigned words[(sizeof(T) + 15) / 16][4] = {};
+        memcpy(words, &x, sizeof(T));
+#pragma unroll
+        for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
+    }
+
+    static __device__ __forceinline__ int take_word(unsigned address) {
+        return uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0);
+    }
+
+    template <class T>
+    static __device__ __forceinline__ T take(unsigned address) {
+        unsigned words[(sizeof(T) + 15) / 16][4] = {};
+        if (threadIdx.x % 32 == 0)
+#pragma unroll
+            for (int i = 0; i < sizeof(words) / 16; ++i) load_words(address + 16 * i, words[i]);
+        T x;
+        memcpy(&x, words, sizeof(T));
+        return uniform_struct(x);
     }
 };

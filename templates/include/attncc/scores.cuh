@@ -32,24 +32,22 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key, group) leaves out of the 32 that the lane
-/// holds from that position on (key_bits.cuh), group by group. Row by row, and with a shift last: seven bits are then tested at
-/// once (R2P).
-template <class KvOrder, int M_TILES, int N_TILES, class Bits>
-__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
-    const int lane_column = threadIdx.x % 4 * 2;
+/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+template <class KvOrder>
+__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
+}
+
+/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
+template <int M_TILES, int N_TILES, int GROUPS>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                                            float masked) {
 #pragma unroll
     for (int row = 0; row < 2 * M_TILES; ++row)
 #pragma unroll
-        for (int first = 0; first < N_TILES; first += 16) {
-            const int key = KvOrder::offset(lane_column + 8 * first);
-            const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key, first / 16), beyond);
-            const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
-#pragma unroll
-            for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
-                float& x = scores[row / 2][first + bit / 2][row % 2 * 2 + bit % 2];
-                x = kept >> bit & 1 ? x : masked;
-            }
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
+            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }

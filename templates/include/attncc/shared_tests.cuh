@@ -36,11 +36,8 @@ struct Tests {
         }
     }
 
-    /// As `mask_scores` asks for them.
+    /// Of a row and a group of 32 positions of the lane.
     __device__ __forceinline__ unsigned bits(int m, int r, int group) const { return kept[2 * m + r][group]; }
-
-    template <class Row, class Test>
-    __device__ __forceinline__ void mask_pairs(float (&)[M_TILES][N_TILES][4], const Row (&)[M_TILES][2], int, float, Test) const {}
 
 private:
     /// Of the bits of 32 neighbouring keys those of the lane, as in key_bits.cuh.

@@ -1,16 +1,16 @@
 #include "attncc/grid.cuh"
 #include "attncc/tiles.cuh"
 
-// Lists of live tiles: for each block of queries a word of bits for those of 32 tiles of keys that are live, and one for those
-// that are FULL; then those of the next 32 tiles. A pre-pass makes them, kernels walk them.
+// Lists of live tiles: for each block of queries, or each of GROUPS groups of its rows, a word of bits for those of 32 tiles of
+// keys that are live, and one for those that are FULL; then those of the next 32 tiles. A pre-pass makes them, kernels walk them.
 
-/// Where the list of a block of queries begins. Blocks of a packed batch are counted as in its grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ uint2* tile_list(const Params& params, const Work& work) {
+/// Where the list of a group begins. Blocks of a packed batch are counted as in its grid.
+template <int BLOCK_Q, int GROUPS, class Params>
+__device__ __forceinline__ uint2* tile_list(const Params& params, const Work& work, int group) {
     const int sequence = params.list_batch > 1 ? work.sequence : 0, head = params.list_heads > 1 ? work.head : 0;
     const int first = params.cu_seqlens_q == nullptr ? 0 : work.q_start / BLOCK_Q + work.sequence;
     const long long list = ((long long)sequence * params.list_heads + head) * params.q_blocks + first + work.q_block;
-    return uniform(params.tile_lists + list * params.list_words);
+    return params.tile_lists + (list * GROUPS + group) * params.list_words;
 }
 
 /// Makes one of `parts` equal parts of a list. The lanes of the warp test a tile each.
@@ -29,52 +29,49 @@ __device__ __forceinline__ void make_tile_list(uint2* list, const TileRange& all
     }
 }
 
-/// The live tiles of a list that lie in a range, in ascending or descending order; what follows the last is EMPTY. Each lane
-/// of the warp looks at 32 tiles, so 1024 EMPTY ones are passed over at once.
-template <class Order, bool DESCENDING>
+/// A word of a list, without the tiles outside [first, end).
+__device__ __forceinline__ uint2 listed_word(const uint2* list, int index, int first, int end) {
+    const int begin = first - 32 * index, last = end - 32 * index;
+    if (index < 0 || begin >= 32 || last <= 0) return make_uint2(0, 0);
+    uint2 tiles = __ldg(list + index);
+    if (begin > 0) tiles.x &= ~0u << begin;
+    if (last < 32) tiles.x &= ~(~0u << last);
+    return tiles;
+}
+
+/// The live tiles of a list that lie in a range, in ascending order; what follows the last is EMPTY. Each lane of the warp
+/// looks at 32 tiles, so 1024 EMPTY ones are passed over at once.
+template <class Order>
 struct ListedTiles {
     const uint2* list;
     int first, end;               // of the range, in tiles: a split's share begins and ends anywhere
-    int word;                     // the next to be looked at, in the order of the walk
+    int word;                     // the next to be looked at
     int base = 0;                 // the first of the 32 tiles in hand
     unsigned live = 0, full = 0;  // of these; those handed out are no longer live
 
     __device__ __forceinline__ ListedTiles(const TileRange& range, const uint2* list)
         : list(list), first(range.begin / Order::BLOCK), end((range.end + Order::BLOCK - 1) / Order::BLOCK),
-          word(DESCENDING ? (end - 1) / 32 : first / 32) {
-        if (first >= end) word = DESCENDING ? -1 : end;
-    }
+          word(first < end ? first / 32 : end) {}
 
     __device__ __forceinline__ Tile advance() {
         while (live == 0) {
-            if (DESCENDING ? 32 * word + 31 < first || word < 0 : 32 * word >= end) return {0, EMPTY};
+            if (32 * word >= end) return {0, EMPTY};
             look();
         }
-        const int bit = DESCENDING ? 31 - __clz(live) : __ffs(live) - 1;
-        live &= ~(1u << bit);
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
         return {Order::first((base + bit) * Order::BLOCK), full >> bit & 1 ? FULL : PARTIAL};
     }
 
 private:
     /// The next 32 tiles of which some are live, if there are any among those that the lanes look at.
     __device__ __forceinline__ void look() {
-        const int lane = threadIdx.x % 32, step = DESCENDING ? -1 : 1;
-        const uint2 own = tiles_of(word + step * lane);
+        const uint2 own = listed_word(list, word + threadIdx.x % 32, first, end);
         const unsigned some = __ballot_sync(~0u, own.x != 0);
         const int source = some == 0 ? 31 : __ffs(some) - 1;
         live = uniform((int)__shfl_sync(~0u, own.x, source));
         full = uniform((int)__shfl_sync(~0u, own.y, source));
-        base = 32 * (word + step * source);
-        word += step * (source + 1);
-    }
-
-    /// A word of the list, without the tiles outside the range.
-    __device__ __forceinline__ uint2 tiles_of(int index) const {
-        const int begin = first - 32 * index, last = end - 32 * index;
-        if (index < 0 || begin >= 32 || last <= 0) return make_uint2(0, 0);
-        uint2 tiles = __ldg(list + index);
-        if (begin > 0) tiles.x &= ~0u << begin;
-        if (last < 32) tiles.x &= ~(~0u << last);
-        return tiles;
+        base = 32 * (word + source);
+        word += source + 1;
     }
 };

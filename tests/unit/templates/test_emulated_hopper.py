@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attncc import api
+from attncc.analysis.canvas import Canvas
+from attncc.analysis.tiles import analyse_patches
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_plan
 from tests.emulator import kernel
 from tests.emulator.attention import Call
 from tests.unit.templates.test_emulated_kernels import (
     CAUSAL,
+    DILATED,
     DOCUMENTS,
     EVERYTHING,
+    NEIGHBOURHOOD,
     ONE_KEY,
     SCATTERED,
     STRIPES,
@@ -98,3 +103,43 @@ def test_documents_of_two_warpgroups() -> None:
     assert plan.trusts_masked
     doc = np.sort(np.random.default_rng(4).integers(0, 30, (1, 300)).astype(np.int32), axis=1)
     check(plan, Call(*qkv(plan, (1, 1, 290), (1, 1, 300)), inputs={"doc": doc}))
+
+
+WINDOW = "attn 1\nvariant window {\n    keep if q_pos >= kv_idx and q_pos - kv_idx < 40\n}\n"
+
+
+def test_warpgroups_pass_by_what_others_keep() -> None:
+    """Tiles before and behind those of their rows; sequences that end within a tile, or without rows or keys."""
+    plan = plan_of(WINDOW, "bf16", (16, 16), block_q=128, stages=3)
+    assert plan.overlap
+    cu = np.int32([0, 3, 3, 200, 220]), np.int32([0, 5, 12, 222, 222])
+    check(plan, Call(*qkv(plan, (1, 220), (1, 222)), cu=cu))
+
+
+def test_four_warpgroups() -> None:
+    plan = plan_of(WINDOW, "bf16", (16, 16), block_q=256, stages=3)
+    assert not plan.overlap
+    check(plan, Call(*qkv(plan, (1, 1, 200), (1, 1, 220))))
+
+
+BLOCKS = "attn 1\nvariant blocks {\n    input wanted: bool[_, _]\n    keep if wanted[q_idx // 64, kv_idx // 32]\n}\n"
+
+
+def test_more_tiles_to_pass_by_than_stages() -> None:
+    """Between tiles that a warpgroup takes; another takes those."""
+    plan = plan_of(BLOCKS, "bf16", (16, 16), block_q=128, stages=2, skip="in_kernel")
+    wanted = np.zeros((2, 14), bool)
+    wanted[0, [0, 1, 9, 13]] = wanted[1, 2:11] = True
+    check(plan, Call(*qkv(plan, (1, 1, 128), (1, 1, 443)), inputs={"wanted": wanted}))
+
+
+@pytest.mark.parametrize(
+    ("text", "canvas", "q_len", "kv_len"),
+    [(NEIGHBOURHOOD, Canvas(24, 8, 8), 24 * 20, 24 * 20), (DILATED, Canvas(6, 1, 1), 6 * 37, 6 * 50)],
+)
+def test_patches(text: str, canvas: Canvas, q_len: int, kv_len: int) -> None:
+    plan = plan_of(text, "bf16", (16, 16), block_q=128, block_kv=64, stages=3)
+    rules = analyse_patches(plan.variant, 128, 64, canvas)
+    plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+    assert plan.tests_tiles
+    check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))
