@@ -78,14 +78,14 @@ def hopper_ladder(
     return next(tiles for (key, value), tiles in ladders if head_dim <= key and value_head_dim <= value)
 
 
-def few_tiles_each(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
-    """What is faster than the ladder's tiles where a block of queries meets few, most of which are masked in part.
+def masked_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
+    """What is faster than the ladder's tiles under a mask, if anything is.
 
-    A warpgroup then waits for much that is no product. A third one hides that; it leaves light variants just enough
-    registers.
+    Smaller tiles hold less that is masked, and a third warpgroup hides what the others wait for: notes, masks, the
+    ends of blocks. It leaves light variants just enough registers.
     """
     fits = element_bytes == 2 and 96 < head_dim <= 128 and value_head_dim <= 128
-    return HopperTiles(192, 64, 4) if fits else None
+    return HopperTiles(192, 64, 5) if fits else None
 
 
 def overlaps(block_q: int) -> bool:

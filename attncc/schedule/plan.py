@@ -299,6 +299,14 @@ class KernelPlan:
         return self.dtype == "e4m3"
 
     @property
+    def plans_ahead(self) -> bool:
+        """hopper: whether a warp of its own claims and plans blocks of queries, and another loads Q.
+
+        Where V is transposed there are no warps left, and without a mask little to plan: one warp does all.
+        """
+        return bool(self.variant.keeps) and not self.transposes_values
+
+    @property
     def step_keys(self) -> int:
         """That one product of P V sums over: 32 bytes of P."""
         return 32 if self.dtype == "e4m3" else 16

@@ -17,7 +17,7 @@ from . import knobs, legality
 from .choices import Build, Choice, choose, guesses, loop_of, rungs
 from .families import default_family
 from .grain import key_blocks, suits
-from .hopper_tiles import few_tiles_each
+from .hopper_tiles import masked_tiles
 from .knobs import Value
 from .plan import BACKWARD_PASSES, KernelPlan
 from .target import TARGETS
@@ -156,23 +156,22 @@ class Ladder:
             guess = self._guess(family)
             below = range(guess, rungs(family, self.build))
             choices = (choose(self.schedule.chosen, self.build, family, rung) for rung in below)
-            for choice in chain(self._for_few_tiles(family, guess), choices):
+            for choice in chain(self._for_masks(family, guess), choices):
                 if choice not in seen:
                     yield choice
                 seen.add(choice)
 
-    def _for_few_tiles(self, family: str, guess: int) -> Iterator[Choice]:
-        """What goes before the first guess where blocks of queries meet few tiles: documents, patches."""
+    def _for_masks(self, family: str, guess: int) -> Iterator[Choice]:
+        """What goes before the first guess under a mask."""
         build, chosen = self.build, self.schedule.chosen
-        tiles = few_tiles_each(*build.padded_head_dims, build.element_bytes)
-        few = self.canvas is not None or (build.pass_name == "forward" and self._compares_ids)
-        if family == "hopper" and few and tiles is not None and room(self.variant) == 0 and not self.names_tiles:
+        tiles = masked_tiles(*build.padded_head_dims, build.element_bytes)
+        masked = build.pass_name in ("forward", "patches") and bool(self.variant.keeps) and room(self.variant) == 0
+        if family == "hopper" and masked and tiles is not None and not self.names_tiles:
             sizes = {"block_q": tiles.block_q, "block_kv": tiles.block_kv, "stages": tiles.stages}
-            yield choose(sizes | dict(chosen), build, family, guess)
-
-    @property
-    def _compares_ids(self) -> bool:
-        return tests_ids(self.variant) and not key_blocks(self.variant)
+            choice = choose(sizes | dict(chosen), build, family, guess)
+            plan = self._plan(choice)
+            if self.canvas is not None or not plan.tests_tiles or suits(plan):
+                yield choice
 
     @property
     def families(self) -> tuple[str, ...]:
@@ -195,7 +194,7 @@ class Ladder:
         rung = min(max(rung, smaller), last) if plan.tests_tiles else rung
         if self.canvas is None:
             rung = self._suiting(family, rung, last) if plan.tests_tiles else rung
-            return self._small(family, rung, last) if self._compares_ids else rung
+            return self._small(family, rung, last) if tests_ids(self.variant) and not key_blocks(self.variant) else rung
         return min(range(rung, last + 1), key=lambda below: self._work_in_patches(family, below))
 
     def _suiting(self, family: str, rung: int, last: int) -> int:

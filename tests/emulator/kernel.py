@@ -80,7 +80,7 @@ _HOPPER_BODIES = (
     ("give_registers", "", ""),
     ("take_registers", "", ""),
     ("take_word", "", "return shared_at<int>(address);"),
-    ("take", "", "T x; memcpy(&x, &shared_at<uint4>(address), sizeof(T)); return x;"),
+    ("take", "unsigned address", "T x; memcpy(&x, &shared_at<uint4>(address), sizeof(T)); return x;"),
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
     ("store_matrices", "", "write_matrices(address, x);"),
     (
