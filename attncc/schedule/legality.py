@@ -364,11 +364,11 @@ def _panels(row_bytes: int) -> int:
 
 def _pipeline_bytes(plan: KernelPlan) -> int:
     """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup, two for the plan. The plan and two
-    works for each warpgroup, of 48 bytes, a range of 16 for each, and for each stage and warpgroup a note of 4. Where V
+    works for each warpgroup, of 48 bytes. For each group of rows a range of 16, and a note of 4 for each stage. Where V
     is transposed, for each stage two barriers and a note more."""
     barriers = 8 * (4 * plan.stages + 2 * plan.warpgroups + 2)
-    slots = 48 * (1 + 2 * plan.warpgroups) + 16 * plan.warpgroups
-    found = -(-barriers // 16) * 16 + slots + 4 * plan.stages * plan.warpgroups
+    slots = 48 * (1 + 2 * plan.warpgroups) + 16 * plan.row_groups
+    found = -(-barriers // 16) * 16 + slots + 4 * plan.stages * plan.row_groups
     return -(-found // 8) * 8 + 20 * plan.stages if plan.transposes_values else found
 
 

@@ -299,12 +299,27 @@ class KernelPlan:
         return self.dtype == "e4m3"
 
     @property
+    def row_groups(self) -> int:
+        """hopper: into how many groups a block's rows fall, for each of which tiles are listed and noted: one for each
+        warpgroup, or one for all.
+
+        One where nothing is masked, and where large tiles are tested, which are seldom EMPTY for some rows alone; and
+        for heavy variants, whose code is long enough.
+        """
+        from .weight import room
+
+        small = self.block_kv <= WARPGROUP_ROWS or not self.tests_tiles
+        apart = self.family == "hopper" and bool(self.variant.keeps) and small and room(self.variant) == 0
+        return self.warpgroups if apart else 1
+
+    @property
     def plans_ahead(self) -> bool:
         """hopper: whether a warp of its own claims and plans blocks of queries, and another loads Q.
 
-        Where V is transposed there are no warps left, and without a mask little to plan: one warp does all.
+        Where V is transposed there are no warps left, and for one group of rows there is little to plan: one warp does
+        all.
         """
-        return bool(self.variant.keeps) and not self.transposes_values
+        return self.row_groups > 1 and not self.transposes_values
 
     @property
     def step_keys(self) -> int:
@@ -384,11 +399,6 @@ class KernelPlan:
             return False
         tests = (self.rules.any_kept, self.rules.all_kept)
         return self.skip == "lists" or any(isinstance(node, ir.Load) and _reads_keys(node) for node in ir.walk(*tests))
-
-    @property
-    def list_groups(self) -> int:
-        """Into how many groups the rows of a block fall for lists of live tiles: hopper, one for each warpgroup."""
-        return self.warpgroups if self.family == "hopper" else 1
 
     @property
     def may_list_tiles(self) -> bool:

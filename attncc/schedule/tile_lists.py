@@ -33,7 +33,7 @@ class TileLists:
             problem.batch if "b" in names and not problem.packed else 1,
             problem.num_heads if names & {"h", "kv_h"} else 1,
             plan.q_blocks(problem),
-            plan.list_groups,
+            plan.row_groups,
             -(-problem.kv_len // (plan.block_kv * TILES_A_WORD)),
         )
 

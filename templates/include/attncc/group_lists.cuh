@@ -1,18 +1,18 @@
 #include "attncc/group_tiles.cuh"
 #include "attncc/tile_lists.cuh"
 
-/// The tiles in descending order that are live to some warpgroup's rows, by a list for each of them. Each lane of the warp
-/// looks at 32 tiles of the warpgroup whose list it brings, so many EMPTY ones are passed over at once.
-template <class Order, int WARPGROUPS>
+/// The tiles in descending order that are live to some group of rows, by a list for each of them. Each lane of the warp
+/// looks at 32 tiles of the group whose list it brings, so many EMPTY ones are passed over at once.
+template <class Order, int GROUPS>
 struct GroupLists {
-    static constexpr int WORDS = 32 / WARPGROUPS;
+    static constexpr int WORDS = 32 / GROUPS;
 
-    const uint2* list;                    // of the lane's warpgroup
+    const uint2* list;                    // of the lane's group
     int first, end;                       // of its range, in tiles
     int least;                            // first of all ranges
     int word;                             // the next to be looked at
     int base = 0;                         // the first of the 32 tiles in hand
-    unsigned live = 0;                    // of these, to some warpgroup; those handed out are no longer live
+    unsigned live = 0;                    // of these, to some group; those handed out are no longer live
     unsigned own_live = 0, own_full = 0;  // to the lane's
 
     /// `all` spans the ranges of all lanes.
@@ -27,7 +27,7 @@ struct GroupLists {
         }
         const int bit = 31 - __clz(live);
         live &= ~(1u << bit);
-        return {(base + bit) * Order::BLOCK, of_groups<WARPGROUPS>(own_live >> bit & 1), of_groups<WARPGROUPS>(own_full >> bit & 1)};
+        return {(base + bit) * Order::BLOCK, of_groups<GROUPS>(own_live >> bit & 1), of_groups<GROUPS>(own_full >> bit & 1)};
     }
 
 private:
@@ -37,14 +37,14 @@ private:
     __device__ __forceinline__ void look() {
         const int lane = threadIdx.x % 32;
         uint2 seen = make_uint2(0, 0);
-        if (lane < WORDS * WARPGROUPS) seen = listed_word(list, word - lane / WARPGROUPS, first, end);
+        if (lane < WORDS * GROUPS) seen = listed_word(list, word - lane / GROUPS, first, end);
         const unsigned some = __ballot_sync(~0u, seen.x != 0);
-        const int source = some == 0 ? WORDS - 1 : (__ffs(some) - 1) / WARPGROUPS;
-        own_live = __shfl_sync(~0u, seen.x, source * WARPGROUPS + lane % WARPGROUPS);
-        own_full = __shfl_sync(~0u, seen.y, source * WARPGROUPS + lane % WARPGROUPS);
+        const int source = some == 0 ? WORDS - 1 : (__ffs(some) - 1) / GROUPS;
+        own_live = __shfl_sync(~0u, seen.x, source * GROUPS + lane % GROUPS);
+        own_full = __shfl_sync(~0u, seen.y, source * GROUPS + lane % GROUPS);
         live = 0;
 #pragma unroll
-        for (int i = 0; i < WARPGROUPS; ++i) live |= __shfl_sync(~0u, seen.x, source * WARPGROUPS + i);
+        for (int i = 0; i < GROUPS; ++i) live |= __shfl_sync(~0u, seen.x, source * GROUPS + i);
         base = 32 * (word - source);
         word -= source + 1;
     }

@@ -1,16 +1,16 @@
 #include "attncc/math.cuh"
 #include "attncc/tiles.cuh"
 
-// Tiles of keys as the warpgroups of a thread block see them, each of which has rows of its own. Lane i of the warp that walks
-// tiles brings the range of keys of warpgroup i % WARPGROUPS.
+// Tiles of keys as groups of a block's rows see them: those of each warpgroup, or all together. Lane i of the warp that walks
+// tiles brings the range of keys of group i % GROUPS.
 
-/// A tile by its first slot, and what it is to each warpgroup: bit i of `live` and of `full`. None live: there is no tile.
+/// A tile by its first slot, and what it is to each group: bit i of `live` and of `full`. None live: there is no tile.
 struct GroupTile {
     int slot;
     unsigned live, full;
 
-    __device__ __forceinline__ TileKind kind(int warpgroup) const {
-        return (live >> warpgroup & 1) == 0 ? EMPTY : full >> warpgroup & 1 ? FULL : PARTIAL;
+    __device__ __forceinline__ TileKind kind(int group) const {
+        return (live >> group & 1) == 0 ? EMPTY : full >> group & 1 ? FULL : PARTIAL;
     }
 };
 
@@ -22,8 +22,8 @@ __device__ __forceinline__ TileRange span(const TileRange& own) {
     return {min(begin, end), 0, 0, end};
 }
 
-/// For which warpgroups it holds, as bits, by what the lane says of its own.
-template <int WARPGROUPS>
+/// For which groups it holds, as bits, by what the lane says of its own.
+template <int GROUPS>
 __device__ __forceinline__ unsigned of_groups(bool holds) {
-    return __ballot_sync(~0u, holds) & ((1u << WARPGROUPS) - 1);
+    return __ballot_sync(~0u, holds) & ((1u << GROUPS) - 1);
 }

@@ -4,9 +4,9 @@
 #include "attncc/math.cuh"
 #include "attncc/words.cuh"
 
-/// What the producer tells a warpgroup about a stage of keys.
+/// What the producer tells a group of a block's rows, a warpgroup's or all, about a stage of keys.
 struct Note {
-    Tile tile;    // EMPTY: no key of it matters to the warpgroup's rows
+    Tile tile;    // EMPTY: no key of it matters to the rows
     bool loaded;  // false: no key at all matters to the block of queries, and nothing is loaded for it
     bool last;    // of a block of queries
     bool gap;     // the next one is EMPTY
@@ -20,18 +20,18 @@ struct Plan {
 };
 
 /// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
-/// queries to the producer, with the keys that each warpgroup's rows look at. Each stage of keys bears a note for each
-/// warpgroup, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
+/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys bears a note for each
+/// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
 /// works two are kept, since one is needed again when the next Q has come.
 ///
 /// A warp's first lane reads both and arrives at the barriers that guard them, for all lanes.
-template <int STAGES, int WARPGROUPS>
+template <int STAGES, int WARPGROUPS, int GROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
     static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
-    static constexpr int WORKS_AT = RANGES_AT + 16 * WARPGROUPS, NOTES_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
-    static constexpr int BYTES = NOTES_AT + 4 * STAGES * WARPGROUPS;
+    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, NOTES_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
+    static constexpr int BYTES = NOTES_AT + 4 * STAGES * GROUPS;
 
     static_assert(sizeof(Plan) <= SLOT_BYTES && sizeof(TileRange) == 16, "they fill what is kept for them");
 
@@ -69,10 +69,10 @@ struct Pipeline {
     }
 
     /// By one lane, before it arrives at the stage's full barrier.
-    __device__ __forceinline__ void write(int stage, int warpgroup, const Note& note) const {
+    __device__ __forceinline__ void write(int stage, int group, const Note& note) const {
         const int kind = note.loaded ? (int)note.tile.kind : NONE;
         const int flags = kind | (note.last ? LAST : note.gap ? GAP : 0);
-        store_word(note_at(stage, warpgroup), note.end ? NONE : note.tile.kv_first | flags);
+        store_word(note_at(stage, group), note.end ? NONE : note.tile.kv_first | flags);
     }
 
     /// By a whole warp, as `read_work`; `address` is its `note_at`.
@@ -82,8 +82,8 @@ struct Pipeline {
                 (flags & GAP) != 0, flags == NONE};
     }
 
-    __device__ __forceinline__ unsigned note_at(int stage, int warpgroup) const {
-        return base + NOTES_AT + 4 * (stage * WARPGROUPS + warpgroup);
+    __device__ __forceinline__ unsigned note_at(int stage, int group) const {
+        return base + NOTES_AT + 4 * (stage * GROUPS + group);
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
@@ -93,18 +93,18 @@ struct Pipeline {
 
     __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of warpgroup i % WARPGROUPS.
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
     __device__ __forceinline__ void write_plan(const Plan& plan, const TileRange& range) const {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
-        if (lane < WARPGROUPS) put(base + RANGES_AT + 16 * lane, range);
+        if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
         __syncwarp();
     }
 
-    /// By a whole warp. Lane i gets the range of warpgroup i % WARPGROUPS.
+    /// By a whole warp. Lane i gets the range of group i % GROUPS.
     __device__ __forceinline__ Plan read_plan(TileRange& range) const {
         unsigned words[4];
-        load_words(base + RANGES_AT + threadIdx.x % 32 % WARPGROUPS * 16, words);
+        load_words(base + RANGES_AT + threadIdx.x % 32 % GROUPS * 16, words);
         memcpy(&range, words, sizeof(range));
         const Plan plan = take<Plan>(base + PLAN_AT);
         __syncwarp();

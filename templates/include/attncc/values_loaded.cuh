@@ -9,8 +9,8 @@ constexpr int STEP_KEYS = 16;  // that one product sums over
 template <class Loaded, int>
 using MultipliedValues = Loaded;
 
-template <int STAGES, int WARPGROUPS>
-using ValuesPipeline = Pipeline<STAGES, WARPGROUPS>;
+template <int STAGES, int WARPGROUPS, int GROUPS>
+using ValuesPipeline = Pipeline<STAGES, WARPGROUPS, GROUPS>;
 
 /// Offsets of the steps' keys in the tile, for its descriptor.
 template <class>

@@ -25,9 +25,9 @@ using MultipliedValues = SharedTile<COLUMNS, (Loaded::ROWS + 127) / 128 * 128>;
 
 /// A pipeline whose values pass through the hands of warps that transpose them: `loaded` barriers join these with TMA, and
 /// `values` barriers with the consumers. With each loaded tile comes the number of its rows to keep, or that there are no more.
-template <int STAGES, int WARPGROUPS>
-struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS> {
-    using Base = Pipeline<STAGES, WARPGROUPS>;
+template <int STAGES, int WARPGROUPS, int GROUPS>
+struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
+    using Base = Pipeline<STAGES, WARPGROUPS, GROUPS>;
     static constexpr int LOADED_AT = (Base::BYTES + 7) / 8 * 8, ROWS_AT = LOADED_AT + 16 * STAGES;
     static constexpr int END = -1;
 

@@ -34,4 +34,4 @@ def test_the_first_rung_that_suits_the_mask(block: int, block_kv: int) -> None:
 def test_masks_that_loop_bounds_decide_keep_the_fastest_tiles() -> None:
     chunks = variant("keep if q_idx // 80 >= kv_idx // 80")
     plan = make_plan(chunks, dtype="bf16", head_dim=128, value_head_dim=128, target="sm_90a")
-    assert plan.rules.bounds_suffice and plan.block_kv == 128
+    assert plan.rules.bounds_suffice and (plan.block_q, plan.block_kv) == (192, 64)
