@@ -124,7 +124,7 @@ def describe(variant: Variant, rules: TileRules) -> str:
     return "\n".join(lines)
 
 
-_EVERY_ROW = "    every row keeps a key, whatever the lengths and inputs"
+_EVERY_ROW = "    every row keeps a key where there are keys, whatever the lengths and inputs"
 _SOME_ROW = "    for some lengths or inputs a row keeps nothing, or it isn't proven otherwise: it gives 0, and lse -inf"
 
 

@@ -268,6 +268,20 @@ def test_references_that_move_at_every_tile() -> None:
     check(plan, Call(q, k, v, scale=125.0))
 
 
+def test_rows_that_a_proof_calls_never_empty_may_weigh_nothing() -> None:
+    """A sequence without keys, and scores of -inf alone: 0, and lse is -inf."""
+    plan = plan_of("attn 1\nvariant full {\n}\n", "bf16", (16, 16), block_q=32, block_kv=16, warps=1, stages=2)
+    assert plan.rules.rows_never_empty
+    q, k, v = qkv(plan, (1, 40), (1, 30))
+    q[:, 25], k[:] = -np.inf, np.abs(k)
+    call = Call(q, k, v, cu=(np.int32([0, 20, 40]), np.int32([0, 0, 30])))
+    out, lse = forward(plan, call)
+    nothing = [*range(20), 25]
+    assert not out[0, nothing].any() and np.isneginf(lse[0, nothing]).all()
+    assert np.isfinite(np.delete(lse[0], nothing)).all()
+    check(plan, call)
+
+
 @pytest.mark.parametrize(
     ("lines", "scale"),
     [
