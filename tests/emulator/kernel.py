@@ -50,6 +50,7 @@ _BODIES = (
     ("thread_index", "", "return threadIdx.x;"),
     ("wide_product", "", "return (unsigned long long)a * b;"),
     ("not_below", "", "return (a % 65536 >= b % 65536 ? 65535 : 0) | (a >> 16 >= b >> 16 ? 65535u << 16 : 0);"),
+    ("add_float", "", "*address += x;"),
     ("add_four", "", "for (int i = 0; i < 4; ++i) address[i] += x[i];"),
     ("pack_two", "", "return float_to_quarter(low) | float_to_quarter(high) << 8;"),
     ("to_float", "fp16", "return half_to_float(x.bits);"),

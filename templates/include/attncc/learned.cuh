@@ -2,7 +2,8 @@
 
 // Gradients of learnable inputs, added up from pairs. How far a sum goes before it is added to memory depends on what its
 // place depends on. All have one interface: `pair` for each pair, in hand the fragment's row `key` of the warp, `column`
-// after each column, `tile` and `head`. Each takes what adds a float to memory.
+// after each column (fragment n, its left or right `side`), and at the end of a tile `row` for each of the two rows that are
+// this lane's own (`own_query`), `tile`, and `head`. All but `column` take what adds a float to memory.
 
 /// Words of an exact sum (below).
 constexpr int EXACT_WORDS = 17;
@@ -48,8 +49,9 @@ struct HeadSum {
     __device__ __forceinline__ void begin_tile(bool) {}
     template <class Add>
     __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
+    __device__ __forceinline__ void column(int, int) {}
     template <class Add>
-    __device__ __forceinline__ void column(Add) {}
+    __device__ __forceinline__ void row(int, Add) {}
     template <class Add>
     __device__ __forceinline__ void tile(Add) {}
     template <class Add>
@@ -68,8 +70,9 @@ struct KeySum {
     __device__ __forceinline__ void begin_tile(bool) {}
     template <class Add>
     __device__ __forceinline__ void pair(int key, float x, Add) { sum[key] += x; }
+    __device__ __forceinline__ void column(int, int) {}
     template <class Add>
-    __device__ __forceinline__ void column(Add) {}
+    __device__ __forceinline__ void row(int, Add) {}
     template <class Add>
     __device__ __forceinline__ void tile(Add) {}
     template <class Add>
@@ -79,20 +82,21 @@ struct KeySum {
     }
 };
 
-/// A place for each row.
+/// A place for each row. Code that adds to memory is long, so it stands once for each side, not for each column.
 template <int M_TILES>
 struct RowSum {
-    float sum = 0;
+    float sum = 0, own[2];
 
-    __device__ __forceinline__ void begin_tile(bool) {}
+    __device__ __forceinline__ void begin_tile(bool) { own[0] = own[1] = 0; }
     template <class Add>
     __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
-    template <class Add>
-    __device__ __forceinline__ void column(Add add) {
+    __device__ __forceinline__ void column(int n, int side) {
         const float x = sum_lanes<28>(sum);
-        if (threadIdx.x % 32 < 4) add(x);
+        if (threadIdx.x % 32 / 4 == n) own[side] = x;
         sum = 0;
     }
+    template <class Add>
+    __device__ __forceinline__ void row(int side, Add add) { add(own[side]); }
     template <class Add>
     __device__ __forceinline__ void tile(Add) {}
     template <class Add>
@@ -116,8 +120,9 @@ struct PairSum {
         else if (x != 0)
             add(x);
     }
+    __device__ __forceinline__ void column(int, int) {}
     template <class Add>
-    __device__ __forceinline__ void column(Add) {}
+    __device__ __forceinline__ void row(int, Add) {}
     template <class Add>
     __device__ __forceinline__ void tile(Add add) {
         if (!same) return;

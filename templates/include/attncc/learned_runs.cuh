@@ -15,8 +15,9 @@ struct PairRuns {
     }
     template <class Add>
     __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
+    __device__ __forceinline__ void column(int, int) {}
     template <class Add>
-    __device__ __forceinline__ void column(Add) {}
+    __device__ __forceinline__ void row(int, Add) {}
     template <class Add>
     __device__ __forceinline__ void tile(Add add) {
         if (!same) return;

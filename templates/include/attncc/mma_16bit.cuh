@@ -53,8 +53,9 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned
     for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
 
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
+/// 64 in each round of a loop.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
     auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
