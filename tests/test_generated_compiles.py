@@ -74,6 +74,8 @@ def backward_cases() -> Iterator[Case]:
     yield Case(BUSIEST, "sm_90", "bf16", 256, backward=True)
     yield Case("softcap", "sm_120", "fp32", 64, backward=True)
     yield Case("mla", "sm_90", "bf16", 192, 128, backward=True)
+    for spec, head_dims in (("causal", (256, 256)), ("softcap", (256, 256)), ("mla", (192, 128)), ("full", (136, 256))):
+        yield Case(spec, "sm_90a", "bf16", *head_dims, backward=True)
 
 
 @pytest.mark.parametrize("case", list(cases()), ids=str)

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ..schedule.hopper_backward import OWNERS, HopperBackward
-from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from ..schedule.hopper_backward import HopperBackward
+from ..schedule.plan import DTYPE_BYTES, PANEL_COLUMNS, KernelPlan
 
 _OPERANDS_A_LINE = 12
 _STEP_BYTES = 32  # of a row of A that one instruction sums over
 _STEP = 16  # elements of 16 bits
+# Columns of dK and dV that one product makes: ptxas grants an instruction no more registers than a thread is launched
+# with, 128 of four warpgroups.
+_WIDEST = 128
 
 
 @dataclass(frozen=True)
@@ -61,10 +64,31 @@ def _backward(plan: KernelPlan) -> Products:
         scores=scores("multiply_keys_queries_async", steps=head_dim // _STEP),
         dprobs=scores("multiply_values_dout_async", steps=value_head_dim // _STEP),
         statistics=scores("multiply_statistics_async", steps=1),
-        key_gradient=gradient("add_key_gradient_async", head_dim, rows // _STEP, a_in_registers=True),
-        value_gradient=gradient("add_value_gradient_async", value_head_dim, rows // _STEP, a_in_registers=True),
-        query_gradient=gradient("multiply_query_gradient_async", shares.dq_columns, plan.block_kv // OWNERS // _STEP),
+        key_gradient=_of_keys(plan, "add_key_gradient_async", head_dim, rows // _STEP),
+        value_gradient=_of_keys(plan, "add_value_gradient_async", value_head_dim, rows // _STEP),
+        query_gradient=gradient("multiply_query_gradient_async", shares.dq_columns, plan.block_kv // shares.key_shares // _STEP),
     )
+
+
+def _of_keys(plan: KernelPlan, name: str, columns: int, steps: int) -> str:
+    """dK or dV, in two products if it has more columns than one makes; their B is a tile of Q or dO."""
+    rest = max(columns - _WIDEST, 0)
+    widths = dict.fromkeys((columns - rest, rest or columns))
+    form = partial(wgmma, steps=steps, dtype=plan.dtype, a_in_registers=True, transposed_b=True)
+    parts = [form(name, width) for width in widths]
+    if not rest:
+        return parts[0]
+    tiles, panel_rows = _WIDEST // 8, _WIDEST // PANEL_COLUMNS * plan.block_q
+    both = [
+        f"/// The same for 64 x {columns}, in two products.",
+        "template <class BSteps>",
+        f"__device__ __forceinline__ void {name}(float (&sum)[{columns // 8}][4],",
+        f"    const unsigned (&a)[{steps}][4], unsigned long long b, int accumulate) {{",
+        f"    {name}<BSteps>(columns_of<0, {tiles}>(sum), a, b, accumulate);",
+        f"    {name}<BSteps>(columns_of<{tiles}, {rest // 8}>(sum), a, b + ({panel_rows} * 128 >> 4), accumulate);",
+        "}",
+    ]
+    return "\n\n".join([*parts, "\n".join(both)])
 
 
 def wgmma(

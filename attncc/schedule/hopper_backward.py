@@ -1,6 +1,8 @@
 """What the backward kernel of the family hopper is, beyond its tiles: registers, slices of dQ, when lse and delta join.
 
 Two warpgroups own the keys of a block, half each, and hold their dK and dV; a third adds up dQ; a fourth loads.
+A block of 64 keys can't be halved: both own it then, one its dV, the other its dK, for head dims of which no warpgroup
+could hold both.
 
 Masks and score lines take registers, mostly for what they read of inputs. A thrifty plan lets them see few pairs at
 once, in a loop, and makes S^T, and all that follows, in two parts of a tile's rows. That takes 24 registers less: the
@@ -20,7 +22,7 @@ OWNERS = 2
 WARPGROUPS = OWNERS + 2
 BLOCK_Q = 64  # rows of a tile: what one wgmma makes of dQ
 OWN_ROWS = 64  # of S^T that one wgmma makes
-KEY_STAGES = 2  # the keys of a block are on their way while the one before is worked on
+KEY_STAGES = 2  # the keys of a block are on their way while the one before is worked on, where there is room
 WEIGHT_BYTES = 1024  # of operands that pick lse or delta
 
 # Registers of a thread of each warpgroup; four of them share these, in steps of 8.
@@ -61,18 +63,29 @@ class HopperBackward:
         return PANEL_COLUMNS if columns % PANEL_COLUMNS == 0 else columns
 
     @property
+    def key_shares(self) -> int:
+        """Of a block of keys: one for each owner, or one for both."""
+        return min(self.plan.block_kv // OWN_ROWS, OWNERS)
+
+    @property
+    def shares_keys(self) -> bool:
+        """Whether both owners have all keys of a block, and a gradient each."""
+        return self.key_shares == 1
+
+    @property
     def key_stages(self) -> int:
-        return KEY_STAGES
+        return 1 if self.shares_keys else KEY_STAGES
+
+    @property
+    def owners_template(self) -> str:
+        return f"hopper_backward_{'sharing_owners' if self.shares_keys else 'whole_owner'}.cu.j2"
 
     def accumulators(self) -> dict[str, int]:
         """Registers of an owner's thread: S, then dP; P, then dS, with 16 bits; dK and dV."""
-        rows = self.plan.warp_rows
-        return {
-            "score": BLOCK_Q // self.parts // 2,
-            "prob": BLOCK_Q // self.parts // 4,
-            "dk": rows * self.plan.padded_head_dim // 32,
-            "dv": rows * self.plan.padded_value_head_dim // 32,
-        }
+        keys = self.plan.block_kv // self.key_shares // 4  # of a warp
+        dk, dv = keys * self.plan.padded_head_dim // 32, keys * self.plan.padded_value_head_dim // 32
+        gradients = {"dk or dv": max(dk, dv)} if self.shares_keys else {"dk": dk, "dv": dv}
+        return {"score": BLOCK_Q // self.parts // 2, "prob": BLOCK_Q // self.parts // 4, **gradients}
 
     def shared_parts(self) -> Parts:
         """The factors of the size of each part of shared memory. TMA writes panels of 64 columns."""
@@ -82,7 +95,7 @@ class HopperBackward:
         )
         rows, keys, looped = {"block_q": plan.block_q}, {"block_kv": plan.block_kv}, {"stages": plan.stages}
         return {
-            "k": {"stages of keys": KEY_STAGES, **keys, "head dim": head_dim, **element},
+            "k": {"stages of keys": self.key_stages, **keys, "head dim": head_dim, **element},
             "v": {**keys, "head dim": value_head_dim, **element},
             "q": {**looped, **rows, "head dim": head_dim, **element},
             "dout": {**looped, **rows, "head dim": value_head_dim, **element},
@@ -95,7 +108,8 @@ class HopperBackward:
     def _pipeline_bytes(self) -> int:
         """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries."""
         stages = self.plan.stages
-        return 8 * (2 * KEY_STAGES + 2 + 6 * stages) + 48 * KEY_STAGES + 2 * 16 * stages
+        barriers = 2 * self.key_stages + 2 + (7 if self.shares_keys else 6) * stages
+        return 16 * -(-barriers // 2) + 48 * self.key_stages + 2 * 16 * stages
 
     @property
     def parts(self) -> int:
@@ -149,7 +163,7 @@ class HopperBackward:
     @property
     def slopes_leaf(self) -> str:
         """The leaf file that knows what dS is a multiple of dP - delta by: the P that dV takes, or another number."""
-        own = self.factors or self.plan.variant.dropout is not None or not self.softmax
+        own = self.shares_keys or self.factors or self.plan.variant.dropout is not None or not self.softmax
         return "slopes_put_aside" if own else "slopes_are_probs"
 
     @property

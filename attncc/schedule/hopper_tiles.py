@@ -61,12 +61,13 @@ _LADDERS_8_BIT = (
     ((256, 256), _tiles((128, 96, 2), (128, 64, 3), (128, 32, 4), (64, 32, 4))),
 )
 
-# Backward: 64 rows of Q, and for each of two warpgroups that own keys 64 or 128 of them. Of more than 128 columns dK
-# and dV don't fit the owners' registers, and no rung can be.
-_SHARED_BY_TWO = HopperTiles(64, 128, 2), HopperTiles(64, 128, 2, thrifty=True)
+# Backward: 64 rows of Q, and for each of two warpgroups that own keys 64 or 128 of them. Of more than 128 columns both
+# own the same 64 keys, a gradient each.
+_HALVED = HopperTiles(64, 128, 2), HopperTiles(64, 128, 2, thrifty=True)
 _BACKWARD_LADDERS = (
-    ((64, 64), (HopperTiles(64, 256, 2), *_SHARED_BY_TWO)),
-    ((256, 256), _SHARED_BY_TWO),
+    ((64, 64), (HopperTiles(64, 256, 2), *_HALVED)),
+    ((128, 128), _HALVED),
+    ((256, 256), (HopperTiles(64, 64, 2),)),
 )
 
 

@@ -226,9 +226,14 @@ def _hopper_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 
 
 def _hopper_backward_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    """Two warpgroups own 64 or 128 keys each."""
+    """Two warpgroups own 64 or 128 keys each, or a gradient each of the same 64."""
     own = OWNERS * OWN_ROWS
-    legal = {"block_q": (BLOCK_Q,), "block_kv": (own, 2 * own), "warps": (OWNER_WARPS,), "stages": range(2, 9)}
+    legal = {
+        "block_q": (BLOCK_Q,),
+        "block_kv": (OWN_ROWS, own, 2 * own),
+        "warps": (OWNER_WARPS,),
+        "stages": range(2, 9),
+    }
     for name, values in legal.items():
         if getattr(plan, name) not in values:
             yield Diagnostic(
@@ -238,6 +243,14 @@ def _hopper_backward_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnost
                 notes=(f"two warpgroups own {OWN_ROWS} or {2 * OWN_ROWS} keys each; a tile has {BLOCK_Q} rows",),
                 help=f"choose {' or '.join(map(str, values))}" if name != "stages" else "choose at least 2",
             )
+    if HopperBackward(plan).shares_keys and (plan.variant.dropout is not None or learned(plan)):
+        yield Diagnostic(
+            "A405",
+            f"block_kv can't be {plan.block_kv} in the family hopper, backward, with dropout or learnable inputs",
+            where("block_kv"),
+            notes=("the warpgroup that makes dS of them knows neither the pairs nor their probabilities",),
+            help=f"choose {own}; head dims above 128 then need `family = portable`",
+        )
 
 
 def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:

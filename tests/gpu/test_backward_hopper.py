@@ -45,6 +45,8 @@ INPUTS: dict[str, Any] = {
     "slope": np.float32([0.5, 0.1, 0.3, 0.2]),
     "logit": np.float32([1.0, -2.0, 0.5, 0.0]),
 }
+# Those with more than 128 columns share the keys of a block between two warpgroups.
+HEAD_DIMS = [(16, 16), (40, 72), (80, 80), (96, 96), (112, 64), (128, 64), (192, 128), (136, 40), (72, 256), (256, 192)]
 # q and kv lengths; heads and kv heads.
 SHAPES = [((128, 128), (2, 2)), ((200, 333), (3, 1)), ((513, 257), (4, 2)), ((1, 300), (2, 1)), ((1000, 1000), (2, 2))]
 
@@ -90,26 +92,34 @@ def normal(*shapes: tuple[int, ...]) -> list[Any]:
 
 @pytest.mark.parametrize(("lengths", "heads"), SHAPES)
 @pytest.mark.parametrize("text", [FULL, CAUSAL], ids=["full", "causal"])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_plain_attention(text: str, head_dim: int, lengths: tuple[int, int], heads: tuple[int, int]) -> None:
     q, kv = (2, heads[0], lengths[0], head_dim), (2, heads[1], lengths[1], head_dim)
     check(text, "bf16", (head_dim, head_dim), normal(q, kv, kv))
 
 
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_sums_in_one_order(head_dim: int) -> None:
     check(CAUSAL, "bf16", (head_dim, head_dim), normal(*[(2, 2, 700, head_dim)] * 3), deterministic=True)
 
 
-@pytest.mark.parametrize("head_dims", [(16, 16), (40, 72), (80, 80), (96, 96), (112, 64), (128, 64)])
+@pytest.mark.parametrize("head_dims", HEAD_DIMS)
 def test_head_dims(head_dims: tuple[int, int]) -> None:
     shapes = (1, 3, 300, head_dims[0]), (1, 1, 400, head_dims[0]), (1, 1, 400, head_dims[1])
     check(CAUSAL, "fp16", head_dims, normal(*shapes))
 
 
 @pytest.mark.parametrize("text", [WINDOW, SIGMOID, LINEAR], ids=["window", "sigmoid", "linear"])
-def test_masks_and_normalisers(text: str) -> None:
-    check(text, "bf16", (64, 64), normal((1, 4, 1300, 64), (1, 2, 1200, 64), (1, 2, 1200, 64)))
+@pytest.mark.parametrize("head_dim", [64, 256])
+def test_masks_and_normalisers(text: str, head_dim: int) -> None:
+    shapes = (1, 4, 1300, head_dim), (1, 2, 1200, head_dim), (1, 2, 1200, head_dim)
+    check(text, "bf16", (head_dim, head_dim), normal(*shapes))
+
+
+def test_slopes_that_one_warpgroup_tells_another() -> None:
+    """Of a softcap, which the probabilities alone don't tell."""
+    text = SOFTCAP.replace("    dropout 0.3\n", "")
+    check(text, "bf16", (256, 256), normal((1, 2, 300, 256), (1, 1, 500, 256), (1, 1, 500, 256)), cap=INPUTS["cap"])
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])
@@ -126,7 +136,7 @@ def test_everything_at_once(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("text", [CAUSAL, SIGMOID], ids=["causal", "sigmoid"])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_packed_batches(text: str, head_dim: int) -> None:
     """Sequences without rows, without keys, of one row, and with more rows than keys."""
     cu = np.int32([0, 3, 3, 370, 590, 591]), np.int32([0, 5, 12, 492, 492, 750])
@@ -135,8 +145,9 @@ def test_packed_batches(text: str, head_dim: int) -> None:
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-5, -1.0, 50.0])
-def test_scales_of_any_size_and_sign(scale: float) -> None:
-    check(CAUSAL, "fp16", (64, 64), normal((1, 2, 200, 64), (1, 2, 200, 64), (1, 2, 200, 64)), scale=scale)
+@pytest.mark.parametrize("head_dim", [64, 256])
+def test_scales_of_any_size_and_sign(scale: float, head_dim: int) -> None:
+    check(CAUSAL, "fp16", (head_dim, head_dim), normal(*[(1, 2, 200, head_dim)] * 3), scale=scale)
 
 
 def test_more_blocks_than_the_gpu_holds() -> None:
@@ -149,7 +160,7 @@ ORDERED = [((2, 2), 300, 300), ((40, 40), 2048, 2048), ((1, 1), 64, 16384), ((16
 
 @pytest.mark.parametrize("shape", ORDERED)
 @pytest.mark.parametrize("text", [FULL, CAUSAL, WINDOW], ids=["full", "causal", "window"])
-@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
 def test_the_same_in_every_run(text: str, head_dim: int, shape: tuple[tuple[int, int], int, int]) -> None:
     heads, q_len, kv_len = shape
     check_runs(text, [(2, heads[0], q_len, head_dim), (2, heads[1], kv_len, head_dim)])

@@ -15,14 +15,17 @@ struct QueryNote {
 enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4, KEYS_PARITY = 8 };
 
 /// The barriers and notes of the backward pass, behind the tiles in shared memory. Only the producer walks tiles.
-template <int KEY_STAGES, int STAGES>
+/// KEY_SHARES: of a block of keys, one for each owner; of one that both own, one tells the other what dS is a multiple of.
+template <int KEY_STAGES, int STAGES, int KEY_SHARES>
 struct BackwardPipeline {
     static constexpr int WORK_BYTES = 32 + 16;
     static constexpr int VALUES = 2 * KEY_STAGES, QUERIES = VALUES + 2, DOUTS = QUERIES + 2 * STAGES;
-    static constexpr int DSCORES = DOUTS + 2 * STAGES, BARRIERS = DSCORES + 2 * STAGES;
-    static constexpr int WORK_AT = 8 * BARRIERS, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
+    static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
+    static constexpr int BARRIERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
+    static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int BYTES = QUERY_NOTES_AT + 16 * 2 * STAGES;
     static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
+    static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
 
     unsigned base;
 
@@ -37,6 +40,8 @@ struct BackwardPipeline {
     __device__ __forceinline__ unsigned dscores_full(int stage) const { return base + 8 * (DSCORES + stage); }
     __device__ __forceinline__ unsigned dscores_empty(int stage) const { return base + 8 * (DSCORES + STAGES + stage); }
 
+    __device__ __forceinline__ unsigned slopes_full(int stage) const { return base + 8 * (SLOPES + stage); }
+
     __device__ __forceinline__ void init() const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(keys_full(stage), 1);
@@ -49,8 +54,9 @@ struct BackwardPipeline {
             barrier_init(queries_empty(stage), OWNER_WARPS);
             barrier_init(douts_full(stage), 1);
             barrier_init(douts_empty(stage), OWNER_WARPS);
-            barrier_init(dscores_full(stage), OWNER_WARPS);
+            barrier_init(dscores_full(stage), DSCORES_WARPS);
             barrier_init(dscores_empty(stage), ADDER_WARPS);
+            if (KEY_SHARES == 1) barrier_init(slopes_full(stage), 32 * (OWNER_WARPS - DSCORES_WARPS));
         }
         barrier_init_done();
     }

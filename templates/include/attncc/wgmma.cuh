@@ -26,6 +26,13 @@ __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
     pin(result);
 }
 
+/// COUNT column tiles of accumulators, from FIRST on.
+template <int FIRST, int COUNT, int N_TILES>
+__device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4] {
+    static_assert(FIRST + COUNT <= N_TILES, "within the tile");
+    return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
+}
+
 /// A matrix descriptor (PTX ISA): address, the offset from panel to panel, which counts where columns are not what is
 /// summed over, 1024 bytes from 8 rows to the next 8, swizzle of 128 bytes. What is added to it are offsets in units of 16
 /// bytes; as one 64-bit sum, they take one uniform instruction.

@@ -24,7 +24,9 @@ def plans(text: str, head_dims: tuple[int, int], *settings: tuple[str, int | str
     return list(make_ladder(variant, Build("backward", "sm_90a", "bf16", *head_dims), schedule).plans())
 
 
-@pytest.mark.parametrize("head_dims", [(16, 16), (64, 64), (80, 80), (96, 96), (128, 128), (64, 128)])
+@pytest.mark.parametrize(
+    "head_dims", [(16, 16), (64, 64), (80, 80), (96, 96), (128, 128), (64, 128), (192, 128), (256, 256)]
+)
 def test_registers_are_those_of_a_multiprocessor_in_steps_of_eight(head_dims: tuple[int, int]) -> None:
     for plan in plans(FULL, head_dims):
         shares = HopperBackward(plan)
@@ -37,6 +39,16 @@ def test_registers_are_those_of_a_multiprocessor_in_steps_of_eight(head_dims: tu
 def test_blocks_of_keys_grow_where_registers_allow() -> None:
     thrifty = [[(plan.block_kv, plan.thrifty) for plan in plans(FULL, dims)] for dims in ((64, 64), (128, 128))]
     assert thrifty == [[(256, False), (128, False), (128, True)], [(128, False), (128, True)]]
+
+
+def test_two_warpgroups_share_the_keys_of_a_block_that_cannot_be_halved() -> None:
+    """Each has a gradient of theirs, as many registers as both gradients of half as many keys."""
+    (plan,) = plans(FULL, (256, 256))
+    shares, halved = HopperBackward(plan), HopperBackward(plans(FULL, (128, 128))[0])
+    assert (plan.block_kv, shares.key_shares, shares.key_stages, halved.key_shares) == (64, 1, 1, 2)
+    assert sum(shares.accumulators().values()) == sum(halved.accumulators().values())
+    assert shares.slopes_leaf == "slopes_put_aside"
+    assert [HopperBackward(item).shares_keys for item in plans(SCORED, (64, 64), ("block_kv", 128))] == [False]
 
 
 def test_thrift_saves_registers_and_is_never_the_first_guess() -> None:
@@ -60,9 +72,12 @@ def test_when_lse_and_delta_join_the_products() -> None:
 @pytest.mark.parametrize(
     ("text", "head_dims", "setting", "code"),
     [
-        (FULL, (256, 256), (), "A406"),
+        (FULL, (256, 256), (("block_kv", 128),), "A406"),
+        (FULL, (240, 240), (), "A407"),
+        (SCORED, (256, 256), (), "A405"),
+        (ADDED, (256, 256), (), "A405"),
         (FULL, (64, 64), (("block_q", 128),), "A405"),
-        (FULL, (64, 64), (("block_kv", 64),), "A405"),
+        (FULL, (64, 64), (("block_kv", 96),), "A405"),
         (FULL, (64, 64), (("stages", 1),), "A405"),
         (FULL, (128, 128), (("stages", 4),), "A406"),
         (LEARNED, (64, 64), (), "A412"),

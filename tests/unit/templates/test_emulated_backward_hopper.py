@@ -53,6 +53,26 @@ def test_head_dims(head_dims: tuple[int, int]) -> None:
     check(plan, None, Call(*qkv(plan, (1, 3, 70), (1, 1, 140))))
 
 
+@pytest.mark.parametrize(
+    ("head_dims", "text", "ordered"),
+    [((256, 256), FULL, False), ((192, 128), CAUSAL, True), ((72, 256), SIGMOID, False), ((136, 40), WINDOW, False)],
+)
+def test_keys_that_two_warpgroups_share(head_dims: tuple[int, int], text: str, ordered: bool) -> None:
+    """One makes dV of them, the other dK."""
+    plan = plan_of(text, "bf16", head_dims)
+    assert plan.block_kv == 64
+    check(plan, None, Call(*qkv(plan, (1, 2, 150), (1, 1, 140))), ordered=ordered)
+
+
+def test_slopes_that_one_warpgroup_tells_another() -> None:
+    """In a packed batch, of score lines whose derivative depends on the score."""
+    plan = plan_of(SOFTCAP.replace("    dropout 0.3\n", ""), "fp16", (256, 16))
+    assert plan.variant.dropout is None
+    cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
+    inputs = {"cap": np.array(3.0, np.float32)}
+    check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), scale=1.0, inputs=inputs, cu=cu))
+
+
 @pytest.mark.parametrize("rung", [0, -1])
 def test_everything_at_once(rung: int) -> None:
     """A mask, data, a score line, a sink, dropout, groups, a negative scale, a gradient of lse, rows without keys."""
