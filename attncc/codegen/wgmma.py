@@ -58,34 +58,34 @@ def products(plan: KernelPlan) -> Products:
 def _backward(plan: KernelPlan) -> Products:
     shares = HopperBackward(plan)
     rows, head_dim, value_head_dim = plan.block_q // shares.parts, plan.padded_head_dim, plan.padded_value_head_dim
+    keys = plan.block_kv // shares.key_shares
     scores = partial(wgmma, columns=rows, dtype=plan.dtype)
     gradient = partial(wgmma, dtype=plan.dtype, transposed_b=True)
     return Products(
         scores=scores("multiply_keys_queries_async", steps=head_dim // _STEP),
         dprobs=scores("multiply_values_dout_async", steps=value_head_dim // _STEP),
         statistics=scores("multiply_statistics_async", steps=1),
-        key_gradient=_of_keys(plan, "add_key_gradient_async", head_dim, rows // _STEP),
-        value_gradient=_of_keys(plan, "add_value_gradient_async", value_head_dim, rows // _STEP),
-        query_gradient=gradient("multiply_query_gradient_async", shares.dq_columns, plan.block_kv // shares.key_shares // _STEP),
+        key_gradient=_of_keys(plan, "add_key_gradient", head_dim, rows // _STEP),
+        value_gradient=_of_keys(plan, "add_value_gradient", value_head_dim, rows // _STEP),
+        query_gradient=gradient("multiply_query_gradient_async", shares.dq_columns, keys // _STEP),
     )
 
 
 def _of_keys(plan: KernelPlan, name: str, columns: int, steps: int) -> str:
     """dK or dV, in two products if it has more columns than one makes; their B is a tile of Q or dO."""
-    rest = max(columns - _WIDEST, 0)
-    widths = dict.fromkeys((columns - rest, rest or columns))
     form = partial(wgmma, steps=steps, dtype=plan.dtype, a_in_registers=True, transposed_b=True)
-    parts = [form(name, width) for width in widths]
-    if not rest:
-        return parts[0]
-    tiles, panel_rows = _WIDEST // 8, _WIDEST // PANEL_COLUMNS * plan.block_q
+    if columns <= _WIDEST:
+        return form(f"{name}_async", columns)
+    rest, tiles, panel_rows = columns - _WIDEST, _WIDEST // 8, _WIDEST // PANEL_COLUMNS * plan.block_q
+    parts = [form(f"{name}_columns_async", width) for width in dict.fromkeys((_WIDEST, rest))]
     both = [
         f"/// The same for 64 x {columns}, in two products.",
         "template <class BSteps>",
-        f"__device__ __forceinline__ void {name}(float (&sum)[{columns // 8}][4],",
+        f"__device__ __forceinline__ void {name}_async(float (&sum)[{columns // 8}][4],",
         f"    const unsigned (&a)[{steps}][4], unsigned long long b, int accumulate) {{",
-        f"    {name}<BSteps>(columns_of<0, {tiles}>(sum), a, b, accumulate);",
-        f"    {name}<BSteps>(columns_of<{tiles}, {rest // 8}>(sum), a, b + ({panel_rows} * 128 >> 4), accumulate);",
+        f"    const unsigned long long rest = b + ({panel_rows} * 128 >> 4);",
+        f"    {name}_columns_async<BSteps>(columns_of<0, {tiles}>(sum), a, b, accumulate);",
+        f"    {name}_columns_async<BSteps>(columns_of<{tiles}, {rest // 8}>(sum), a, rest, accumulate);",
         "}",
     ]
     return "\n\n".join([*parts, "\n".join(both)])

@@ -184,7 +184,7 @@ def _on_host(text: str) -> str:
     if _MAP in text:
         for name, word, body in _HOPPER_BODIES:
             text = _with_body(text, name, word, body)
-        for name in re.findall(r"\b(\w+_async)\(float", text):
+        for name in set(re.findall(r"\b(\w+_async)\(float[^{}]*\{\s*asm", text)):
             transposed = str(("gradient" in name or "probs" in name) and "pack_two" not in text).lower()
             text = _with_body(text, name, "", f"{_product(text, name)}, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
