@@ -299,6 +299,14 @@ class KernelPlan:
         return self.dtype == "e4m3"
 
     @property
+    def warps_see_less(self) -> bool:
+        """portable, forward: whether a warp passes by the tiles of which only rows of other warps keep keys: the bounds
+        move with the rows. With one stage it has no registers for its own."""
+        bounds = list(ir.walk(self.rules.kv_begin, self.rules.kv_end))
+        moves = any(isinstance(node, ir.Symbol) and node.name in ("q_first", "q_last") for node in bounds)
+        return self.pass_name == "forward" and self.stages > 1 and self.skip != "never" and moves
+
+    @property
     def row_groups(self) -> int:
         """hopper: into how many groups a block's rows fall, for each of which tiles are listed and noted: one for each
         warpgroup, or one for all.

@@ -11,6 +11,12 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
+
+    /// Whether it has a slot of the tile that begins with this one.
+    template <int BLOCK>
+    __device__ __forceinline__ bool meets(int slot) const {
+        return slot < end && slot + BLOCK > begin;
+    }
 };
 
 /// The same, from a multiple of BLOCK on.
