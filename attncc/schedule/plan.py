@@ -336,9 +336,10 @@ class KernelPlan:
 
     @property
     def references(self) -> str:
-        """hopper: how probabilities are kept within their type. Old references are trusted where a tile's sum tells
-        whether they served; e4m3 ends at 448, so there exponents are bounded before they become probabilities."""
-        return "bounded" if self.dtype == "e4m3" else "trusted"
+        """hopper: how probabilities are kept within their type. Old references are trusted, and a tile's sum tells
+        whether they served. e4m3 ends at 448: where products are most of the time, exponents are bounded before they
+        become probabilities, so that these are rounded beside the products of the tile before."""
+        return "bounded" if self.dtype == "e4m3" and self.padded_value_head_dim > 128 else "trusted"
 
     @property
     def normalizer(self) -> str:
@@ -349,15 +350,16 @@ class KernelPlan:
 
     @property
     def trusts_masked(self) -> bool:
-        """hopper: whether tiles with a mask may trust old references too: that is one more copy of the mask's code."""
+        """hopper: whether tiles with a mask may trust old references too: it takes registers, of which e4m3 has few."""
         from .weight import room
 
-        return room(self.variant) == 0 and not self.variant.scores
+        return room(self.variant) == 0 and not self.variant.scores and self.dtype != "e4m3"
 
     @property
     def trusted_sum(self) -> str:
-        """The largest sum of a tile's probabilities, as a literal, that old references may leave: fp16 ends at 2^16."""
-        return "0x1p15f" if self.dtype == "fp16" else "0x1p40f"
+        """The largest sum of a tile's probabilities, as a literal, that old references may leave: fp16 ends at 2^16,
+        e4m3 at 448."""
+        return {"fp16": "0x1p15f", "e4m3": "448"}.get(self.dtype, "0x1p40f")
 
     @property
     def replay(self) -> str:

@@ -40,6 +40,7 @@ _BODIES = (
     ("store_word", "", "shared_at<unsigned>(address) = word;"),
     ("load_words", "", "memcpy(x, &shared_at<uint4>(address), 16);"),
     ("store_words", "unsigned address", "memcpy(&shared_at<uint4>(address), x, 16);"),
+    ("log2_approximate", "", "return log2f(x);"),
     ("exp2_flushed", "", "const float y = exp2f(x); return y < 0x1p-126f ? 0 : y;"),
     ("fast_reciprocal", "", "return 1 / x;"),
     ("uniform", "int x", "return same_in_warp(x);"),
@@ -53,6 +54,12 @@ _BODIES = (
     ("add_float", "", "*address += x;"),
     ("add_four", "", "for (int i = 0; i < 4; ++i) address[i] += x[i];"),
     ("pack_two", "", "return float_to_quarter(low) | float_to_quarter(high) << 8;"),
+    (
+        "take_part",
+        "words",
+        "for (unsigned& x : words) { const unsigned pair = x >> 16 * part;"
+        " x = float_to_half(quarter_to_float(pair)) | (unsigned)float_to_half(quarter_to_float(pair >> 8)) << 16; }",
+    ),
     ("to_float", "fp16", "return half_to_float(x.bits);"),
     ("load_relaxed", "", "yield(); return *address;"),
     ("store_release", "", "*address = x;"),
@@ -179,13 +186,14 @@ def _on_host(text: str) -> str:
     if element:
         narrow, widen = _NARROW[element[1]]
         text = _with_body(text, "pack", "", f"return {narrow}(low) | (unsigned){narrow}(high) << 16;")
-        text = _with_body(text, "mma", "", f"multiply(sum, a, b0, b1, {widen});")
-        widen = "quarter_to_float" if "pack_two" in text else widen
+        quarters = "pack_two" in text
+        text = _with_body(text, "mma", "", f"multiply(sum, a, b0, b1, {'half_to_float' if quarters else widen});")
+        widen = "quarter_to_float" if quarters else widen
     if _MAP in text:
         for name, word, body in _HOPPER_BODIES:
             text = _with_body(text, name, word, body)
         for name in set(re.findall(r"\b(\w+_async)\(float[^{}]*\{\s*asm", text)):
-            transposed = str(("gradient" in name or "probs" in name) and "pack_two" not in text).lower()
+            transposed = str(("gradient" in name or "probs" in name) and not quarters).lower()
             text = _with_body(text, name, "", f"{_product(text, name)}, {transposed}, {widen});")
     text = re.sub(r"extern __shared__ .* (\w+)\[\];", r"unsigned char* \1 = shared_memory;", text)
     left = re.search(r"^.*\n.*\basm\b", re.sub(r"//.*", "", text), re.M)

@@ -23,17 +23,20 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
                                                         unsigned keys, Meanwhile meanwhile) {
     const int lane = threadIdx.x % 32;
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    constexpr int STEPS = KTile::CHUNKS / 2;
+    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
     for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
-        read_queries(step, q);
+        read_queries(step / Dtype::PARTS, q);
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
-            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * step));
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll

@@ -23,6 +23,9 @@ struct NoRowState {
 
     __device__ __forceinline__ bool served(float) const { return true; }
 
+    template <class Probs>
+    __device__ __forceinline__ bool lowered(Probs&, float) const { return true; }
+
     template <class Out>
     __device__ __forceinline__ void rescale_rows(Out&) const {}
 

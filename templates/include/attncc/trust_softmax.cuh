@@ -61,7 +61,9 @@ struct Normalizer {
                 even = fmaxf(even, scores[m][n][2 * r]);
                 odd = fmaxf(odd, scores[m][n][2 * r + 1]);
             }
-            const float lowest = fminf(offset[m][r], -quad_max(fmaxf(even, odd)) * factor);
+            float reference = -quad_max(fmaxf(even, odd)) * factor;
+            if constexpr (Dtype::FIRST != 0) reference += Dtype::FIRST;
+            const float lowest = fminf(offset[m][r], reference);
             const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
             rescale[m][r] = unset ? 1.0f : exp2_flushed(lowest - offset[m][r]);
             row_sum[m][r] *= rescale[m][r];
@@ -85,11 +87,36 @@ struct Normalizer {
         }
     }
 
-    /// Whether the references served the warp's rows: no sum beyond what probabilities of 16 bits hold, none that is NaN.
+    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN.
     __device__ __forceinline__ bool served(float limit) const {
-        float most = 0;
-        each_row([&](int m, int r) { most += tile_sum[m][r]; });
-        return __all_sync(~0u, most <= limit);
+        bool all = true;
+        each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
+        return __all_sync(~0u, all);
+    }
+
+    /// Where they didn't: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
+    /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
+    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
+    /// dtypes with so high a limit that this is as good as all cases.
+    template <int N_TILES>
+    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
+        if constexpr (Dtype::FIRST == 0) return false;
+        if (!served(__int_as_float(0x7f7fffff))) return false;
+        each_row([&](int m, int r) {
+            float peak = 0;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
+            const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
+            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
+            const float scale = exp2_flushed(-step);
+            offset[m][r] -= step;
+            rescale[m][r] = scale;
+            row_sum[m][r] *= scale;
+            tile_sum[m][r] *= scale;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
+        });
+        return true;
     }
 
     __device__ __forceinline__ void end_tile() {

@@ -61,17 +61,25 @@ private:
 template <class ValuesTile>
 using ValuesSteps = ColumnSteps<ValuesTile::ROWS>;
 
-/// Probabilities of a tile to pairs of operands, halves of words.
-template <class Dtype, int N_TILES>
-__device__ __forceinline__ void pack_pairs(unsigned short (&pairs)[N_TILES][2], const float (&x)[N_TILES][4]) {
+/// Probabilities of column tiles to pairs of operands, halves of words.
+template <class Dtype, int TILES>
+__device__ __forceinline__ void pack_pairs(unsigned short (&pairs)[TILES][2], const float (*x)[4]) {
 #pragma unroll
-    for (int i = 0; i < 2 * N_TILES; ++i) pairs[i / 2][i % 2] = Dtype::pack_two(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
+    for (int i = 0; i < 2 * TILES; ++i) pairs[i / 2][i % 2] = Dtype::pack_two(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
 }
 
 /// The A operand of a step, from the pairs of four tiles of 8 keys.
 __device__ __forceinline__ void join_pairs(unsigned (&words)[4], const unsigned short (*pairs)[2]) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
+}
+
+/// The same from their probabilities.
+template <class Dtype>
+__device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
+    unsigned short pairs[4][2];
+    pack_pairs<Dtype>(pairs, x);
+    join_pairs(words, pairs);
 }
 
 __device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&x)[4]) {
@@ -95,12 +103,14 @@ __device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transpo
     constexpr int BLOCKS = COLUMN_BLOCKS % 4 == 0 ? 4 : COLUMN_BLOCKS % 2 == 0 ? 2 : 1;  // of a unit, in one panel
     constexpr int UNITS_A_STRIP = COLUMN_BLOCKS / BLOCKS, UNITS = Loaded::ROWS / 32 * UNITS_A_STRIP;
     const int lane = threadIdx.x % 32;
+    const unsigned from_lane = chunk_address<Loaded>(loaded, lane, 0);
+    const unsigned to_lane = chunk_address<Transposed>(transposed, lane / 8 % 2 * 8 + lane % 8, lane / 16);
 #pragma unroll 1
     for (unsigned unit = warp; unit < UNITS; unit += TRANSPOSING_WARPS) {
         const int strip = unit / UNITS_A_STRIP, first = unit % UNITS_A_STRIP * BLOCKS;
-        const unsigned from = chunk_address<Loaded>(loaded, strip * 32 + lane, first);
-        const int row = first * 16 + lane / 8 % 2 * 8 + lane % 8;
-        const unsigned to = chunk_address<Transposed>(transposed, row, strip * 2 + lane / 16);
+        // Rows are 8 apart, or more: their swizzle is the lane's.
+        const unsigned from = (from_lane ^ first % 8 * 16) + first / 8 * Loaded::ROWS * 128 + strip * 32 * 128;
+        const unsigned to = (to_lane ^ strip % 4 * 32) + strip / 4 * Transposed::ROWS * 128 + first * 16 * 128;
         unsigned keys[BLOCKS][4];
 #pragma unroll
         for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);

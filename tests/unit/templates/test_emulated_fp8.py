@@ -100,3 +100,12 @@ def test_references_move_where_e4m3_would_end() -> None:
     k[:, 1, 100], k[:, 1, 200] = q[0, 1, 5], q[0, 1, 5] * np.float32(8).astype(q.dtype)
     k[:, 2] = np.sort(k[:, 2].astype(np.float32), axis=1).astype(k.dtype)
     check(plan, Call(q, k, v, scale=0.5))
+
+
+def test_a_key_that_outweighs_all_others() -> None:
+    """It comes when there are references, and by how much it exceeds them differs from row to row: rounded, its weight
+    would be another in the output than in the sum."""
+    plan = plan_of(FULL, (64, 64))
+    q, k, v = qkv(plan, (1, 1, 64), (1, 1, 320))
+    k[:, :, 100] = (k[:, :, 100].astype(np.float32) * 20).astype(k.dtype)
+    check(plan, Call(q, k, v))
