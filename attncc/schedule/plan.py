@@ -301,10 +301,11 @@ class KernelPlan:
     @property
     def warps_see_less(self) -> bool:
         """portable, forward: whether a warp passes by the tiles of which only rows of other warps keep keys: the bounds
-        move with the rows. With one stage it has no registers for its own."""
+        move with the rows. With one stage, or tests of tiles, it has no registers for its own."""
         bounds = list(ir.walk(self.rules.kv_begin, self.rules.kv_end))
         moves = any(isinstance(node, ir.Symbol) and node.name in ("q_first", "q_last") for node in bounds)
-        return self.pass_name == "forward" and self.stages > 1 and self.skip != "never" and moves
+        few = self.stages == 1 or self.tests_tiles
+        return self.pass_name == "forward" and self.skip != "never" and moves and not few
 
     @property
     def row_groups(self) -> int:
