@@ -80,9 +80,12 @@ class Settled:
         return self.compiled.report(self.plan.target) | {"choice": choice, "calls": self.plan.calls}
 
 
-def kernel_sources(plan: KernelPlan) -> dict[str, KernelSource]:
-    """The CUDA file of every kernel that launches of a plan may need, by name (`runtime.store.kernel_names`)."""
-    return {source.name: source for source in (render(plan), *_other_sources(plan))}
+def kernel_sources(plan: KernelPlan, own: KernelSource | None = None) -> dict[str, KernelSource]:
+    """The CUDA file of every kernel that launches of a plan may need, by name (`runtime.store.kernel_names`).
+
+    `own`: the plan's own, if it is rendered already.
+    """
+    return {source.name: source for source in (own or render(plan), *_other_sources(plan))}
 
 
 def _other_sources(plan: KernelPlan) -> list[KernelSource]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
@@ -37,6 +37,7 @@ class VariantPackage:
     origin: str  # where the spec was read, as generated files show it
     ladders: tuple[Ladder, ...]
     plans: tuple[KernelPlan, ...]  # the first of each ladder, until compilation has settled it; see `launched`
+    rendered: Mapping[str, KernelSource] = field(default_factory=dict)  # kernels of the plans, by name, if any
 
     @property
     def name(self) -> str:
@@ -50,12 +51,18 @@ class VariantPackage:
     @cached_property
     def sources(self) -> dict[str, tuple[KernelSource, str]]:
         """Every CUDA file by name, and the target that it is for. Kernels that several plans need stand once."""
-        return {name: (source, plan.target) for plan in self.plans for name, source in kernel_sources(plan).items()}
+        return {
+            name: (source, plan.target)
+            for plan in self.plans
+            for name, source in kernel_sources(plan, self.rendered.get(kernel_name(plan))).items()
+        }
 
     def settled(self, found: Mapping[str, Settled]) -> VariantPackage:
         """The package with the plans that compilation has chosen, by the names of kernels."""
-        names = (kernel_name(ladder.first) for ladder in self.ladders)
-        return replace(self, plans=launched(found[name].plan for name in names if name in found))
+        names = [kernel_name(ladder.first) for ladder in self.ladders]
+        own = [found[name] for name in names if name in found]
+        rendered = {kernel_name(item.plan): item.source for item in own}
+        return replace(self, plans=launched(item.plan for item in own), rendered=rendered)
 
     def files(self) -> dict[str, str]:
         """The texts of the variant's folder, by file name: all of it but the machine code and the manifest."""

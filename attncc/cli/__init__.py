@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -92,6 +93,7 @@ def attncc() -> None:
 
 def main() -> None:
     """The console script `attncc`."""
+    gc.set_threshold(100_000)  # modules and trees are no garbage: to look for some took a twelfth of a build's Python
     try:
         attncc(prog_name="attncc")
     except KeyboardInterrupt:
