@@ -9,6 +9,9 @@ variant decode
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
     decode bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+
+Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE --backward`
+makes them.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ def decode(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd; `decode.backward(dout, q, k,
-    v, out, lse, ...)` gives the gradients of any arrays.
+    v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was built
+    with --backward.
     """
     return _package.kernel(
         q,

@@ -11,6 +11,9 @@ variant documents_by_start
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ def documents_by_start(
 
     Torch tensors that require a gradient are recorded by autograd;
     `documents_by_start.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any
-    arrays.
+    arrays: on a GPU where the package was built with --backward.
     """
     return _package.kernel(
         q,

@@ -6,6 +6,9 @@ variant doubled_score
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ def doubled_score(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd;
-    `doubled_score.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays.
+    `doubled_score.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays: on
+    a GPU where the package was built with --backward.
     """
     return _package.kernel(
         q,

@@ -44,7 +44,7 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 4;  // of which so many at once become scores
-constexpr int MASKED_STEP = 4;    // and of those of masked tiles so many
+[[maybe_unused]] constexpr int MASKED_STEP = 4;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -75,11 +75,22 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
+/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
+__device__ __forceinline__ float log2_approximate(float x) {
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+
+    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
+    static constexpr int PARTS = 1;
+    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
@@ -767,48 +778,37 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key, group) leaves out of the 32 that the lane
-/// holds from that position on (key_bits.cuh), group by group. Row by row, and with a shift last: seven bits are then tested at
-/// once (R2P).
-template <class KvOrder, int M_TILES, int N_TILES, class Bits>
-__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
-    const int lane_column = threadIdx.x % 4 * 2;
+/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+template <class KvOrder>
+__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
+}
+
+/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
+template <int M_TILES, int N_TILES, int GROUPS>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                                            float masked) {
 #pragma unroll
     for (int row = 0; row < 2 * M_TILES; ++row)
 #pragma unroll
-        for (int first = 0; first < N_TILES; first += 16) {
-            const int key = KvOrder::offset(lane_column + 8 * first);
-            const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key, first / 16), beyond);
-            const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
-#pragma unroll
-            for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
-                float& x = scores[row / 2][first + bit / 2][row % 2 * 2 + bit % 2];
-                x = kept >> bit & 1 ? x : masked;
-            }
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
+            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }
 
 // ---- pair_tests.cuh
 
-/// What of a mask is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the other way.
+/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
+/// other way.
 template <class KvOrder, int M_TILES, int N_TILES>
 struct Tests {
-    /// `test(row, key)` tells of a row and a key of the tile, counted from its first, below `keys`.
     template <class Row, class Test>
     __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
 
-    /// As `mask_scores` asks for them.
+    /// Nothing is known as bits.
     __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-
-    /// Masks what `bits` has left.
-    template <class Row, class Test>
-    __device__ __forceinline__ void mask_pairs(float (&scores)[M_TILES][N_TILES][4], const Row (&rows)[M_TILES][2], int keys,
-                                               float masked, Test test) const {
-        each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
-            return test(rows[m][r], min(KvOrder::offset(column), keys - 1)) ? x : masked;
-        });
-    }
 };
 
 // ---- tile_kind.cuh
@@ -828,6 +828,12 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
+
+    /// Whether it has a slot of the tile that begins with this one.
+    template <int BLOCK>
+    __device__ __forceinline__ bool meets(int slot) const {
+        return slot < end && slot + BLOCK > begin;
+    }
 };
 
 /// The same, from a multiple of BLOCK on.
@@ -1025,7 +1031,7 @@ __device__ __forceinline__ Context make_context(
     const int* interval_base = params.interval + ctx.b * params.interval_stride0;
 #line 13 "specs/flamingo.attn"
     ctx.interval_base = interval_base + 1 * params.interval_stride2;
-#line 1029 "flamingo_forward_bf16_d128_sm_80.cu"
+#line 1035 "flamingo_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1054,7 +1060,7 @@ __device__ __forceinline__ bool keep(
     const bool less = row.q_idx < load_if(inside, ctx.interval_base + product);
 #line 13 "specs/flamingo.attn"
     return (load_if(inside, interval_address) <= row.q_idx) & less;
-#line 1058 "flamingo_forward_bf16_d128_sm_80.cu"
+#line 1064 "flamingo_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1087,6 +1093,14 @@ struct QueryBlock {
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+    }
+
+    /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
+    __device__ __forceinline__ QueryBlock part(int first, int count) const {
+        QueryBlock rows = *this;
+        rows.q_first = min(q_first + QOrder::offset(first), q_last);
+        rows.q_last = min(rows.q_first + QOrder::offset(count - 1), q_last);
+        return rows;
     }
 
     /// The keys that some row keeps. What the bounds don't decide, `kind` does.
@@ -1154,27 +1168,43 @@ struct WholeTile {
         });
     }
 };
-/// Masks what isn't kept of a tile: its scores, or its exponents.
-__device__ __forceinline__ void mask(const QueryBlock& block, const Row (&rows)[M_TILES][2], int kv_first, Scores& scores) {
-    const int keys = block.context.kv_len - kv_first;
-    const float masked = Normalizer<M_TILES>::masked();
-    auto test = [&](const Row& row, int key) { return block.keeps(row, kv_first + key); };
-    const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, test);
-    mask_scores<KvOrder>(scores, keys, masked, [&](int m, int r, int key, int group) {
-        return block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
-    });
-    tests.mask_pairs(scores, rows, keys, masked, test);
-}
+/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+struct TileMask {
+    static constexpr int GROUPS = (N_TILES + 15) / 16;
 
-/// The products of a tile to scores: the score lines and the mask.
+    unsigned kept[M_TILES][2][GROUPS];
+
+    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        const int keys = block.context.kv_len - kv_first;
+        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
+            return block.keeps(row, kv_first + key);
+        });
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+            const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
+            const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
+        }
+    }
+
+    /// Masks scores, or exponents.
+    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+        const float masked = Normalizer<M_TILES>::masked();
+        mask_scores(scores, kept, masked);
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        const int last = block.context.kv_len - kv_first - 1;
+        each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+            return block.keeps(rows[m][r], kv_first + min(KvOrder::offset(column), last)) ? x : masked;
+        });
+    }
+};
+
+/// The products of a tile to scores, but for the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
-    Row rows[M_TILES][2];
-    block.make_rows(rows);
-    const int keys = block.context.kv_len - kv_first;
-    each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
-        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), keys - 1), x);
-    });
-    mask(block, rows, kv_first, scores);
 }
 
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -1302,17 +1332,20 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
                                                         unsigned keys, Meanwhile meanwhile) {
     const int lane = threadIdx.x % 32;
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    constexpr int STEPS = KTile::CHUNKS / 2;
+    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
     for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
-        read_queries(step, q);
+        read_queries(step / Dtype::PARTS, q);
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
-            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * step));
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1332,8 +1365,9 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned
     for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
 
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
+/// 64 in each round of a loop.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
     auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
@@ -1549,6 +1583,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, keys, load_ahead);
     const unsigned values = values_ready();
+    TileMask mask;
     bool masks = tile.kind != FULL;
     const bool whole = true;
     WholeTile form;
@@ -1557,14 +1592,15 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         form.to_exponents(block, normalizer, scores);
     } else {
         modify(block, tile.kv_first, scores);
+        mask.prepare(block, tile.kv_first);
+        mask.apply(block, tile.kv_first, scores);
         normalizer.to_exponents(scores);
         masks = false;
     }
     if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
         if (masks) {
-            Row rows[M_TILES][2];
-            block.make_rows(rows);
-            mask(block, rows, tile.kv_first, scores);
+            mask.prepare(block, tile.kv_first);
+            mask.apply(block, tile.kv_first, scores);
         }
         normalizer.settle(scores, out);
     }
@@ -1698,16 +1734,16 @@ __device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
 
 // ---- tile_lists.cuh
 
-// Lists of live tiles: for each block of queries a word of bits for those of 32 tiles of keys that are live, and one for those
-// that are FULL; then those of the next 32 tiles. A pre-pass makes them, kernels walk them.
+// Lists of live tiles: for each block of queries, or each of GROUPS groups of its rows, a word of bits for those of 32 tiles of
+// keys that are live, and one for those that are FULL; then those of the next 32 tiles. A pre-pass makes them, kernels walk them.
 
-/// Where the list of a block of queries begins. Blocks of a packed batch are counted as in its grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ uint2* tile_list(const Params& params, const Work& work) {
+/// Where the list of a group begins. Blocks of a packed batch are counted as in its grid.
+template <int BLOCK_Q, int GROUPS, class Params>
+__device__ __forceinline__ uint2* tile_list(const Params& params, const Work& work, int group) {
     const int sequence = params.list_batch > 1 ? work.sequence : 0, head = params.list_heads > 1 ? work.head : 0;
     const int first = params.cu_seqlens_q == nullptr ? 0 : work.q_start / BLOCK_Q + work.sequence;
     const long long list = ((long long)sequence * params.list_heads + head) * params.q_blocks + first + work.q_block;
-    return uniform(params.tile_lists + list * params.list_words);
+    return params.tile_lists + (list * GROUPS + group) * params.list_words;
 }
 
 /// Makes one of `parts` equal parts of a list. The lanes of the warp test a tile each.
@@ -1726,53 +1762,50 @@ __device__ __forceinline__ void make_tile_list(uint2* list, const TileRange& all
     }
 }
 
-/// The live tiles of a list that lie in a range, in ascending or descending order; what follows the last is EMPTY. Each lane
-/// of the warp looks at 32 tiles, so 1024 EMPTY ones are passed over at once.
-template <class Order, bool DESCENDING>
+/// A word of a list, without the tiles outside [first, end).
+__device__ __forceinline__ uint2 listed_word(const uint2* list, int index, int first, int end) {
+    const int begin = first - 32 * index, last = end - 32 * index;
+    if (index < 0 || begin >= 32 || last <= 0) return make_uint2(0, 0);
+    uint2 tiles = __ldg(list + index);
+    if (begin > 0) tiles.x &= ~0u << begin;
+    if (last < 32) tiles.x &= ~(~0u << last);
+    return tiles;
+}
+
+/// The live tiles of a list that lie in a range, in ascending order; what follows the last is EMPTY. Each lane of the warp
+/// looks at 32 tiles, so 1024 EMPTY ones are passed over at once.
+template <class Order>
 struct ListedTiles {
     const uint2* list;
     int first, end;               // of the range, in tiles: a split's share begins and ends anywhere
-    int word;                     // the next to be looked at, in the order of the walk
+    int word;                     // the next to be looked at
     int base = 0;                 // the first of the 32 tiles in hand
     unsigned live = 0, full = 0;  // of these; those handed out are no longer live
 
     __device__ __forceinline__ ListedTiles(const TileRange& range, const uint2* list)
         : list(list), first(range.begin / Order::BLOCK), end((range.end + Order::BLOCK - 1) / Order::BLOCK),
-          word(DESCENDING ? (end - 1) / 32 : first / 32) {
-        if (first >= end) word = DESCENDING ? -1 : end;
-    }
+          word(first < end ? first / 32 : end) {}
 
     __device__ __forceinline__ Tile advance() {
         while (live == 0) {
-            if (DESCENDING ? 32 * word + 31 < first || word < 0 : 32 * word >= end) return {0, EMPTY};
+            if (32 * word >= end) return {0, EMPTY};
             look();
         }
-        const int bit = DESCENDING ? 31 - __clz(live) : __ffs(live) - 1;
-        live &= ~(1u << bit);
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
         return {Order::first((base + bit) * Order::BLOCK), full >> bit & 1 ? FULL : PARTIAL};
     }
 
 private:
     /// The next 32 tiles of which some are live, if there are any among those that the lanes look at.
     __device__ __forceinline__ void look() {
-        const int lane = threadIdx.x % 32, step = DESCENDING ? -1 : 1;
-        const uint2 own = tiles_of(word + step * lane);
+        const uint2 own = listed_word(list, word + threadIdx.x % 32, first, end);
         const unsigned some = __ballot_sync(~0u, own.x != 0);
         const int source = some == 0 ? 31 : __ffs(some) - 1;
         live = uniform((int)__shfl_sync(~0u, own.x, source));
         full = uniform((int)__shfl_sync(~0u, own.y, source));
-        base = 32 * (word + step * source);
-        word += step * (source + 1);
-    }
-
-    /// A word of the list, without the tiles outside the range.
-    __device__ __forceinline__ uint2 tiles_of(int index) const {
-        const int begin = first - 32 * index, last = end - 32 * index;
-        if (index < 0 || begin >= 32 || last <= 0) return make_uint2(0, 0);
-        uint2 tiles = __ldg(list + index);
-        if (begin > 0) tiles.x &= ~0u << begin;
-        if (last < 32) tiles.x &= ~(~0u << last);
-        return tiles;
+        base = 32 * (word + source);
+        word += source + 1;
     }
 };
 
@@ -1805,11 +1838,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     };
     const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
                        context.kv_len};
-    ListedTiles<KvOrder, false> tiles(range, tile_list<BLOCK_Q>(params, work));
+    ListedTiles<KvOrder> tiles(range, uniform(tile_list<BLOCK_Q, 1>(params, work, 0)));
     KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
 
+    [[maybe_unused]] const TileRange own =  // what the warp's rows look at
+        range;
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 

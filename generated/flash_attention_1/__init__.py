@@ -9,6 +9,9 @@ variant flash_attention_1
 
 Kernels:
     forward bf16, head dim 128, sm_80: kv_outer, tiles of 64 x 64
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ def flash_attention_1(
 
     Torch tensors that require a gradient are recorded by autograd;
     `flash_attention_1.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any
-    arrays.
+    arrays: on a GPU where the package was built with --backward.
     """
     return _package.kernel(
         q,

@@ -11,6 +11,9 @@ variant global_sliding_window
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -66,7 +69,7 @@ def global_sliding_window(
 
     Torch tensors that require a gradient are recorded by autograd;
     `global_sliding_window.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any
-    arrays.
+    arrays: on a GPU where the package was built with --backward.
     """
     return _package.kernel(
         q,

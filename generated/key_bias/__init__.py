@@ -8,6 +8,9 @@ variant key_bias
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -60,7 +63,8 @@ def key_bias(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd; `key_bias.backward(dout, q,
-    k, v, out, lse, ...)` gives the gradients of any arrays.
+    k, v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was
+    built with --backward.
     """
     return _package.kernel(
         q,

@@ -29,7 +29,7 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 6;  // of which so many at once become scores
-constexpr int MASKED_STEP = 6;    // and of those of masked tiles so many
+[[maybe_unused]] constexpr int MASKED_STEP = 6;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -60,11 +60,22 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
+/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
+__device__ __forceinline__ float log2_approximate(float x) {
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+
+    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
+    static constexpr int PARTS = 1;
+    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
 /// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
@@ -752,48 +763,37 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     }
 }
 
-/// Masks all but the first `keys` positions of a tile, and those that bits(m, r, key, group) leaves out of the 32 that the lane
-/// holds from that position on (key_bits.cuh), group by group. Row by row, and with a shift last: seven bits are then tested at
-/// once (R2P).
-template <class KvOrder, int M_TILES, int N_TILES, class Bits>
-__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], int keys, float masked, Bits bits) {
-    const int lane_column = threadIdx.x % 4 * 2;
+/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+template <class KvOrder>
+__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
+}
+
+/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
+template <int M_TILES, int N_TILES, int GROUPS>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                                            float masked) {
 #pragma unroll
     for (int row = 0; row < 2 * M_TILES; ++row)
 #pragma unroll
-        for (int first = 0; first < N_TILES; first += 16) {
-            const int key = KvOrder::offset(lane_column + 8 * first);
-            const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-            const unsigned inside = __funnelshift_lc(0u, bits(row / 2, row % 2, key, first / 16), beyond);
-            const unsigned kept = __funnelshift_rc(inside, 0u, beyond);
-#pragma unroll
-            for (int bit = 0; bit < 2 * min(N_TILES - first, 16); ++bit) {
-                float& x = scores[row / 2][first + bit / 2][row % 2 * 2 + bit % 2];
-                x = kept >> bit & 1 ? x : masked;
-            }
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
+            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
         }
 }
 
 // ---- pair_tests.cuh
 
-/// What of a mask is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the other way.
+/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
+/// other way.
 template <class KvOrder, int M_TILES, int N_TILES>
 struct Tests {
-    /// `test(row, key)` tells of a row and a key of the tile, counted from its first, below `keys`.
     template <class Row, class Test>
     __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
 
-    /// As `mask_scores` asks for them.
+    /// Nothing is known as bits.
     __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
-
-    /// Masks what `bits` has left.
-    template <class Row, class Test>
-    __device__ __forceinline__ void mask_pairs(float (&scores)[M_TILES][N_TILES][4], const Row (&rows)[M_TILES][2], int keys,
-                                               float masked, Test test) const {
-        each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
-            return test(rows[m][r], min(KvOrder::offset(column), keys - 1)) ? x : masked;
-        });
-    }
 };
 
 // ---- tile_kind.cuh
@@ -813,6 +813,12 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
+
+    /// Whether it has a slot of the tile that begins with this one.
+    template <int BLOCK>
+    __device__ __forceinline__ bool meets(int slot) const {
+        return slot < end && slot + BLOCK > begin;
+    }
 };
 
 /// The same, from a multiple of BLOCK on.
@@ -1097,7 +1103,7 @@ __device__ __forceinline__ Context make_context(
     const float* sum = params.bias + ctx.b * params.bias_stride0;
 #line 7 "specs/query_bias.attn"
     ctx.bias_base = sum + ctx.q_start * params.bias_stride1;
-#line 1101 "query_bias_forward_bf16_d128_sm_80.cu"
+#line 1107 "query_bias_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1110,7 +1116,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 7 "specs/query_bias.attn"
     row.bias_q_idx = load(ctx.bias_base + row.q_idx * params.bias_stride1);
-#line 1114 "query_bias_forward_bf16_d128_sm_80.cu"
+#line 1120 "query_bias_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1119,7 +1125,7 @@ __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 7 "specs/query_bias.attn"
     return score + row.bias_q_idx;
-#line 1123 "query_bias_forward_bf16_d128_sm_80.cu"
+#line 1129 "query_bias_forward_bf16_d128_sm_80.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1154,6 +1160,14 @@ struct QueryBlock {
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+    }
+
+    /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
+    __device__ __forceinline__ QueryBlock part(int first, int count) const {
+        QueryBlock rows = *this;
+        rows.q_first = min(q_first + QOrder::offset(first), q_last);
+        rows.q_last = min(rows.q_first + QOrder::offset(count - 1), q_last);
+        return rows;
     }
 
     /// The keys that some row keeps. What the bounds don't decide, `kind` does.
@@ -1234,27 +1248,43 @@ struct WholeTile {
         }
     }
 };
-/// Masks what isn't kept of a tile: its scores, or its exponents.
-__device__ __forceinline__ void mask(const QueryBlock& block, const Row (&rows)[M_TILES][2], int kv_first, Scores& scores) {
-    const int keys = block.context.kv_len - kv_first;
-    const float masked = Normalizer<M_TILES>::masked();
-    auto test = [&](const Row& row, int key) { return block.keeps(row, kv_first + key); };
-    const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, test);
-    mask_scores<KvOrder>(scores, keys, masked, [&](int m, int r, int key, int group) {
-        return block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
-    });
-    tests.mask_pairs(scores, rows, keys, masked, test);
-}
+/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+struct TileMask {
+    static constexpr int GROUPS = (N_TILES + 15) / 16;
 
-/// The products of a tile to scores: the score lines and the mask.
+    unsigned kept[M_TILES][2][GROUPS];
+
+    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        const int keys = block.context.kv_len - kv_first;
+        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
+            return block.keeps(row, kv_first + key);
+        });
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+            const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
+            const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
+        }
+    }
+
+    /// Masks scores, or exponents.
+    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+        const float masked = Normalizer<M_TILES>::masked();
+        mask_scores(scores, kept, masked);
+    }
+};
+
+/// The products of a tile to scores, but for the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
     Row rows[M_TILES][2];
     block.make_rows(rows);
-    const int keys = block.context.kv_len - kv_first;
+    const int last = block.context.kv_len - kv_first - 1;
     each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
-        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), keys - 1), x);
+        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), last), x);
     });
-    mask(block, rows, kv_first, scores);
 }
 
 using OutColumns = ColumnsInPairs;  // of accumulators
@@ -1382,17 +1412,20 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
                                                         unsigned keys, Meanwhile meanwhile) {
     const int lane = threadIdx.x % 32;
     const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    constexpr int STEPS = KTile::CHUNKS / 2;
+    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
 #pragma unroll UNROLLED
     for (int step = 0; step < STEPS; ++step) {
         unsigned q[M_TILES][4];
-        read_queries(step, q);
+        read_queries(step / Dtype::PARTS, q);
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
 #pragma unroll
         for (int n = 0; n < N_TILES; n += 2) {
             unsigned k[4];
-            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * step));
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            Dtype::take_part(k, step % Dtype::PARTS);
 #pragma unroll
             for (int m = 0; m < M_TILES; ++m)
 #pragma unroll
@@ -1412,8 +1445,9 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned
     for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
 
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS / 2, int M_TILES, int N_TILES>
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
+/// 64 in each round of a loop.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
     auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
@@ -1629,6 +1663,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, keys, load_ahead);
     const unsigned values = values_ready();
+    TileMask mask;
     bool masks = tile.kind != FULL;
     const bool whole = true;
     WholeTile form;
@@ -1637,14 +1672,15 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         form.to_exponents(block, normalizer, scores);
     } else {
         modify(block, tile.kv_first, scores);
+        mask.prepare(block, tile.kv_first);
+        mask.apply(block, tile.kv_first, scores);
         normalizer.to_exponents(scores);
         masks = false;
     }
     if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
         if (masks) {
-            Row rows[M_TILES][2];
-            block.make_rows(rows);
-            mask(block, rows, tile.kv_first, scores);
+            mask.prepare(block, tile.kv_first);
+            mask.apply(block, tile.kv_first, scores);
         }
         normalizer.settle(scores, out);
     }
@@ -1812,6 +1848,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         stream(kv, tiles, queries + QTile::BYTES);
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
 
+    [[maybe_unused]] const TileRange own =  // what the warp's rows look at
+        range;
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 

@@ -7,6 +7,9 @@ variant relative_causal
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -56,7 +59,8 @@ def relative_causal(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd;
-    `relative_causal.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays.
+    `relative_causal.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays:
+    on a GPU where the package was built with --backward.
     """
     return _package.kernel(
         q,

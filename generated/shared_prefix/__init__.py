@@ -15,6 +15,9 @@ variant shared_prefix
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -76,7 +79,8 @@ def shared_prefix(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd;
-    `shared_prefix.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays.
+    `shared_prefix.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays: on
+    a GPU where the package was built with --backward.
     """
     return _package.kernel(
         q,

@@ -17,6 +17,9 @@ variant svg_spatial
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -73,7 +76,8 @@ def svg_spatial(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd; `svg_spatial.backward(dout,
-    q, k, v, out, lse, ...)` gives the gradients of any arrays.
+    q, k, v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was
+    built with --backward.
     """
     return _package.kernel(
         q,

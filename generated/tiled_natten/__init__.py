@@ -26,6 +26,9 @@ variant tiled_natten
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -79,7 +82,8 @@ def tiled_natten(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd; `tiled_natten.backward(dout,
-    q, k, v, out, lse, ...)` gives the gradients of any arrays.
+    q, k, v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was
+    built with --backward.
     """
     return _package.kernel(
         q,

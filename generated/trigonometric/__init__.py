@@ -7,6 +7,9 @@ variant trigonometric
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
 """
 
 from __future__ import annotations
@@ -57,7 +60,8 @@ def trigonometric(
     before any launch if an argument doesn't suit.
 
     Torch tensors that require a gradient are recorded by autograd;
-    `trigonometric.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays.
+    `trigonometric.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any arrays: on
+    a GPU where the package was built with --backward.
     """
     return _package.kernel(
         q,
