@@ -54,6 +54,9 @@ def _evaluate(expr: Expr, environment: Environment, values: dict[Expr, Array]) -
 
 def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:
     match expr:
+        case Apply():
+            args = [_evaluate(arg, environment, values) for arg in expr.args]
+            return _apply(expr, args, environment.float_dtype)
         case Const():
             return _typed(expr.value, expr.type, environment)
         case Symbol():
@@ -66,9 +69,6 @@ def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) ->
         case Search():
             *indices, length, value = (_evaluate(child, environment, values) for child in expr.children)
             return _first(environment.inputs[expr.input], indices, length, value, expr.above)
-        case Apply():
-            args = [_evaluate(arg, environment, values) for arg in expr.args]
-            return _apply(expr, args, environment.float_dtype)
     raise TypeError(f"not an expression: {expr!r}")
 
 

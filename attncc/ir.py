@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 
 from .source import Span
 
@@ -311,6 +312,7 @@ def needs(variant: Variant, *roots: Expr) -> tuple[Let, ...]:
     return tuple(item for item in lets.values() if item.name in wanted)
 
 
+@lru_cache(maxsize=4096)  # each call asks the same of its masks
 def reads(variant: Variant, *roots: Expr) -> frozenset[str]:
     """Names of the inputs and symbols that the roots read, through lets too."""
     names: set[str] = set()
