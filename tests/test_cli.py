@@ -420,10 +420,10 @@ def test_tune_writes_the_fastest(spec, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attncc.cli.tune._on_gpu", backwards)
     path = spec("    keep if causal()")
     before = path.read_text() + "\n"
-    path.write_text(before + "schedule fast for mine on sm_80 {\n    block_kv = {64, 32}  # keys\n}\n")
+    path.write_text(before + "schedule fast for mine on sm_80 {\n    block_kv = {64, 96}  # keys\n}\n")
     given = ["tune", path, "--q-len", 100, "--head-dim", 16]
     shown = json.loads(run(*given, "--dry-run", "--format", "json").stdout)
-    assert [item["settings"] for item in shown["trials"]] == [{"block_kv": 32}, {"block_kv": 64}]
-    assert "{64, 32}" in path.read_text()
-    assert "forward on a GPU: block_kv = 32; written to" in run(*given).output
-    assert path.read_text() == before + "schedule fast for mine on sm_80 {\n    block_kv = 32  # keys\n}\n"
+    assert [item["settings"] for item in shown["trials"]] == [{"block_kv": 96}, {"block_kv": 64}]
+    assert "{64, 96}" in path.read_text()
+    assert "forward on a GPU: block_kv = 96; written to" in run(*given).output
+    assert path.read_text() == before + "schedule fast for mine on sm_80 {\n    block_kv = 96  # keys\n}\n"
