@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from click.testing import CliRunner
+
 from attncc.build import prepare
-from attncc.cli import COMMANDS
+from attncc.cli import COMMANDS, attncc
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -26,6 +28,18 @@ def test_the_cuda_is_what_comes_out() -> None:
     (package,) = prepare(SPEC, archs=["sm_90"], head_dims=[128])
     source = next(iter(package.sources.values()))[0].text
     assert shown in re.sub(r"^#line .*\n", "", source, flags=re.M)
+
+
+def test_the_main_job_prints_what_is_shown() -> None:
+    """But for times, for what NVRTC's version decides, and for what rounds otherwise on another processor."""
+    shown = next(text for _, text in BLOCKS if text.startswith("parse "))
+    printed = CliRunner().invoke(attncc, ["run", str(SPEC), "--device", "cpu"], catch_exceptions=False).stdout
+    lines = [re.sub(r" {2,}\d[\d.]* m?s$", "", line) for line in printed.splitlines()]
+    assert [_alike(line) for line in lines] == [_alike(line) for line in shown.splitlines()]
+
+
+def _alike(line: str) -> str:
+    return re.sub(r"\d+ (KiB|registers)", r"N \1", re.sub(r"\d\.\d{3}e-\d\d", "E", line))
 
 
 def test_every_command_stands_in_the_table() -> None:
