@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import as_json, duration, progress
+from .console import as_json, duration, progress, rich_console
 from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..build import BuiltVariant
 
 
@@ -83,8 +85,7 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     if as_json():
         click.echo(json.dumps({"variants": {item.name: _result(item) for item in built}}, indent=2))
         return
-    for line in _table(built):
-        click.echo(line)
+    rich_console().print(_table(built))
     for line in _choices(built):
         click.echo(line)
     what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
@@ -108,11 +109,15 @@ def _choices(built: tuple[BuiltVariant, ...]) -> Iterator[str]:
             yield f"{name}: {item.plan.tiles}: {item.why}{rejected}"
 
 
-def _table(built: tuple[BuiltVariant, ...]) -> Iterator[str]:
-    """The resource report, a line for each kernel. Written by hand: to import rich takes a tenth of a small build."""
+def _table(built: tuple[BuiltVariant, ...]) -> Table:
+    """The resource report, a row for each kernel."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("kernel", "registers", "spills B", "compiled s"):
+        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
     reports = {name: report for variant in built for name, report in variant.resources.items()}
-    width = max(map(len, reports))
-    yield click.style(f"{'kernel':{width}}  registers  spills B  compiled s", bold=True)
     for name, report in reports.items():
         spills = report.spill_stores + report.spill_loads
-        yield f"{name:{width}}  {report.registers:9}  {spills:8}  {report.compile_seconds:10.2f}"
+        table.add_row(name, str(report.registers), str(spills), f"{report.compile_seconds:.2f}")
+    return table
