@@ -24,7 +24,8 @@ struct Plan {
 /// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
 /// works two are kept, since one is needed again when the next Q has come.
 ///
-/// A warp's first lane reads both and arrives at the barriers that guard them, for all lanes.
+/// A warp's first lane reads notes and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
+/// has a part, and arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
@@ -63,8 +64,8 @@ struct Pipeline {
             barrier_init(queries_full(warpgroup), 1);
             barrier_init(queries_empty(warpgroup), 4);
         }
-        barrier_init(plan_full(), 1);
-        barrier_init(plan_empty(), 2);
+        barrier_init(plan_full(), 32);
+        barrier_init(plan_empty(), 2 * 32);
         barrier_init_done();
     }
 
@@ -98,7 +99,6 @@ struct Pipeline {
         const int lane = threadIdx.x % 32;
         if (lane == 0) put(base + PLAN_AT, plan);
         if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-        __syncwarp();
     }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
@@ -106,9 +106,7 @@ struct Pipeline {
         unsigned words[4];
         load_words(base + RANGES_AT + threadIdx.x % 32 % GROUPS * 16, words);
         memcpy(&range, words, sizeof(range));
-        const Plan plan = take<Plan>(base + PLAN_AT);
-        __syncwarp();
-        return plan;
+        return take<Plan>(base + PLAN_AT);
     }
 
 private:
