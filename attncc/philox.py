@@ -7,6 +7,7 @@ SC 2011); one call serves 16 pairs, those that a thread holds in m16n8 fragments
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,7 @@ def keep_mask(
     return kept[..., q_inverse[:, None], kv_inverse, of_q + of_kv]
 
 
+@lru_cache(maxsize=16)  # calls that change their seed alone ask again
 def threshold(rate: float) -> int:
     """The byte threshold t for a dropout rate: t = round(256 * (1 - rate)), in fp32, ties to even.
 

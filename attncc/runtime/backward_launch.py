@@ -10,7 +10,7 @@ from .arrays import Array, DeviceFramework, Observer, framework_of
 from .backward_prepare import BackwardForm, BackwardPlaces, BackwardPrepared, prepare_backward
 from .configurations import configuration_of
 from .family import Families
-from .operands import LSE, OUT, SEED, Arguments, call_of, check_host_numbers, check_numbers, gather, misaligned, mixed
+from .operands import LSE, OUT, SEED, Arguments, Reader, call_of, check_host_numbers, misaligned, mixed
 from .store import KernelStore
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
@@ -40,22 +40,23 @@ class BackwardLauncher:
 
     def __init__(self, store: KernelStore) -> None:
         self._store = store
-        self._names = tuple(item.name for item in store.variant.inputs)
-        self._places = BackwardPlaces(len(self._names))
+        self._places = BackwardPlaces(len(store.variant.inputs))
         self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
         self._families = Families(store, backward=True)
-        self._observers: dict[DeviceFramework, tuple[Observer, Observer]] = {}
+        self._readers: dict[DeviceFramework, tuple[Reader, Observer]] = {}
         self._prepared: dict[Any, BackwardPrepared] = {}
 
     def run(self, framework: DeviceFramework, ordinal: int, given: BackwardArguments) -> Gradients:
         """The gradients, queued on the framework's current stream. AttnccError before any launch."""
-        observers = self._observers.setdefault(framework, (framework.observer(), framework.observer()))
-        values, key, numbers = gather(framework, observers[0], self._names, tuple(given.call))
+        if framework not in self._readers:
+            self._readers[framework] = Reader(framework, self._store.variant), framework.observer()
+        reader, observe = self._readers[framework]
+        values, key, roles = reader.read(tuple(given.call))
         results = given.results
         for name, array in results.items():
             if framework_of(array, name) is not framework:
                 raise mixed(name, array)
-        pointers, forms = observers[1](list(results.values()))
+        pointers, forms = observe(list(results.values()))
         by_name = dict(zip(results, pointers, strict=True))
         unaligned = tuple(name for name, pointer in by_name.items() if pointer & _ALIGNMENT_MASK)
         key = (key, forms, tuple(results), unaligned, given.deterministic)
@@ -63,7 +64,8 @@ class BackwardLauncher:
         if prepared is None:
             prepared = self._prepare(framework, ordinal, given, (*misaligned(values), *unaligned))
             self._prepared[key] = prepared
-        check_numbers(self._store.variant, numbers)
+        if roles.take_numbers(values) != roles.checked:
+            reader.check(roles, values)
         values[OUT], values[LSE] = by_name.get("out"), by_name.get("lse")
         values += [by_name["dout"], by_name.get("dlse")]
         return _launch(framework, ordinal, given, values, prepared)

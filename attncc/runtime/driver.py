@@ -9,7 +9,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 from ..diagnostics import AttnccError, Diagnostic
@@ -77,6 +77,22 @@ class TensorBox:
     box: tuple[int, ...]
 
 
+class _StreamQuestion:
+    """What stream it is, asked by one thread at a time. Made ahead: that takes as long as to ask."""
+
+    def __init__(self, api: ctypes.CDLL) -> None:
+        self._stream, self._recorded, self._number = _Pointer(), ctypes.c_int(), ctypes.c_uint64()
+        self._is_capturing = partial(api.cuStreamIsCapturing, self._stream, ctypes.byref(self._recorded))
+        self._get_id = partial(api.cuStreamGetId, self._stream, ctypes.byref(self._number))
+
+    def ask(self, stream: int) -> int | None:
+        """See `Driver.stream_id`."""
+        self._stream.value = stream
+        if self._is_capturing() or self._recorded.value or self._get_id():
+            return None
+        return self._number.value
+
+
 @cache
 def driver() -> Driver:
     """The driver of this machine. AttnccError A503 if it has none, or no GPU."""
@@ -104,9 +120,7 @@ class Driver:
         self._current: Callable[..., int] = api.cuCtxGetCurrent
         self._zero: Callable[..., int] = api.cuMemsetD32Async
         api.cuMemsetD32Async.argtypes = [ctypes.c_uint64, ctypes.c_uint, ctypes.c_size_t, _Pointer]
-        self._is_capturing: Callable[..., int] = api.cuStreamIsCapturing
-        self._get_id: Callable[..., int] = api.cuStreamGetId
-        api.cuStreamIsCapturing.argtypes = api.cuStreamGetId.argtypes = [_Pointer, _Pointer]
+        self._questions: list[_StreamQuestion] = []
 
     def capabilities(self) -> set[int]:
         """The compute capabilities of this machine's GPUs. Makes no context, which would take memory on each."""
@@ -206,10 +220,13 @@ class Driver:
 
         Not of default streams.
         """
-        recorded, number = ctypes.c_int(), ctypes.c_uint64()
-        if self._is_capturing(stream, ctypes.byref(recorded)) or recorded.value:
-            return None
-        return None if self._get_id(stream, ctypes.byref(number)) else number.value
+        try:
+            question = self._questions.pop()
+        except IndexError:
+            question = _StreamQuestion(self._api)
+        found = question.ask(stream)
+        self._questions.append(question)
+        return found
 
     def _open(self, ordinal: int) -> Device:
         handle, context, name = self._handle(ordinal), _Pointer(), ctypes.create_string_buffer(256)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from ..problem import Signature, bind
-from .arrays import Array, DeviceFramework, Observer
+from .arrays import Array, DeviceFramework
 from .configurations import configuration_of
 from .family import Families, Family
 from .operands import (
@@ -16,10 +16,9 @@ from .operands import (
     SEED,
     Arguments,
     Given,
+    Reader,
     call_of,
     check_host_numbers,
-    check_numbers,
-    gather,
     misaligned,
 )
 from .overlap import check_spans
@@ -37,20 +36,18 @@ class Launcher:
     def __init__(self, store: KernelStore, recorded: Callable[[Arguments], Any]) -> None:
         self._store = store
         self._recorded = recorded
-        self._names = tuple(item.name for item in store.variant.inputs)
         self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
         self._families = Families(store)
-        self._observers: dict[DeviceFramework, Observer] = {}
+        self._readers: dict[DeviceFramework, Reader] = {}
         self._prepared: dict[Any, Prepared] = {}
         self._last: tuple[Any, Prepared | None] = None, None
-        self._checked: Sequence[Any] | None = None  # the numbers that were found good last
 
     def run(self, framework: DeviceFramework, ordinal: int, given: Given) -> Array | tuple[Array, Array]:
         """out, or (out, lse), queued on the framework's current stream. AttnccError before any launch."""
-        observer = self._observers.get(framework)
-        if observer is None:
-            observer = self._observers[framework] = framework.observer()
-        values, key, numbers = gather(framework, observer, self._names, given)
+        reader = self._readers.get(framework)
+        if reader is None:
+            reader = self._readers[framework] = Reader(framework, self._store.variant)
+        values, key, roles = reader.read(given)
         prepared = self._find(key)
         if prepared is None:
             call = Arguments(*given)
@@ -58,10 +55,9 @@ class Launcher:
                 return self._recorded(call)
             prepared = self._prepare(framework, ordinal, call, values)
             self._prepared[key] = prepared
-        if numbers != self._checked:
-            self._check_numbers(numbers)
-        out = given[_OUT]
-        if out is not None:
+        if roles.take_numbers(values) != roles.checked:
+            reader.check(roles, values)
+        if given[_OUT] is not None:
             check_spans(prepared.spans, values)
         return _launch(framework, ordinal, given, values, prepared)
 
@@ -93,10 +89,6 @@ class Launcher:
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepared
-
-    def _check_numbers(self, numbers: Sequence[Any]) -> None:
-        check_numbers(self._store.variant, numbers)
-        self._checked = numbers
 
 
 def _launch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -14,17 +15,20 @@ from ..problem import ArrayFacts, Call, Signature, check_values
 from ..problem.bind import check_seed
 from ..problem.inputs import check_dtype
 from ..problem.refusal import refused
-from .arrays import Array, DeviceFramework, Observer, framework_of
+from .arrays import Array, DeviceFramework, framework_of
 
 # The operands of every call, in order; the variant's inputs follow in theirs.
 Q, K, V, OUT, LSE, COUNTER, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(11)
 
 _NUMBERS = frozenset({int, float, bool})
 _PLAIN = _NUMBERS | {NoneType}
-_EXTRAS = ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale")
 _ALIGNMENT_MASK = 15  # bases are to be multiples of 16 bytes
-_ARRAY = object()  # stands for an array where only numbers matter
-_NO_EXTRAS = (None,) * len(_EXTRAS)
+_MOST_ROLES = 256  # that are kept for one kernel; at one more all are dropped, to be made again as they come
+_NAMES = ("q", "k", "v", "out", "lse", "counter", "cu_seqlens_q", "cu_seqlens_kv", "seed", "scale")
+# In place of a type: what is an array on a GPU, and an array on the CPU that holds no number, which `bind` refuses.
+_ARRAY, _UNFIT = object(), object()
+
+Kinds = tuple[Any, ...]  # of a call's operands: the types of the arguments, or HostNumber, _ARRAY, _UNFIT
 
 
 class Arguments(NamedTuple):
@@ -63,91 +67,106 @@ def misaligned(values: Sequence[Any]) -> tuple[str, ...]:
     return tuple(name for name, base in operands if base is not None and base & _ALIGNMENT_MASK)
 
 
-def gather(
-    framework: DeviceFramework, observe: Observer, names: tuple[str, ...], given: Given
-) -> tuple[list[Any], tuple[Any, ...], Sequence[Any]]:
-    """What changes from call to call, and the key of what seldom does, of a call whose q is on a GPU.
+class Roles:
+    """What the arguments of a call are, as far as their types tell."""
 
-    Values are pointers and numbers by operand, None for what is absent. Equal keys: equal facts of all arrays, and
-    numbers in the same places. The third result are cu_seqlens, seed, scale and the inputs as far as they came as
-    numbers. `names` are the variant's inputs. AttnccError A622 or A654 for what isn't an array of the framework. Every
-    call passes here, so it does little.
+    def __init__(self, kinds: Kinds, arrays: Sequence[int], doubtful: Sequence[int]) -> None:
+        self.tiled = 4 if OUT in arrays else 3  # q, k, v and out, which are the first operands
+        self.extras = [(arrays[number], number) for number in range(self.tiled, len(arrays))]
+        self.doubtful = doubtful  # those whose array may hold a number, or be none of the framework
+        self.numbers = [at for at, kind in enumerate(kinds) if kind in _NUMBERS or type(kind) is HostNumber]
+        self.take_arrays = itemgetter(*arrays)
+        self.take_numbers = itemgetter(*self.numbers) if self.numbers else itemgetter(slice(0))
+        self.checked: Any = None  # the numbers that were found good last
+
+
+class Reader:
+    """Reads the calls of one kernel whose q is on a GPU, an array of this framework. Threads may share it.
+
+    Every call passes here, so it does little.
     """
-    q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = given
-    kind = type(q)
-    if not kind is type(k) is type(v) or not (out is None or type(out) is kind):
-        _check_frameworks(framework, Arguments(*given))
-    arrays = [q, k, v] if out is None else [q, k, v, out]
-    numbers: Sequence[Any] = _NO_EXTRAS
-    kinds: tuple[Any, ...] = ()
-    places: Sequence[int] = ()
-    if inputs or names or not cu_seqlens_q is cu_seqlens_kv is seed is scale is None:
+
+    def __init__(self, framework: DeviceFramework, variant: Variant) -> None:
+        self._framework, self._observe, self._signature = framework, framework.observer(), Signature(variant)
+        self._inputs = tuple(item.name for item in variant.inputs)
+        self._names = (*_NAMES, *self._inputs)
+        tensors = (INPUTS + number for number, item in enumerate(variant.inputs) if item.axes)
+        self._tensors = frozenset({CU_SEQLENS_Q, CU_SEQLENS_KV, *tensors})
+        self._roles: dict[Kinds, Roles] = {}
+
+    def read(self, given: Given) -> tuple[list[Any], tuple[Any, ...], Roles]:
+        """What changes from call to call, and the key of what seldom does.
+
+        Values are pointers and numbers by operand, None for what is absent. Equal keys: equal facts of all arrays, and
+        numbers in the same places. AttnccError A622 or A654 for what isn't an array of the framework.
+        """
+        q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = given
         # A missing input is a None here and a further one changes the count, so both miss every key of a good call.
-        numbers = (cu_seqlens_q, cu_seqlens_kv, seed, scale, *map(inputs.get, names))
-        kinds = tuple(map(type, numbers))
-        if not _PLAIN.issuperset(kinds):
-            extras = numbers
-            numbers, kinds, places = _opened(framework, names, extras)
-            arrays += map(extras.__getitem__, places)
-    bases, forms = observe(arrays)
-    unaligned = bases[Q] | bases[K] | bases[V]
-    if out is None:
-        values = [*bases[:OUT], None, None, None, *numbers]
-    else:
-        unaligned |= bases[OUT]
-        values = [*bases[:LSE], None, None, *numbers]
-    if places:
-        for place, base in zip(places, bases[-len(places) :], strict=True):
-            values[CU_SEQLENS_Q + place] = base
-    aligned = misaligned(values) if unaligned & _ALIGNMENT_MASK else ()
-    return values, (forms, layout, return_lse, out is None, len(inputs), aligned, kinds), numbers
+        values = [q, k, v, out, None, None, cu_seqlens_q, cu_seqlens_kv, seed, scale]
+        if self._inputs:
+            values += map(inputs.get, self._inputs)
+        kinds = tuple(map(type, values))
+        roles = self._roles.get(kinds)
+        if roles is None:
+            roles = self._learn(kinds, values)
+        if roles.doubtful:
+            roles = self._opened(kinds, roles.doubtful, values)
+        bases, forms = self._observe(roles.take_arrays(values))
+        values[: roles.tiled] = bases[: roles.tiled]
+        for operand, number in roles.extras:
+            values[operand] = bases[number]
+        unaligned = (values[Q] | values[K] | values[V] | (values[OUT] or 0)) & _ALIGNMENT_MASK
+        aligned = misaligned(values) if unaligned else ()
+        return values, (forms, roles, layout, return_lse, len(inputs), aligned), roles
 
+    def check(self, roles: Roles, values: Sequence[Any]) -> None:
+        """Checks the numbers of a call: the seed, the scale and scalar inputs. AttnccError A6xx."""
+        scalars = {self._names[operand]: values[operand] for operand in roles.numbers if operand >= INPUTS}
+        check_values(self._signature, scalars, seed=values[SEED], scale=values[SCALE])
+        roles.checked = roles.take_numbers(values)
 
-def _opened(
-    framework: DeviceFramework, names: tuple[str, ...], extras: Sequence[Any]
-) -> tuple[Sequence[Any], tuple[Any, ...], Sequence[int]]:
-    """The extras' numbers, also those in 0-d arrays that the CPU can read, their types, and where arrays stand."""
-    numbers, kinds, places = list(extras), [], []
-    for position, value in enumerate(extras):
-        kind: Any = type(value)
-        if kind not in _PLAIN:
-            name = names[position - len(_EXTRAS)] if position >= len(_EXTRAS) else _EXTRAS[position]
-            numbers[position], kind = _host_number(framework, name, value)
-            if kind is _ARRAY:
-                places.append(position)
-        kinds.append(kind)
-    return numbers, tuple(kinds), places
+    def _learn(self, kinds: Kinds, values: Sequence[Any]) -> Roles:
+        """The roles of arguments of these kinds. AttnccError A622 or A654 if k, v or out are no such arrays."""
+        arrays = [Q, K, V]
+        doubtful: list[int] = []
+        if values[OUT] is not None:
+            arrays.append(OUT)
+        for operand in arrays:
+            if not self._is_own(operand, values[operand]):
+                raise mixed(self._names[operand], values[operand])
+        for operand, kind in enumerate(kinds[CU_SEQLENS_Q:], CU_SEQLENS_Q):
+            if kind not in _PLAIN and kind is not _UNFIT and type(kind) is not HostNumber:
+                sure = kind is _ARRAY or (operand in self._tensors and self._is_own(operand, values[operand]))
+                (arrays if sure else doubtful).append(operand)
+        if len(self._roles) >= _MOST_ROLES:
+            self._roles.clear()
+        return self._roles.setdefault(kinds, Roles(kinds, arrays, doubtful))
 
+    def _is_own(self, operand: int, array: Any) -> bool:
+        return framework_of(array, self._names[operand]) is self._framework
 
-def _host_number(framework: DeviceFramework, name: str, value: Any) -> tuple[Any, Any]:
-    """The number in a 0-d array that the CPU can read, and its types; `_ARRAY` twice for an array on a GPU."""
-    own = framework_of(value, name)
-    if own.ordinal(value) >= 0:
-        if own is not framework:
-            raise mixed(name, value)
-        return _ARRAY, _ARRAY
-    if value.shape:
-        return 0, object()  # `bind` refuses it: no good call has this key
-    return value.item(), HostNumber.of(own.facts(value), value)
+    def _opened(self, raw: Kinds, doubtful: Sequence[int], values: list[Any]) -> Roles:
+        """The roles of arguments once the numbers in 0-d arrays that the CPU can read stand among the values."""
+        kinds = list(raw)
+        for operand in doubtful:
+            values[operand], kinds[operand] = self._host_number(self._names[operand], values[operand])
+        opened = tuple(kinds)
+        return self._roles.get(opened) or self._learn(opened, values)
 
-
-def _check_frameworks(framework: DeviceFramework, call: Arguments) -> None:
-    kind = type(call.q)
-    for name, array in (("k", call.k), ("v", call.v), ("out", call.out)):
-        if array is not None and type(array) is not kind and framework_of(array, name) is not framework:
-            raise mixed(name, array)
-
-
-def check_numbers(variant: Variant, numbers: Sequence[Any]) -> None:
-    """Checks what `gather` found to be numbers: the seed, the scale and scalar inputs. AttnccError A6xx."""
-    _, _, seed, scale, *inputs = numbers
-    names = (item.name for item in variant.inputs)
-    scalars = {name: number for name, number in zip(names, inputs, strict=True) if type(number) in _NUMBERS}
-    check_values(Signature(variant), scalars, seed=seed, scale=scale)
+    def _host_number(self, name: str, value: Any) -> tuple[Any, Any]:
+        """The number in a 0-d array that the CPU can read, and its types; an array on a GPU, and `_ARRAY`."""
+        own = framework_of(value, name)
+        if own.ordinal(value) >= 0:
+            if own is not self._framework:
+                raise mixed(name, value)
+            return value, _ARRAY
+        if value.shape:
+            return None, _UNFIT
+        return value.item(), HostNumber.of(own.facts(value), value)
 
 
 def call_of(framework: DeviceFramework, call: Arguments) -> Call:
-    """The facts of a call that `gather` took, for `bind`. AttnccError A622 for a number in place of an array."""
+    """The facts of a call that a `Reader` took, for `bind`. AttnccError A622 for a number in place of an array."""
     return Call(
         framework.facts(call.q),
         framework.facts(call.k),

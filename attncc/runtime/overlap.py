@@ -41,10 +41,11 @@ def check_spans(spans: Spans, values: Sequence[Any]) -> None:
     base = values[OUT]
     low, high = base + out.low, base + out.high
     for span in read:
-        start = values[span.operand]
-        ranges_meet = start + span.low < high and low < start + span.high
+        name, operand, span_low, span_high, _ = span
+        start = values[operand]
+        ranges_meet = start + span_low < high and low < start + span_high
         if ranges_meet and _elements_meet(out, base, span, start):
-            raise shares_memory(span.name)
+            raise shares_memory(name)
 
 
 def _elements_meet(a: Span, a_base: int, b: Span, b_base: int) -> bool:

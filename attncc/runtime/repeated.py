@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from .driver import Driver, Function, TensorMap
+
+Form = Literal["Q", "q", "i", "f"]  # of a number, as the module `struct` names it
 
 _Pointer = ctypes.c_void_p
 
@@ -26,19 +29,24 @@ class RepeatedLaunch:
     """A launch of `grid` blocks that can be started again and again, by one thread at a time.
 
     The kernel's arguments are `maps` tensor maps, then `Params`, whose bytes are at first those given. The driver has
-    copied them all when `start` returns, so `params` may then be changed.
+    copied them all when `start` returns, so that they may then be changed, through a `view`.
     """
 
     def __init__(self, driver: Driver, function: Function, grid: int, params: bytes, maps: int = 0) -> None:
-        self.params = ctypes.create_string_buffer(params, len(params))
+        self._params = (ctypes.c_char * len(params)).from_buffer(bytearray(params))
         self._driver, self._function = driver, function
         self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
+        self._stream = 0
         self._addresses = (_Pointer * (maps + 1))()
-        self._addresses[maps] = ctypes.addressof(self.params)
+        self._addresses[maps] = ctypes.addressof(self._params)
         self.bases: Sequence[int] = ()  # of the tensors that the maps are for
         self._maps: Sequence[TensorMap] = ()
         self._start = driver.start
         self._arguments = (ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None)
+
+    def view(self, form: Form) -> memoryview[Any]:
+        """`Params` as an array of numbers."""
+        return memoryview(self._params).cast("B").cast(form)
 
     def set_maps(self, bases: Sequence[int], maps: Sequence[TensorMap]) -> None:
         """The tensor maps of the next starts, and where their tensors are."""
@@ -48,7 +56,8 @@ class RepeatedLaunch:
 
     def start(self, stream: int) -> None:
         """Queues the launch on a stream and returns at once. AttnccError A510 if the driver refuses it."""
-        self._config.stream = stream
+        if stream != self._stream:
+            self._config.stream = self._stream = stream
         result = self._start(*self._arguments)
         if result:
             self._driver.again(result, self._function.context, self._start, *self._arguments)

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
+from ..problem.values import saturated
 from ..schedule.parameters import Layout, Parameter, struct_format
 from .driver import Driver, Function
-from .repeated import RepeatedLaunch
+from .repeated import Form, RepeatedLaunch
 
 if TYPE_CHECKING:
     from .tensor_maps import OperandMap
-
-MAX_FLOAT = 3.4028234663852886e38  # of f32
 
 Value = int | float  # of a field: a pointer, a stride, a size, a number
 
@@ -30,11 +27,11 @@ class Step(Protocol):
 
 
 class Write(NamedTuple):
-    """Consecutive fields of `Params` that calls change: what packs them, where, and which values they take."""
+    """A field of `Params` that calls change."""
 
-    pack_into: Callable[..., None]
-    offset: int  # of the first, in bytes
-    sources: tuple[int, ...]  # operands by number, or offsets in the workspace
+    form: Form
+    place: int  # in `Params` as an array of this form
+    source: int  # an operand by number, or an offset in the workspace
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +48,18 @@ class Zero:
         driver.zero(self.context, base + self.offset, stream, self.words)
 
 
+class _Ready(NamedTuple):
+    """A launch that can be started, and where its fields are written: (array, place, source)."""
+
+    launch: RepeatedLaunch
+    writes: list[tuple[memoryview[Any], int, int]]
+    workspace_writes: list[tuple[memoryview[Any], int, int]]
+
+
 class KernelStep:
     """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows.
 
-    A thread that launches takes one of the `RepeatedLaunch`es that are idle, or makes one, and puts it back.
+    A thread that launches takes one of the launches that are idle, or makes one, and puts it back.
     """
 
     def __init__(  # noqa: PLR0917
@@ -62,47 +67,44 @@ class KernelStep:
         function: Function,
         grid: int,
         params: bytes,
-        writes: Iterable[Write],
-        workspace_writes: Iterable[Write],
+        writes: Sequence[Write],
+        workspace_writes: Sequence[Write],
         maps: tuple[OperandMap, ...],
     ) -> None:
         self._function, self._grid, self._params, self._maps = function, grid, params, maps
-        self._writes = tuple((write.pack_into, write.offset, _taking(write.sources)) for write in writes)
-        self._workspace_writes = tuple((write.pack_into, write.offset, write.sources) for write in workspace_writes)
-        self._bases = _taking(tuple(item.operand for item in maps)) if maps else None
-        self._idle: list[RepeatedLaunch] = []
+        self._writes, self._workspace_writes = writes, workspace_writes
+        self._bases = itemgetter(*(item.operand for item in maps)) if maps else None
+        self._idle: list[_Ready] = []
 
     def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
         try:
-            repeated = self._idle.pop()
+            ready = self._idle.pop()
         except IndexError:
-            repeated = RepeatedLaunch(driver, self._function, self._grid, self._params, len(self._maps))
-        params = repeated.params
-        for pack_into, offset, values in self._writes:
-            try:
-                pack_into(params, offset, *values(operands))
-            except (OverflowError, struct.error):  # a number that f32 can't hold becomes an infinity, as in a C cast
-                pack_into(params, offset, *map(_saturated, values(operands)))
-        for pack_into, offset, places in self._workspace_writes:
-            pack_into(params, offset, *[workspace + place for place in places])
+            ready = self._ready(driver)
+        repeated, writes, workspace_writes = ready
+        try:
+            for fields, place, operand in writes:
+                fields[place] = operands[operand]
+        except ValueError:  # an int that no float holds becomes an infinity, as larger floats than f32's do
+            for fields, place, operand in writes:
+                fields[place] = saturated(operands[operand]) if fields.format == "f" else operands[operand]
+        for fields, place, offset in workspace_writes:
+            fields[place] = workspace + offset
         if self._bases is not None:
             bases = self._bases(operands)
             if bases != repeated.bases:
                 context, pairs = self._function.context, zip(self._maps, bases, strict=True)
                 repeated.set_maps(bases, [item.at(driver, context, base) for item, base in pairs])
         repeated.start(stream)
-        self._idle.append(repeated)
+        self._idle.append(ready)
 
-
-def _taking(numbers: tuple[int, ...]) -> Callable[[list[Any]], Sequence[Any]]:
-    """What takes the operands with these numbers."""
-    return itemgetter(*numbers) if len(numbers) > 1 else itemgetter(slice(numbers[0], numbers[0] + 1))
-
-
-def _saturated(value: Value) -> Value:
-    if abs(value) > MAX_FLOAT:
-        return math.inf if value > 0 else -math.inf
-    return value
+    def _ready(self, driver: Driver) -> _Ready:
+        launch = RepeatedLaunch(driver, self._function, self._grid, self._params, len(self._maps))
+        writes, workspace_writes = (
+            [(launch.view(form), place, source) for form, place, source in writes]
+            for writes in (self._writes, self._workspace_writes)
+        )
+        return _Ready(launch, writes, workspace_writes)
 
 
 class ParamsLayout:
@@ -114,12 +116,14 @@ class ParamsLayout:
         self.index = {item.name: number for number, item in enumerate(items)}
         self._items, self._offsets = items, Layout.of(items).offsets
 
-    def writes(self, sources: Iterable[tuple[int, int]]) -> Iterator[Write]:
-        """Pairs (field, source) as few writes: one for each run of fields that follow each other."""
-        for _, run in groupby(enumerate(sorted(sources)), key=lambda item: item[1][0] - item[0]):
-            fields, values = zip(*(pair for _, pair in run), strict=True)
-            form = "=" + "".join(self._items[field].format for field in fields).replace("P", "Q")
-            yield Write(struct.Struct(form).pack_into, self._offsets[fields[0]], values)
+    def writes(self, sources: Iterable[tuple[int, int]]) -> list[Write]:
+        """Of pairs (field, source)."""
+        return [self._write(self._items[field], self._offsets[field], source) for field, source in sources]
+
+    @staticmethod
+    def _write(item: Parameter, offset: int, source: int) -> Write:
+        form = cast(Form, "Q" if item.format == "P" else item.format)
+        return Write(form, offset // item.size, source)
 
 
 class StepBuilder:

@@ -1,4 +1,5 @@
-"""What a call sees of its torch tensors: where they are, and a key of their shapes, strides, dtypes and devices."""
+"""What a call sees of its torch tensors: where they are, and a key of their shapes, strides, dtypes and devices, and of
+the type that autocast would turn them into."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from .arrays import Array
 
 Guard = Callable[..., bool]  # tells whether tensors have a form that it knows
+Forms = tuple[Hashable, ...]
 
 
 class TensorObserver:
@@ -23,34 +25,47 @@ class TensorObserver:
     def __init__(self) -> None:
         import torch
 
-        self._data_ptr, self._grad_mode = torch.Tensor.data_ptr, torch.is_grad_enabled
-        self._last: tuple[Guard | None, tuple[Hashable, ...]] = None, ()
+        self._torch, self._data_ptr = torch, torch.Tensor.data_ptr
+        self._last: tuple[Guard | None, int, Forms] = None, 0, ()
 
-    def __call__(self, arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
+    def observe(self, arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
         """AttnccError A650 for a tensor without memory."""
-        alike, forms = self._last
+        alike, count, forms = self._last
         try:
-            if alike is None or len(arrays) != len(forms) or not alike(*arrays):
+            if alike is None or len(arrays) != count or not alike(*arrays):
                 forms = self._look(arrays)
             return list(map(self._data_ptr, arrays)), forms
         except RuntimeError:
             list(map(pointer, arrays))
             raise
 
-    def _look(self, arrays: Sequence[Array]) -> tuple[Hashable, ...]:
+    def _look(self, arrays: Sequence[Array]) -> Forms:
         """The forms. Those that come twice in a row get a guard: making one takes longer than a call without."""
-        alike, last = self._last
-        forms = tuple(map(self._form, arrays))
+        alike, _, last = self._last
+        autocast = self._autocast(arrays[0].device.type)
+        forms = (*map(self._form, arrays), autocast)
         if forms != last:
             alike = None
         elif alike is not _never:
-            alike = _guard(arrays)
-        self._last = alike, forms
+            alike = self._guard(arrays, autocast)
+        self._last = alike, len(arrays), forms
         return forms
 
+    def _guard(self, arrays: Sequence[Array], autocast: Hashable) -> Guard:
+        """torch's guard tells whether autocast is on, but not which type it gives."""
+        guard, device = _guard(arrays), arrays[0].device.type
+        if guard is _never or autocast is None:
+            return guard
+        return lambda *tensors: guard(*tensors) and self._autocast(device) == autocast
+
     def _form(self, tensor: Array) -> Hashable:
-        differentiated = tensor.requires_grad and self._grad_mode()
+        differentiated = tensor.requires_grad and self._torch.is_grad_enabled()
         return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, differentiated, tensor.is_neg()
+
+    def _autocast(self, device: str) -> Hashable:
+        """The type that autocast gives to calls on this device, None where it is off."""
+        on = device in ("cpu", "cuda") and self._torch.is_autocast_enabled(device)
+        return self._torch.get_autocast_dtype(device) if on else None
 
 
 def pointer(tensor: Array) -> int:

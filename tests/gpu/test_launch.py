@@ -66,6 +66,21 @@ def test_a_thread_that_never_used_the_gpu() -> None:
     assert torch.equal(out, expected)
 
 
+def test_results_are_on_the_gpu_of_the_arrays_again_and_again(alibi) -> None:
+    """Memory is allocated by two ways of torch's, one of which knows the current GPU alone."""
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    call, inputs = alibi
+    for number in (0, 1, 1, 0):
+        device = f"cuda:{number}"
+        q = normal(2, 8, 256, 64).to(device)
+        given = {name: x.to(device) if hasattr(x, "to") else x for name, x in inputs.items()}
+        for current in (0, 1, 0):
+            with torch.cuda.device(current):
+                out, lse = call(q, q, q, return_lse=True, **given)
+                assert {out.device, lse.device} == {torch.device(device)}
+
+
 def test_arrays_of_another_gpu_than_the_current_one() -> None:
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
@@ -294,9 +309,16 @@ def host_microseconds(call: Callable[[], Any], calls: int = 8, rounds: int = 100
     return statistics.median(medians) * 1e6
 
 
-def test_host_time_of_a_call() -> None:
+@pytest.mark.parametrize("return_lse", [False, True])
+def test_host_time_of_a_call(return_lse) -> None:
     causal, (q, k, v) = kernel("causal"), (normal(2, 8, 128, 64) for _ in range(3))
-    assert host_microseconds(lambda: causal(q, k, v)) < HOST_MICROSECONDS
+    assert host_microseconds(lambda: causal(q, k, v, return_lse=return_lse)) < HOST_MICROSECONDS
+
+
+def test_host_time_of_a_call_of_two_launches(alibi) -> None:
+    call, inputs = alibi
+    q, k, v = (normal(2, 8, 256, 64) for _ in range(3))
+    assert host_microseconds(lambda: call(q, k, v, **inputs)) < HOST_MICROSECONDS
 
 
 @pytest.mark.parametrize("aside", [False, True], ids=["default stream", "side stream"])

@@ -152,12 +152,12 @@ class FakeCuda:
         address._obj.value = self.memory + sum(self.allocated)
         self.allocated.append(size.value)
 
-    def cuStreamIsCapturing(self, stream: int, status: Any) -> None:  # noqa: N802
-        status._obj.value = int(stream in self.captured)
+    def cuStreamIsCapturing(self, stream: Any, status: Any) -> None:  # noqa: N802
+        status._obj.value = int(stream.value in self.captured)
 
-    def cuStreamGetId(self, stream: int, number: Any) -> None:  # noqa: N802
-        assert stream not in self.captured
-        number._obj.value = self.stream_ids.setdefault(stream, 1000 + len(self.stream_ids))
+    def cuStreamGetId(self, stream: Any, number: Any) -> None:  # noqa: N802
+        assert stream.value not in self.captured
+        number._obj.value = self.stream_ids.setdefault(stream.value, 1000 + len(self.stream_ids))
 
     def cuMemsetD32Async(self, address: Any, value: int, count: Any, stream: Any) -> None:  # noqa: N802
         assert value == 0

@@ -38,50 +38,57 @@ def tensors() -> list[Any]:
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 @pytest.mark.parametrize("change", CHANGES)
 def test_every_change_has_another_key(observer: TensorObserver, before: int, change: str) -> None:
-    _, key = observer(tensors())
+    _, key = observer.observe(tensors())
     for _ in range(before):
-        assert observer(tensors())[1] == key
+        assert observer.observe(tensors())[1] == key
     for position in range(3):
         changed = tensors()
         changed[position] = CHANGES[change](changed[position])
-        pointers, other = observer(changed)
+        pointers, other = observer.observe(changed)
         assert other != key
         assert pointers == [item.data_ptr() for item in changed]
-        assert observer(tensors())[1] == key
+        assert observer.observe(tensors())[1] == key
 
 
 def test_what_is_changed_in_place_is_seen(observer: TensorObserver) -> None:
     held = tensors()
-    keys = [observer(held)[1] for _ in range(3)]
+    keys = [observer.observe(held)[1] for _ in range(3)]
     held[1].transpose_(0, 1)
-    assert observer(held)[1] != keys[0] == keys[2]
+    assert observer.observe(held)[1] != keys[0] == keys[2]
 
 
 def test_more_and_fewer_tensors(observer: TensorObserver) -> None:
     three, four = tensors(), [*tensors(), torch.zeros(5)]
-    for _ in range(3):
-        assert len(observer(three)[1]) == 3  # type: ignore[arg-type]
-    for _ in range(3):
-        assert len(observer(four)[1]) == 4  # type: ignore[arg-type]
-    assert len(observer(three)[1]) == 3  # type: ignore[arg-type]
+    keys = [observer.observe(held) for held in (three, three, three, four, four, four, three)]
+    assert [len(pointers) for pointers, _ in keys] == [3, 3, 3, 4, 4, 4, 3]
+    assert keys[0][1] == keys[2][1] == keys[6][1] != keys[3][1] == keys[5][1]
 
 
 def test_gradients_count_only_where_they_are_recorded(observer: TensorObserver) -> None:
     learned = [item.requires_grad_() for item in tensors()]
     with torch.no_grad():
-        quiet = [observer(learned)[1] for _ in range(3)]
-        assert quiet == [observer(tensors())[1]] * 3
-        observer(learned)
-    assert observer(learned)[1] != quiet[0]
+        quiet = [observer.observe(learned)[1] for _ in range(3)]
+        assert quiet == [observer.observe(tensors())[1]] * 3
+        observer.observe(learned)
+    assert observer.observe(learned)[1] != quiet[0]
 
 
-def test_modes_of_torch_change_nothing(observer: TensorObserver) -> None:
-    key = [observer(tensors())[1] for _ in range(3)].pop()
+def test_inference_mode_changes_nothing(observer: TensorObserver) -> None:
+    key = [observer.observe(tensors())[1] for _ in range(3)].pop()
     with torch.inference_mode():
-        assert [observer(tensors())[1] for _ in range(3)] == [key] * 3
-    with torch.autocast("cpu"):
-        assert [observer(tensors())[1] for _ in range(3)] == [key] * 3
-    assert observer(tensors())[1] == key
+        assert [observer.observe(tensors())[1] for _ in range(3)] == [key] * 3
+    assert observer.observe(tensors())[1] == key
+
+
+@pytest.mark.parametrize("before", [1, 3])
+def test_autocast_and_its_type_have_another_key(observer: TensorObserver, before: int) -> None:
+    keys = []
+    for dtype in (None, torch.bfloat16, torch.float16, None):
+        with torch.autocast("cpu", dtype, enabled=dtype is not None):
+            of_mode = [observer.observe(tensors())[1] for _ in range(before)]
+        assert of_mode == of_mode[:1] * before
+        keys.append(of_mode[0])
+    assert keys[0] == keys[3] and len(set(keys)) == 3
 
 
 @pytest.mark.parametrize("same", [False, True], ids=["three tensors", "one tensor thrice"])
@@ -89,7 +96,7 @@ def test_calls_that_are_alike_are_told_by_a_guard(same: bool) -> None:
     observer = TensorObserver()
     held = tensors()[:1] * 3 if same else tensors()
     for _ in range(2):
-        observer(held)
+        observer.observe(held)
     guard = observer._last[0]
     assert guard is not None
     assert guard(*held)
@@ -99,7 +106,7 @@ def test_calls_that_are_alike_are_told_by_a_guard(same: bool) -> None:
 def test_one_tensor_thrice_is_like_three(observer: TensorObserver) -> None:
     keys = []
     for _ in range(3):
-        keys += [observer(tensors())[1], observer(tensors()[:1] * 3)[1]]
+        keys += [observer.observe(tensors())[1], observer.observe(tensors()[:1] * 3)[1]]
     assert keys == keys[:1] * 6
 
 
@@ -107,4 +114,4 @@ def test_tensors_without_memory_are_refused(observer: TensorObserver) -> None:
     held = tensors()
     held[2] = held[2].to_sparse()
     with pytest.raises(AttnccError, match="A650"):
-        observer(held)
+        observer.observe(held)
