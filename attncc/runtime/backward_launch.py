@@ -63,8 +63,9 @@ class BackwardLauncher:
         prepared = self._find(key)
         if prepared is None:
             prepared = self._prepare(framework, ordinal, given, (*misaligned(values), *unaligned))
+            reader.check(roles, values)
             self._prepared[key] = prepared
-        if roles.take_numbers(values) != roles.checked:
+        elif roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
             reader.check(roles, values)
         values[OUT], values[LSE] = by_name.get("out"), by_name.get("lse")
         values += [by_name["dout"], by_name.get("dlse")]

@@ -54,10 +54,11 @@ class Launcher:
             if framework.records(self._store.variant, self._store.configurations, call):
                 return self._recorded(call)
             prepared = self._prepare(framework, ordinal, call, values)
-            self._prepared[key] = prepared
-        if roles.take_numbers(values) != roles.checked:
             reader.check(roles, values)
-        if given[_OUT] is not None:
+            self._prepared[key] = prepared
+        elif roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
+            reader.check(roles, values)
+        if prepared.spans is not None:
             check_spans(prepared.spans, values)
         return _launch(framework, ordinal, given, values, prepared)
 

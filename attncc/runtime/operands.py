@@ -71,12 +71,12 @@ class Roles:
     """What the arguments of a call are, as far as their types tell."""
 
     def __init__(self, kinds: Kinds, arrays: Sequence[int], doubtful: Sequence[int]) -> None:
-        self.tiled = 4 if OUT in arrays else 3  # q, k, v and out, which are the first operands
-        self.extras = [(arrays[number], number) for number in range(self.tiled, len(arrays))]
+        self.tiled = slice(4 if OUT in arrays else 3)  # q, k, v and out, which are the first operands
+        self.extras = [(operand, number) for number, operand in enumerate(arrays) if operand > OUT]
         self.doubtful = doubtful  # those whose array may hold a number, or be none of the framework
         self.numbers = [at for at, kind in enumerate(kinds) if kind in _NUMBERS or type(kind) is HostNumber]
         self.take_arrays = itemgetter(*arrays)
-        self.take_numbers = itemgetter(*self.numbers) if self.numbers else itemgetter(slice(0))
+        self.take_numbers = itemgetter(*self.numbers) if self.numbers else None
         self.checked: Any = None  # the numbers that were found good last
 
 
@@ -112,7 +112,7 @@ class Reader:
         if roles.doubtful:
             roles = self._opened(kinds, roles.doubtful, values)
         bases, forms = self._observe(roles.take_arrays(values))
-        values[: roles.tiled] = bases[: roles.tiled]
+        values[roles.tiled] = bases[roles.tiled]
         for operand, number in roles.extras:
             values[operand] = bases[number]
         unaligned = (values[Q] | values[K] | values[V] | (values[OUT] or 0)) & _ALIGNMENT_MASK
@@ -123,7 +123,8 @@ class Reader:
         """Checks the numbers of a call: the seed, the scale and scalar inputs. AttnccError A6xx."""
         scalars = {self._names[operand]: values[operand] for operand in roles.numbers if operand >= INPUTS}
         check_values(self._signature, scalars, seed=values[SEED], scale=values[SCALE])
-        roles.checked = roles.take_numbers(values)
+        if roles.take_numbers is not None:
+            roles.checked = roles.take_numbers(values)
 
     def _learn(self, kinds: Kinds, values: Sequence[Any]) -> Roles:
         """The roles of arguments of these kinds. AttnccError A622 or A654 if k, v or out are no such arrays."""

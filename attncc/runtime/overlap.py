@@ -20,24 +20,29 @@ class Span(NamedTuple):
     facts: ArrayFacts
 
 
-Spans = tuple[Span, ...]
+class Spans(NamedTuple):
+    """Those of a call that is given `out`."""
+
+    read: tuple[Span, ...]
+    out: Span
 
 
-def spans_of(call: Call, inputs: Sequence[str]) -> Spans:
-    """The spans of the arrays that a call reads, and of `out` at the end; nothing without `out`."""
+def spans_of(call: Call, inputs: Sequence[str]) -> Spans | None:
+    """The spans of the arrays that a call reads, and of `out`; None without `out`."""
     if call.out is None:
-        return ()
+        return None
     given = dict(call.inputs)
     read = [("q", Q, call.q), ("k", K, call.k), ("v", V, call.v)]
     read += [
         (name, INPUTS + i, facts) for i, name in enumerate(inputs) if isinstance(facts := given.get(name), ArrayFacts)
     ]
-    return tuple(Span(name, at, *byte_span(facts), facts) for name, at, facts in [*read, ("out", OUT, call.out)])
+    *spans, out = (Span(name, at, *byte_span(facts), facts) for name, at, facts in [*read, ("out", OUT, call.out)])
+    return Spans(tuple(spans), out)
 
 
 def check_spans(spans: Spans, values: Sequence[Any]) -> None:
     """AttnccError A617 if `out` shares memory with what is read; `values` are the pointers of a call."""
-    *read, out = spans
+    read, out = spans
     base = values[OUT]
     low, high = base + out.low, base + out.high
     for span in read:

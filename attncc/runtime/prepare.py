@@ -44,7 +44,7 @@ class Prepared:
     new_counter: Callable[[], Array] | None  # if blocks are claimed: for launches that can't use the stream's counter
     packs: tuple[int, ...]  # of the operands Q, K, V: those to copy first, for their alignment
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
-    spans: Spans  # of what is read, with the caller's `out` last; none without
+    spans: Spans | None  # where the caller's `out` and what is read lie, if there is such an `out`
 
 
 @dataclass(frozen=True, slots=True)
