@@ -30,6 +30,7 @@ from .measure import RESULTS, table, write
 CALLS = 8
 ROUNDS = 300
 MORE_BLOCKS = "causal, more blocks than the GPU holds"
+VERIFIED = "alibi_documents, verified first"
 
 # Runs in a fresh process: CUDA is started first, so that only the package's own cost is timed.
 FIRST_CALL = """
@@ -59,13 +60,16 @@ def microseconds(call: Callable[[], object]) -> float:
 
 
 def calls() -> dict[str, Callable[[], object]]:
-    """Tiny problems: what a call costs the host does not depend on their size, but for whether blocks are claimed."""
+    """Tiny problems: what a call costs the host does not depend on their size, but for whether blocks are claimed, and
+    whether there are so many keys that a launch of its own verifies that documents are in order."""
     q, k, v = (torch.randn(2, 8, 128, 64, device="cuda").bfloat16() for _ in range(3))
     out, long, few = (
         torch.randn(shape, device="cuda").bfloat16() for shape in (q.shape, (8, 2, 16384, 64), (8, 2, 128, 64))
     )
     slope = torch.rand(8, device="cuda")
     doc = torch.zeros(2, 128, dtype=torch.int32, device="cuda")
+    keys = torch.randn(2, 8, 512, 64, device="cuda").bfloat16()
+    docs = torch.zeros(2, 512, dtype=torch.int32, device="cuda")
     causal = attncc.compile(SPECS / "causal.attn", dtype="bf16", head_dim=64)
     documents = attncc.compile(SPECS / "alibi_documents.attn", dtype="bf16", head_dim=64)
 
@@ -79,6 +83,7 @@ def calls() -> dict[str, Callable[[], object]]:
         "causal, out=": lambda: causal(q, k, v, out=out),
         "causal, lse": lambda: causal(q, k, v, return_lse=True),
         "alibi_documents": lambda: documents(q, k, v, slope=slope, doc=doc, cap=30.0, seed=1),
+        VERIFIED: lambda: documents(q, keys, keys, slope=slope, doc=docs, cap=30.0, seed=1),
         "FA2 (SDPA)": sdpa,
     }
 

@@ -42,14 +42,30 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
 
 
 def survey_steps(  # noqa: PLR0917
-    family: Family, plan: KernelPlan, call: Call, problem: Problem, workspace: Workspace, main: StepBuilder
+    family: Family,
+    plan: KernelPlan,
+    call: Call,
+    problem: Problem,
+    workspace: Workspace,
+    main: StepBuilder,
+    *,
+    verified: bool = True,
 ) -> tuple[Step, ...]:
-    """The launches before the main kernel that read inputs; it is told where they leave what they find."""
-    return tuple(_surveys(family, plan, call, problem, workspace, main))
+    """The launches before the main kernel that read inputs; it is told where they leave what they find.
+
+    Where claims needn't be `verified`, none is taken to hold, and nothing is launched for them alone.
+    """
+    return tuple(_surveys(family, plan, call, problem, workspace, main, verified))
 
 
 def _surveys(  # noqa: PLR0917
-    family: Family, plan: KernelPlan, call: Call, problem: Problem, workspace: Workspace, main: StepBuilder
+    family: Family,
+    plan: KernelPlan,
+    call: Call,
+    problem: Problem,
+    workspace: Workspace,
+    main: StepBuilder,
+    verified: bool,
 ) -> Iterator[Step]:
     given, names = dict(call.inputs), [item.name for item in plan.variant.inputs]
     for survey in surveys(plan):
@@ -57,6 +73,9 @@ def _surveys(  # noqa: PLR0917
         assert isinstance(facts, ArrayFacts)
         name = zone_map_name(declared.dtype, plan.target)
         step = SurveyStep(survey, declared, facts, problem, family.layout(name))
+        if survey.zone_map is None and not verified:
+            step.leave_out(main, family.zeros)
+            continue
         step.place(workspace, main)
         if step.zones or step.pieces:
             yield step.build(INPUTS + names.index(survey.input), family.function(name), family.device)

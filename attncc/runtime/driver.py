@@ -215,6 +215,14 @@ class Driver:
             self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
         return address.value
 
+    def zeros(self, device: Device, words: int) -> int:
+        """The address of words of 4 bytes that are 0, on every stream from now on, until the process ends."""
+        address = self.allocate(device, 4 * words)
+        with self._entered(device.context):
+            self.zero(device.context, address, 0, words)
+            self._call("cuCtxSynchronize")
+        return address
+
     def stream_id(self, stream: int) -> int | None:
         """A number that no other stream of the process ever has; None while work on the stream is recorded in a graph.
 

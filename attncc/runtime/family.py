@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import Problem
 from ..schedule.parameters import (
+    CLAIM_PIECES,
     Parameter,
     combine_parameters,
     delta_parameters,
@@ -64,6 +65,9 @@ class Family:
             driver.check_version(code.nvrtc)
             self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
         self.counters = Counters(driver, device)
+        claims = any(survey.claim for plan in self.plans for survey in surveys(plan))
+        # The table of a claim that doesn't hold, a byte for each piece.
+        self.zeros = driver.zeros(device, CLAIM_PIECES // 4) if claims else 0
         self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
 
     def plan(self, problem: Problem) -> KernelPlan:

@@ -30,6 +30,7 @@ from .tensor_maps import mappable, operand_maps
 from .workspace import Workspace
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
+_MANY_KEYS = 256  # from so many on, what is claimed of inputs may spare more than it takes to verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +121,27 @@ class _Preparation:
         set_call(self._main, self._plan, self._call, self._problem, scale_given=self._scale_given)
         self._set_sizes()
         self._set_results()
-        surveyed = survey_steps(self._family, self._plan, self._call, self._problem, self._workspace, self._main)
+        surveyed = survey_steps(
+            self._family,
+            self._plan,
+            self._call,
+            self._problem,
+            self._workspace,
+            self._main,
+            verified=self._claims_pay(),
+        )
         before = (*surveyed, *self._tile_lists())
         main = self._hopper() if self._plan.family == "hopper" else self._main.build(self._function, self._grid())
         combine = (self._combine(),) if self._splits > 1 else ()
         return (*before, main, *combine)
+
+    def _claims_pay(self) -> bool:
+        """Whether to verify what inputs claim: not for few keys and blocks that all run at once, since the launch takes
+        longer than the tiles that it spares."""
+        problem = self._problem
+        at_once = self._family.device.multiprocessors * self._function.resident_blocks
+        few = self._plan.loop == "q_outer" and not problem.packed and problem.kv_len < _MANY_KEYS
+        return not few or self._blocks * self._splits > at_once
 
     def _choose_splits(self) -> int:
         plan, problem = self._plan, self._problem

@@ -58,6 +58,12 @@ class SurveyStep:
             name, table = sorted_name(declared.name), claim_table(declared)
             self._place(name, "holds", table, (*lead, CLAIM_PIECES), workspace, main)
 
+    def leave_out(self, main: StepBuilder, zeros: int) -> None:
+        """Tells the main kernel that the claim doesn't hold, by the same line of zeros for all lines of the input."""
+        name, lead = sorted_name(self._declared.name), self._facts.shape[:-1]
+        line = ArrayFacts((*lead, CLAIM_PIECES), (*(0 for _ in lead), 1), self._facts.dtype)
+        main.set({field_name(name): zeros, **input_fields(name, self._declared, line, self._problem)})
+
     def _place(  # noqa: PLR0917
         self, name: str, field: str, table: Input, shape: tuple[int, ...], workspace: Workspace, main: StepBuilder
     ) -> None:

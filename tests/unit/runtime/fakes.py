@@ -124,6 +124,8 @@ class FakeCuda:
     def cuCtxPopCurrent_v2(self, context: Any) -> None:  # noqa: N802
         self.contexts.pop()
 
+    def cuCtxSynchronize(self) -> None: ...  # noqa: N802
+
     def cuGetErrorString(self, result: int, text: Any) -> None:  # noqa: N802
         text._obj.value = b"a made-up error"
 

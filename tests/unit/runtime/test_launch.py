@@ -231,29 +231,52 @@ def test_lists_of_tiles_come_before_the_kernel(bench: MakeBench, packed: bool) -
     assert math.prod(workspace.shape) * 4 - (main.params["tile_lists"] - workspace.pointer) >= count * 2 * 8
 
 
+MANY_KEYS = 256
+
+
+def sorted_documents() -> Any:
+    claimed = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
+    documents = replace(plans.DOCUMENTS, inputs=claimed)
+    return plan(documents, rules=analyse(documents, 32, 16))
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_claims_are_verified_before_the_kernel(bench: MakeBench, packed: bool) -> None:
     """In one launch, of the positions in use; nothing is cleared, and no zone maps are made where none is read."""
-    claimed = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
-    documents = replace(plans.DOCUMENTS, inputs=claimed)
-    made = bench(plan(documents, rules=analyse(documents, 32, 16)))
+    made = bench(sorted_documents())
     if packed:
         q, k = (FakeArray(shape, "float16") for shape in ((HEADS, 60, D), (KV_HEADS, 90, D)))
         doc = FakeArray((90,), "int32")
         starts = {"cu_seqlens_q": FakeArray((4,), "int32"), "cu_seqlens_kv": FakeArray((4,), "int32")}
         made.kernel(q, k, k, doc=doc, **starts)
     else:
-        doc, starts = FakeArray((BATCH, KV_LEN + 9), "int32"), {}
-        made.kernel(*qkv(), doc=doc)
+        doc, starts = FakeArray((BATCH, MANY_KEYS + 9), "int32"), {}
+        made.kernel(*qkv(kv_len=MANY_KEYS), doc=doc)
     survey, main = made.cuda.launches
     lines = 1 if packed else BATCH
     assert (survey.kernel, survey.grid) == ("zone_map_i32_sm_90", lines * CLAIM_PIECES)
     assert survey.params["input"] == doc.pointer and survey.params["minimum"] == survey.params["maximum"] == 0
-    assert survey.params["claimed"] == (90 if packed else KV_LEN)
+    assert survey.params["claimed"] == (90 if packed else MANY_KEYS)
     assert survey.params["starts"] == (starts["cu_seqlens_kv"].pointer if packed else 0)
     assert survey.params["sequences"] == (3 if packed else 0)
     assert main.params["doc__sorted"] == survey.params["holds"] != 0
     assert main.params["doc__sorted_stride0"] == (0 if packed else CLAIM_PIECES)
+
+
+@pytest.mark.parametrize("batch", [2, 23])
+def test_claims_are_not_verified_for_few_keys(bench: MakeBench, batch: int) -> None:
+    """No line is said to hold, by zeros that lie ready; but not where there are more blocks than the GPU holds."""
+    made = bench(sorted_documents())
+    doc = FakeArray((batch, MANY_KEYS - 1), "int32")
+    made.kernel(*qkv(batch=batch, kv_len=MANY_KEYS - 1), doc=doc)
+    assert len(made.cuda.launches) == (1 if batch == 2 else 2)  # of 12 blocks for each sequence, 264 at once
+    main = made.params()
+    if batch == 2:
+        ((zeros, _, launches),) = made.cuda.zeroed
+        assert (zeros, launches, made.cuda.zeroed_words) == (main["doc__sorted"], 0, [CLAIM_PIECES // 4])
+        assert not made.framework.released
+    assert (main["doc__sorted_stride0"], main["doc__sorted_stride1"]) == (0 if batch == 2 else CLAIM_PIECES, 1)
+    assert main["doc"] == doc.pointer
 
 
 @pytest.mark.parametrize("what", ["base", "stride"])
