@@ -20,7 +20,7 @@ from .runtime.driver import driver
 from .runtime.store import Configuration, MachineCode, kernel_name, kernel_names
 from .schedule.choices import Build
 from .schedule.families import decodes, hopper_lacks, portable_lacks
-from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
+from .schedule.plan import FORWARD_PASSES, PASSES, KernelPlan
 from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
 from .schedule.target import TARGETS
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
@@ -80,14 +80,15 @@ class Specification:
         found = (forward, *([decode] if wanted else []), *([patches] if patches else []))
         return tuple(ladder for ladder in found if ladder.build.pass_name in self.passes)
 
-    def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, Ladder]:
-        """The plans that the kernels of the passes `backward` and `backward_dq` may have. Whether calls need the second
-        follows from the plan that the first gets."""
+    def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
+        """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches` where
+        the mask asks for it. Whether calls need the second follows from the plan that the first gets."""
         keys, rows = (
             make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
-            for pass_name in BACKWARD_PASSES
+            for pass_name in ("backward", "backward_dq")
         )
-        return keys, rows
+        patches = make_patches(keys, self.schedule("backward_patches", target))
+        return keys, rows, *([patches] if patches else [])
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The first of each ladder: the plans where nothing is compiled. AttnccError A4xx where there can be none."""
@@ -206,16 +207,15 @@ class CompiledStore:
             return self._first_backward_plans
         if target not in self._settled_backward:
             self._settled_backward[target] = _settle_backward(
-                *self._specification.backward_ladders(configuration, target)
+                self._specification.backward_ladders(configuration, target)
             )
         return tuple(item.plan for item in self._settled_backward[target])
 
     @cached_property
     def _first_backward_plans(self) -> tuple[KernelPlan, ...]:
         """What the CPU executor walks."""
-        ladders = self._specification.backward_ladders(self._configuration, self._host)
-        plans = tuple(ladder.first for ladder in ladders)
-        return plans[: 1 + plans[0].separates_dq]
+        keys, rows, *_ = self._specification.backward_ladders(self._configuration, self._host)
+        return (keys.first, rows.first) if keys.first.separates_dq else (keys.first,)
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         codes = {kernel_name(item.plan): item.compiled for item in self._all_settled()}
@@ -250,12 +250,13 @@ class CompiledStore:
         return next((target for target in scheduled if target in choices), choices[0])
 
 
-def _settle_backward(keys: Ladder, rows: Ladder) -> tuple[Settled, ...]:
-    """The second is compiled if it may be launched: beside the first where that is known before."""
+def _settle_backward(ladders: Sequence[Ladder]) -> tuple[Settled, ...]:
+    """The second is compiled if it may be launched: beside the others where that is known before."""
+    keys, rows, *patches = ladders
     if keys.first.separates_dq:
-        return tuple(_in_parallel(settle, (keys, rows)))
-    found = settle(keys)
-    return (found, settle(rows)) if found.plan.separates_dq else (found,)
+        return tuple(_in_parallel(settle, ladders))
+    found, *others = _in_parallel(settle, (keys, *patches))
+    return (found, *([settle(rows)] if found.plan.separates_dq else []), *others)
 
 
 def _in_parallel(function: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:

@@ -24,6 +24,14 @@ class Canvas:
     q_columns: int
     kv_columns: int
 
+    def bands(self, block_q: int, block_kv: int) -> tuple[int, int]:
+        """How many positions the canvas rows of a tile have, that of q and that of kv."""
+        return block_q // self.q_columns * self.width, block_kv // self.kv_columns * self.width
+
+    def patches(self, length: int, block: int, columns: int) -> int:
+        """How many patches of `block` positions and `columns` columns hold a sequence: whole bands of them."""
+        return -(-length // (block // columns * self.width)) * (self.width // columns)
+
 
 @dataclass(frozen=True)
 class TileAxis:

@@ -86,12 +86,15 @@ def same_for_all(variant: Variant, block_q: int, block_kv: int, ints: Sequence[E
     return FALSE if mask.box.zones.used else same
 
 
-def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canvas) -> TileRules:
+def analyse_patches(
+    variant: Variant, block_q: int, block_kv: int, canvas: Canvas, inner: str = "kv"
+) -> TileRules:
     """Rules for tiles that are patches of a canvas, over their corners; loop bounds for the rows of the canvas.
 
-    The bounds are those of the stretch from the first corner to the last, which holds the patch.
+    The bounds are those of the stretch from the first corner to the last, which holds the patch. `inner`: as `analyse`
+    has it.
     """
-    stretch = analyse(variant, block_q // canvas.q_columns * canvas.width, block_kv)
+    stretch = analyse(variant, *canvas.bands(block_q, block_kv), inner)
     mask = _lower(variant, block_q, block_kv, canvas=canvas)
     truth = mask.box.truth(mask.kept)
     return replace(
@@ -100,6 +103,7 @@ def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canva
         all_kept=of_corners(truth.all, canvas),
         full_begin=const(0),
         full_end=const(0),
+        q_bounds=stretch.q_bounds and replace(stretch.q_bounds, full_begin=const(0), full_end=const(0)),
         bounds_suffice=False,
         decides=True,
         undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),

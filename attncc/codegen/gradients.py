@@ -54,7 +54,7 @@ class Read:
 
 def reads(plan: KernelPlan) -> tuple[Read, ...]:
     """Those whose gradient the plan's kernel adds up."""
-    found = gradient(plan.variant).inputs if plan.pass_name == "backward" else ()
+    found = gradient(plan.variant).inputs if plan.owns_keys else ()
     return tuple(Read(number, item, plan.family == "hopper") for number, item in enumerate(found))
 
 
@@ -106,7 +106,9 @@ def _same(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> s
     """`same_learned_N(params, ctx, q_first, q_last, kv_first, kv_last)`: whether a tile is known to have one entry."""
     rule = None
     if read.sum in _OF_PAIRS and not any(node == Symbol(node.type, "score") for node in walk(*read.gradient.indices)):
-        rule = same_entry(plan.variant, plan.block_q, plan.block_kv, read.gradient.indices)
+        # A tile lies within the stretch from its first position to its last.
+        stretch = (plan.block_q, plan.block_kv) if plan.canvas is None else plan.canvas.bands(plan.block_q, plan.block_kv)
+        rule = same_entry(plan.variant, *stretch, read.gradient.indices)
     lines = [Line("return false;")]
     if rule is not None:
         node = fields.interner.intern(lowering.lower(rule))

@@ -124,7 +124,7 @@ def render_delta(plan: KernelPlan) -> KernelSource:
     what = f"delta: what the backward pass needs of each row; {dtype}, head dim {value_head_dim}"
     return _of_rows(
         "delta",
-        f"delta_{_of_family(plan)}{dtype}_d{value_head_dim}_{plan.target}",
+        f"delta_{plan.row_format}{dtype}_d{value_head_dim}_{plan.target}",
         plan,
         params_struct=params_struct(delta_parameters(dtype)),
         header=header.of_prepass(what),
@@ -139,7 +139,7 @@ def render_dq_sum(plan: KernelPlan) -> KernelSource:
     dtype, head_dim = plan.dtype, plan.head_dim
     return _of_rows(
         "dq_sum",
-        f"dq_sum_{_of_family(plan)}{dtype}_d{head_dim}_{plan.target}",
+        f"dq_sum_{plan.row_format}{dtype}_d{head_dim}_{plan.target}",
         plan,
         params_struct=params_struct(dq_sum_parameters(dtype)),
         header=header.of_prepass(f"dq_sum: rounds the sum of dQ; {dtype}, head dim {head_dim}"),
@@ -186,6 +186,7 @@ def _of_family(plan: KernelPlan) -> str:
 def _of_rows(entry: str, name: str, plan: KernelPlan, **values: Any) -> KernelSource:
     """A kernel whose warps take 16 rows at a time."""
     common = {"entry": entry, "dtype": plan.dtype, "row_alignment": plan.row_alignment, "threads": ROWS_THREADS}
+    common |= {"tile_order": plan.tile_order, "tile_columns": plan.tile_columns}
     return KernelSource(name, _fill(entry, name, **common, **values), entry, ROWS_THREADS, 0)
 
 

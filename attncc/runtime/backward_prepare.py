@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..problem import ArrayFacts, Call, Problem
 from ..problem.gradients import Results
-from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from ..schedule.plan import DTYPE_BYTES, KernelPlan, backward_plan_for
 from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
 from .driver import Function
@@ -65,7 +65,7 @@ def prepare_backward(
 ) -> BackwardPrepared:
     """The launches of a backward call that has been checked. AttnccError A653 if a grid is larger than a GPU takes."""
     ordinal = family.device.ordinal
-    packs = tuple(_packs(family.plans[0], form, problem, places))
+    packs = tuple(_packs(backward_plan_for(family.plans, problem), form, problem, places))
     preparation = _Preparation(family, _repacked(form, [name for name, _ in packs]), problem, places)
     steps = tuple(preparation.steps())
     learnable = [item for item in family.plans[0].variant.inputs if item.learnable]
@@ -120,7 +120,7 @@ class _Rows:
 
     def __init__(self, plan: KernelPlan, problem: Problem, workspace: Workspace, *, adds_dq: bool) -> None:
         outer = 1 if problem.packed else problem.batch
-        self.blocks = problem.q_blocks(plan.row_alignment) * (plan.row_alignment // ROW_BLOCK)  # of a head
+        self.blocks = plan.kept_rows(problem) // ROW_BLOCK  # of a head
         self.all_blocks = outer * problem.num_heads * self.blocks
         rows = self.all_blocks * ROW_BLOCK
         self.statistics = workspace.take(rows * plan.statistics_bytes) if plan.needs_delta else None
@@ -133,7 +133,7 @@ class _Preparation:
 
     def __init__(self, family: Family, form: BackwardForm, problem: Problem, places: BackwardPlaces) -> None:
         self._family, self._form, self._problem, self._places = family, form, problem, places
-        self._plan = family.plans[0]
+        self._plan = backward_plan_for(family.plans, problem)
         self._batch = 1 if problem.packed else problem.batch
         self.workspace = Workspace()
         self._adds_dq = self._plan.adds_dq and (not form.deterministic or self._plan.orders_dq)
@@ -145,9 +145,7 @@ class _Preparation:
         if self._rows.sum_words:
             yield Zero(self._family.device.context, self._rows.dq_sum, self._rows.sum_words)
         yield from self._delta(self._plan, self._rows)
-        keys = self._problem.kv_len // self._plan.block_kv + self._problem.batch
-        if not self._problem.packed:
-            keys = -(-self._problem.kv_len // self._plan.block_kv)
+        keys = self._plan.kv_blocks(self._problem)
         owners = self._batch * self._problem.num_kv_heads * keys * self._plan.gradient_parts
         yield from self._main(self._plan, self._rows, {"kv_blocks": keys}, owners, ("dk", "dv"))
         yield from self._rounded_dq() if self._adds_dq else self._separate_dq()

@@ -58,8 +58,8 @@ class PackageStore:
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         of_target = self.targets(configuration)[0] if target is None else target
-        keys, rows = (self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES)
-        plans = tuple(self._plan(name) for name in (keys, rows) if name is not None)
+        keys, rows, patches = (self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES)
+        plans = tuple(self._plan(name) for name in (keys, rows, patches) if name is not None)
         if keys is None or (rows is None and plans[0].separates_dq):
             if target is None:
                 return ()

@@ -55,7 +55,8 @@ class KernelStore(Protocol):
         """
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
-        """The plan of the pass `backward`, and after it that of `backward_dq` where calls need it. AttnccError A520 if
+        """The plan of the pass `backward`, and after it those of `backward_dq` where calls need it and of
+        `backward_patches` where there is one. AttnccError A520 if
         a package was built without.
 
         `target` None: the plans that the CPU executor walks; none, if a package was built without.
@@ -93,13 +94,14 @@ def zone_map_name(input_dtype: str, target: str) -> str:
 
 
 def delta_name(plan: KernelPlan) -> str:
-    """`delta_bf16_d64_sm_80`: the kernel before those of the backward passes; it knows value head dim and family."""
-    return f"delta_{_family(plan)}{plan.dtype}_d{plan.value_head_dim}_{plan.target}"
+    """`delta_bf16_d64_sm_80`: the kernel before those of the backward passes; it knows the value head dim, and how
+    rows are kept."""
+    return f"delta_{plan.row_format}{plan.dtype}_d{plan.value_head_dim}_{plan.target}"
 
 
 def dq_sum_name(plan: KernelPlan) -> str:
-    """`dq_sum_bf16_d64_sm_80`: the kernel that rounds the sum of dQ; it knows the head dim, and the family."""
-    return f"dq_sum_{_family(plan)}{plan.dtype}_d{plan.head_dim}_{plan.target}"
+    """`dq_sum_bf16_d64_sm_80`: the kernel that rounds the sum of dQ; it knows the head dim, and how rows are kept."""
+    return f"dq_sum_{plan.row_format}{plan.dtype}_d{plan.head_dim}_{plan.target}"
 
 
 def _family(plan: KernelPlan) -> str:

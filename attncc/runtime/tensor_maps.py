@@ -50,11 +50,12 @@ def backward_maps(
 ) -> tuple[OperandMap, ...]:
     """Those of q, k, v and dout, which comes with its operand. Keys have rows; where q has none, its maps are made at
     k's address."""
-    keys, rows = plan.block_kv, plan.block_q
+    _, q_columns, kv_columns = plan.tile_columns
+    keys, rows = (plan.block_kv, kv_columns), (plan.block_q, q_columns)
     operands = ((Q, call.q, rows), (K, call.k, keys), (V, call.v, keys), (*dout, rows))
     return tuple(
-        OperandMap(operand if _extents(facts, problem)[2] else K, _box(plan, facts, problem, rows, 1))
-        for operand, facts, rows in operands
+        OperandMap(operand if _extents(facts, problem)[2] else K, _box(plan, facts, problem, *box))
+        for operand, facts, box in operands
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .defaults import Tiles, default_tiles
 from .hopper_tiles import HopperTiles, hopper_ladder, overlaps
 from .knobs import Value
-from .plan import BACKWARD_PASSES, DTYPE_BYTES
+from .plan import BACKWARD_PASSES, DTYPE_BYTES, KEY_PASSES
 from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 from .weight import Room
@@ -62,7 +62,7 @@ class Choice:
 
 def loop_of(pass_name: str) -> str:
     """The loop order of a pass where its schedule sets none; the backward passes have no other."""
-    return "kv_outer" if pass_name == "backward" else "q_outer"
+    return "kv_outer" if pass_name in KEY_PASSES else "q_outer"
 
 
 def rungs(family: str, build: Build) -> int:
@@ -79,7 +79,7 @@ def guesses(family: str, build: Build) -> int:
 
 
 def _ladder(build: Build) -> tuple[HopperTiles, ...]:
-    return hopper_ladder(*build.padded_head_dims, build.element_bytes, backward=build.pass_name == "backward")
+    return hopper_ladder(*build.padded_head_dims, build.element_bytes, backward=build.pass_name in KEY_PASSES)
 
 
 def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) -> Choice:
@@ -93,7 +93,7 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
         return replace(chosen, thrifty=_ladder(build)[rung].thrifty)
     room = Room(min(rung, Room.MUCH))
     default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, room=room)
-    shared, looped = ("block_kv", "block_q") if build.pass_name == "backward" else ("block_q", "block_kv")
+    shared, looped = ("block_kv", "block_q") if build.pass_name in KEY_PASSES else ("block_q", "block_kv")
     halvings = max(rung - Room.MUCH, 0)
     if build.pass_name not in BACKWARD_PASSES and halvings > 0:
         default, halvings = _with_half_the_warps(default), halvings - 1
@@ -131,7 +131,7 @@ def _chosen(settings: Mapping[str, Value], build: Build, family: str, loop: str,
 def _hopper_tiles(settings: Mapping[str, Value], build: Build, rung: int) -> Tiles:
     """Each warp has 16 rows, so block_q and warps follow from each other. Backward, eight warps own the keys."""
     default = _ladder(build)[rung]
-    if build.pass_name == "backward":
+    if build.pass_name in KEY_PASSES:
         sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
         return Tiles(**sizes, warps=_int(settings, "warps", OWNER_WARPS), stages=default.stages)
     block_q = _int(settings, "block_q", FRAGMENT_ROWS * _int(settings, "warps", default.block_q // FRAGMENT_ROWS))

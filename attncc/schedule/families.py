@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from .plan import KEY_PASSES
+
 
 def default_family(target: str, dtype: str, loop: str, pass_name: str) -> str:
     """The family of a kernel whose schedule, written for `target`, sets none: hopper wherever it has a kernel."""
@@ -41,6 +43,6 @@ def hopper_lacks(target: str, dtype: str, loop: str, pass_name: str) -> str | No
         return "gradients of e4m3: 8 bits are too few for them"
     if pass_name in _LACKED_PASSES:
         return _LACKED_PASSES[pass_name]
-    if pass_name != "backward" and loop != "q_outer":
+    if pass_name not in KEY_PASSES and loop != "q_outer":
         return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
     return None

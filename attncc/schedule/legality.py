@@ -14,7 +14,7 @@ from .choices import FRAGMENT_ROWS, OWNER_WARPS, Build, loop_of
 from .families import hopper_lacks, portable_lacks
 from .hopper_backward import BLOCK_Q, OWN_ROWS, OWNERS, HopperBackward
 from .parameters import learned
-from .plan import DTYPE_BYTES, PANEL_BYTES, PASSES, WARPGROUP_ROWS, KernelPlan
+from .plan import DTYPE_BYTES, KEY_PASSES, PANEL_BYTES, PASSES, WARPGROUP_ROWS, KernelPlan
 from .shared import Parts, shared_parts
 from .target import TARGETS
 
@@ -27,7 +27,7 @@ DROPOUT_KEYS = 32  # that share a counter of the random generator
 # Registers for addresses, row sums, fragments of Q, K, V and P. What ptxas takes stands in the resource report.
 OTHER_REGISTERS = {"portable": 48, "hopper": 24}
 _ORDERS = {
-    "backward": "a block owns keys, whose dK and dV its warps hold, and goes over the rows",
+    **dict.fromkeys(KEY_PASSES, "a block owns keys, whose dK and dV its warps hold, and goes over the rows"),
     "backward_dq": "a block owns rows, whose dQ its warps hold, and goes over the keys",
 }
 KEEPS_ALL = "the mask keeps every pair"
@@ -50,7 +50,7 @@ def accumulators(plan: KernelPlan) -> dict[str, int]:
     if plan.is_backward and plan.family == "hopper":
         return HopperBackward(plan).accumulators()
     if plan.is_backward:
-        score = rows * (plan.block_q if plan.pass_name == "backward" else plan.block_kv) // 32
+        score = rows * (plan.block_q if plan.owns_keys else plan.block_kv) // 32
         keys, values = rows * plan.padded_head_dim // 32, rows * plan.padded_value_head_dim // 32
         if plan.pass_name == "backward_dq":
             return {"score": score, "gradient of score": score, "dq": keys}
@@ -177,8 +177,8 @@ def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
 
 
 def _shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    name, what = ("block_kv", "keys") if plan.pass_name == "backward" else ("block_q", "rows")
-    block = plan.block_kv if plan.pass_name == "backward" else plan.block_q
+    name, what = ("block_kv", "keys") if plan.owns_keys else ("block_q", "rows")
+    block = plan.block_kv if plan.owns_keys else plan.block_q
     if block % (FRAGMENT_ROWS * plan.warps):
         yield Diagnostic(
             "A405",
@@ -254,7 +254,7 @@ def _hopper_backward_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnost
 
 
 def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    dropout = plan.variant.dropout is not None and plan.pass_name != "backward"
+    dropout = plan.variant.dropout is not None and not plan.owns_keys
     step = DROPOUT_KEYS if dropout else plan.step_keys
     if plan.block_kv % step:
         yield Diagnostic(

@@ -180,7 +180,7 @@ def gradient_name(input_name: str) -> str:
 
 def learned(plan: KernelPlan) -> tuple[Input, ...]:
     """The learnable inputs whose gradient the plan's kernel adds up: those that score lines read."""
-    if plan.pass_name != "backward":
+    if not plan.owns_keys:
         return ()
     from ..analysis.gradient import gradient  # forward calls of built kernels needn't load that
 
@@ -225,11 +225,10 @@ def _strides(name: str) -> list[Parameter]:
 def _backward(plan: KernelPlan) -> Iterator[Parameter]:
     """`statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of the kernel."""
     element = ELEMENT_TYPES[plan.dtype]
-    owns_keys = plan.pass_name == "backward"
-    outputs = ("dk", "dv") if owns_keys else ("dq",)
+    outputs = ("dk", "dv") if plan.owns_keys else ("dq",)
     yield from _pointers(f"const {element}", "q", "k", "v", "dout")
     yield from _pointers(element, *outputs)
-    if owns_keys:
+    if plan.owns_keys:
         yield from _pointers("float", "dq_sum")
     yield from _pointers("const float", "statistics")
     if plan.family == "hopper":
@@ -238,7 +237,7 @@ def _backward(plan: KernelPlan) -> Iterator[Parameter]:
     for name in ("q", "k", "v", "dout", *outputs):
         yield from _strides(name)
     yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "row_blocks")
-    yield from _ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits", "section")))
+    yield from _ints(*(("kv_blocks",) if plan.owns_keys else ("q_blocks", "splits", "section")))
     for item in learned(plan):
         field = field_name(gradient_name(item.name))
         yield Parameter(field, "void*", item.name)

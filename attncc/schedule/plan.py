@@ -15,10 +15,12 @@ from ..problem.facts import OUT_DTYPES
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
 
-# A forward call runs one plan of the first two. Of the others `backward` has dK and dV, and dQ where it adds that up
-# over its thread blocks; `backward_dq` has dQ alone, in an order of its own.
-FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode", "patches"), ("backward", "backward_dq")
+# A forward call runs one plan of the first three. Of the others `backward` has dK and dV, and dQ where it adds that up
+# over its thread blocks; `backward_dq` has dQ alone, in an order of its own. `backward_patches` is all of it, in patches.
+FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode", "patches"), ("backward", "backward_dq", "backward_patches")
 PASSES = FORWARD_PASSES + BACKWARD_PASSES
+KEY_PASSES = ("backward", "backward_patches")  # whose blocks own keys, and go over the rows
+PATCHED_PASSES = {"forward": "patches", "backward": "backward_patches"}  # what may serve their calls in patches
 LOOPS = ("q_outer", "kv_outer")
 FAMILIES = ("portable", "hopper")
 
@@ -52,7 +54,7 @@ class KernelPlan:
     """One kernel: a variant, a pass, a target, and how it runs.
 
     block_q x block_kv is the tile; `warps` share its rows, `block_q / warps` rows each (a multiple of 16; in the family
-    hopper 16). The pass `backward` owns keys: its warps share those, and `stages` tiles of Q and dO are in flight.
+    hopper 16). Backward, a block owns keys: its warps share those, and `stages` tiles of Q and dO are in flight.
     `stages` K/V tiles are in flight. `split_kv` splits the keys over that many blocks (None: chosen at each launch),
     whose partial results the combine kernel merges; 1 leaves splitting out of the kernel.
     """
@@ -73,7 +75,7 @@ class KernelPlan:
     skip: str  # auto | always | never | lists | in_kernel
     family: str = "portable"  # of FAMILIES; hopper: TMA, wgmma, and warps that do nothing but load
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
-    canvas: Canvas | None = None  # the pass `patches`: what its tiles are patches of
+    canvas: Canvas | None = None  # the passes in patches: what their tiles are patches of
     thrifty: bool = False  # hopper, backward: saves registers at the cost of time, see hopper_backward
 
     def serves(self, problem: Problem) -> bool:
@@ -109,8 +111,18 @@ class KernelPlan:
         """The grid's q blocks for one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
         if self.canvas is None:
             return problem.q_blocks(self.block_q, self.row_heads(problem))
-        rows = self.block_q // self.canvas.q_columns
-        return -(-problem.q_len // (self.canvas.width * rows)) * (self.canvas.width // self.canvas.q_columns)
+        return self.canvas.patches(problem.q_len, self.block_q, self.canvas.q_columns)
+
+    def kv_blocks(self, problem: Problem) -> int:
+        """backward: the grid's blocks of keys for one head and sequence; of packed batches for one head, a bound."""
+        if self.canvas is not None:
+            return self.canvas.patches(problem.kv_len, self.block_kv, self.canvas.kv_columns)
+        return problem.kv_len // self.block_kv + problem.batch if problem.packed else -(-problem.kv_len // self.block_kv)
+
+    def kept_rows(self, problem: Problem) -> int:
+        """backward: rows of a head of which something is kept, those that fill up blocks included."""
+        blocks = problem.q_blocks(self.row_alignment) if self.canvas is None else self.q_blocks(problem)
+        return blocks * self.row_alignment
 
     def leaves_idle(self, problem: Problem, multiprocessors: int) -> bool:
         """Whether most of a GPU has nothing to do while the kernel, which doesn't split them, goes over many keys."""
@@ -188,9 +200,14 @@ class KernelPlan:
         return self.pass_name in BACKWARD_PASSES
 
     @property
+    def owns_keys(self) -> bool:
+        """backward: whether a block makes dK and dV of its keys, and dQ at most on its way."""
+        return self.pass_name in KEY_PASSES
+
+    @property
     def warp_rows(self) -> int:
-        """Rows of S, or in the pass `backward` of its transpose, that a warp works on."""
-        return (self.block_kv if self.pass_name == "backward" else self.block_q) // self.warps
+        """Rows of S, or where blocks own keys of its transpose, that a warp works on."""
+        return (self.block_kv if self.owns_keys else self.block_q) // self.warps
 
     @property
     def score_step(self) -> int:
@@ -210,7 +227,7 @@ class KernelPlan:
     @property
     def adds_dq(self) -> bool:
         """backward: whether the kernel can add up dQ too, over thread blocks, in fp32."""
-        return self.pass_name == "backward" and self.dtype != "fp32"
+        return self.owns_keys and self.dtype != "fp32"
 
     @property
     def orders_dq(self) -> bool:
@@ -219,8 +236,8 @@ class KernelPlan:
 
     @property
     def separates_dq(self) -> bool:
-        """backward: whether some of its calls get dQ from a kernel of the pass `backward_dq`."""
-        return self.pass_name == "backward" and not self.orders_dq
+        """backward: whether some of the calls get dQ from a kernel of the pass `backward_dq`."""
+        return self.owns_keys and not self.orders_dq
 
     @property
     def needs_delta(self) -> bool:
@@ -233,6 +250,12 @@ class KernelPlan:
         return WARPGROUP_ROWS if self.family == "hopper" else 16
 
     @property
+    def row_format(self) -> str:
+        """backward: how what is kept of rows lies in memory, as part of the names of kernels that know it."""
+        family, canvas = "hopper_" if self.family == "hopper" else "", self.canvas
+        return family if canvas is None else f"{family}w{canvas.width}x{canvas.q_columns}_"
+
+    @property
     def statistics_bytes(self) -> int:
         """backward: of a row, for lse and delta."""
         return 16 if self.family == "hopper" else 8
@@ -240,7 +263,7 @@ class KernelPlan:
     @property
     def learns(self) -> bool:
         """backward: whether there are inputs to get a gradient."""
-        return self.pass_name == "backward" and any(item.learnable for item in self.variant.inputs)
+        return self.owns_keys and any(item.learnable for item in self.variant.inputs)
 
     @property
     def learned_sink(self) -> ir.Input | None:
@@ -367,7 +390,7 @@ class KernelPlan:
         """backward: the leaf file that tells which pairs dropout kept, by what the rows of a warp are."""
         if self.variant.dropout is None:
             return "replay_all"
-        return "replay_keys" if self.pass_name == "backward" else "replay_rows"
+        return "replay_keys" if self.owns_keys else "replay_rows"
 
     @property
     def padded_head_dim(self) -> int:
@@ -440,6 +463,11 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     served = next((plan for plan in plans[1:] if plan.serves(problem)), plans[0])
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
     return decode if multiprocessors and served.leaves_idle(problem, multiprocessors) else served
+
+
+def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
+    """The plan whose blocks own keys that runs a call, of those of the backward passes, `backward` first."""
+    return next((plan for plan in plans[1:] if plan.canvas is not None and plan.serves(problem)), plans[0])
 
 
 def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:

@@ -19,7 +19,7 @@ from .families import default_family
 from .grain import key_blocks, suits
 from .hopper_tiles import masked_tiles
 from .knobs import Value
-from .plan import BACKWARD_PASSES, KernelPlan
+from .plan import BACKWARD_PASSES, KEY_PASSES, PATCHED_PASSES, KernelPlan
 from .target import TARGETS
 from .weight import Room, room, room_needed, tests_ids
 
@@ -106,7 +106,7 @@ class Ladder:
     variant: Variant
     build: Build
     schedule: Schedule
-    canvas: Canvas | None = None  # of the pass `patches`
+    canvas: Canvas | None = None  # of the passes in patches
     _made: dict[Choice, KernelPlan] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -223,11 +223,11 @@ class Ladder:
 
     def _new_plan(self, choice: Choice) -> KernelPlan:
         build, blocks = self.build, (choice.block_q, choice.block_kv)
+        inner = "q" if build.pass_name in KEY_PASSES else "kv"
         if self.canvas is None:
-            inner = "q" if build.pass_name == "backward" else "kv"
             rules = analyse(self.variant, *blocks, inner, searches=choice.loop == "q_outer")
         else:
-            rules = analyse_patches(self.variant, *blocks, self.canvas)
+            rules = analyse_patches(self.variant, *blocks, self.canvas, inner)
         return KernelPlan(
             self.variant,
             rules,
@@ -250,29 +250,34 @@ class Ladder:
         )
 
 
-def make_patches(forward: Ladder, schedule: Schedule | None = None) -> Ladder | None:
-    """The forward pass in tiles that are patches of a canvas, where those leave much less to compute; else None.
+def make_patches(stretches: Ladder, schedule: Schedule | None = None) -> Ladder | None:
+    """The pass `forward` or `backward` in tiles that are patches of a canvas, where those leave much less to compute;
+    else None.
 
-    Dropout asks for keys that stand beside each other, and a canvas for `loop = q_outer` and all keys in one block.
-    AttnccError A409 if there is a schedule for what can't be.
+    Dropout asks for keys that stand beside each other. Forward, a canvas asks for `loop = q_outer` and all keys in one
+    block, backward for the family hopper. AttnccError A409 if there is a schedule for what can't be.
     """
-    plan, canvas = forward.first, None
-    if plan.loop == "q_outer" and plan.skip != "never" and plan.split_kv == 1 and plan.variant.dropout is None:
+    plan, canvas, name = stretches.first, None, PATCHED_PASSES[stretches.build.pass_name]
+    able = plan.family == "hopper" if plan.is_backward else plan.loop == "q_outer" and plan.split_kv == 1
+    if able and plan.skip != "never" and plan.variant.dropout is None:
         found = widths(plan.variant, plan.block_q, plan.block_kv, plan.rules)
-        tiles = (below for below in forward.plans() if below.family == plan.family) if found else ()
+        tiles = (below for below in stretches.plans() if below.family == plan.family) if found else ()
         tried = (find_canvas(plan.variant, below.block_q, below.block_kv, below.rules) for below in tiles)
         canvas = next((item for item in tried if item is not None), None)  # the first tiles may divide it badly
     if canvas is not None:
-        build = replace(forward.build, pass_name="patches")
-        default = replace(forward.schedule, pass_name="patches", settings=_family(forward.schedule))
-        return Ladder(forward.variant, build, schedule or default, canvas)
+        settings = _family(stretches.schedule)
+        if plan.is_backward:
+            settings = (("family", (plan.family,)),)
+        default = replace(stretches.schedule, pass_name=name, settings=settings)
+        return Ladder(stretches.variant, replace(stretches.build, pass_name=name), schedule or default, canvas)
     if schedule is not None:
+        needed = "the family hopper" if plan.is_backward else "`loop = q_outer`"
         raise AttnccError(
             Diagnostic(
                 "A409",
-                f"patches of a canvas don't serve {forward.variant.name}",
+                f"patches of a canvas don't serve {stretches.variant.name}",
                 schedule.span,
-                notes=("they must leave far fewer pairs than stretches of positions do, and need `loop = q_outer`",),
+                notes=(f"they must leave far fewer pairs than stretches of positions do, and need {needed}",),
                 help="remove the schedule",
             )
         )

@@ -125,7 +125,7 @@ NORMALIZERS: dict[str, str] = {
     "sigmoid": "sigmoid(score), no row sum",
     "none": "the score itself, no row sum",
 }
-PASSES = ("forward", "decode", "patches", "backward", "backward_dq")
+PASSES = ("forward", "decode", "patches", "backward", "backward_dq", "backward_patches")
 MAX_RANK = 4
 
 # -------------------------------------------------------------------- names that users may not give

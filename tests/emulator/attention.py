@@ -97,16 +97,17 @@ def tensor_map(array: Array, box_rows: int, columns: tuple[int, int, int] = (1, 
     return struct.pack("<Q5q5q2i", array.ctypes.data, *extents, *steps, box_rows // down, down).ljust(128, b"\0")
 
 
+def problem_of(plan: KernelPlan, call: Call) -> Problem:
+    heads, lengths = (call.q.shape[-3], call.k.shape[-3]), (call.q.shape[-2], call.k.shape[-2])
+    return Problem(call.batch, *heads, *lengths, plan.head_dim, plan.value_head_dim, packed=call.cu is not None)
+
+
 def sizes(plan: KernelPlan, call: Call) -> Values:
-    packed = call.cu is not None
-    fields = {
-        "batch": call.batch, "num_heads": call.q.shape[-3], "num_kv_heads": call.k.shape[-3],
-        "q_len": call.q.shape[-2], "kv_len": call.k.shape[-2],
-    }  # fmt: skip
-    problem = Problem(**fields, head_dim=plan.head_dim, value_head_dim=plan.value_head_dim, packed=packed)
+    problem = problem_of(plan, call)
+    names = "batch", "num_heads", "num_kv_heads", "q_len", "kv_len"
     return {
-        **fields, "splits": call.splits, "q_blocks": plan.q_blocks(problem),
-        "outer": 1 if packed else call.batch,  # length of the batch axis
+        **{name: getattr(problem, name) for name in names}, "splits": call.splits, "q_blocks": plan.q_blocks(problem),
+        "outer": 1 if problem.packed else call.batch,  # length of the batch axis
         "scale": plan.head_dim**-0.5 if call.scale is None else call.scale,
         "seed": call.seed, "seed_pointer": 0,
     }  # fmt: skip

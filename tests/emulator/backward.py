@@ -18,7 +18,17 @@ from attncc.schedule.parameters import (
 )
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
-from tests.emulator.attention import THREAD_BLOCKS, Array, Call, Values, input_values, sizes, tensor_map, tensors
+from tests.emulator.attention import (
+    THREAD_BLOCKS,
+    Array,
+    Call,
+    Values,
+    input_values,
+    problem_of,
+    sizes,
+    tensor_map,
+    tensors,
+)
 
 ROW_BLOCK = 16
 ADDER_WARPS = 4
@@ -44,7 +54,7 @@ def backward(
     before, sums of zeros.
     """
     dq, dk, dv = (np.full(array.shape, np.nan, array.dtype) for array in (call.q, call.k, call.v))
-    rows = _row_blocks(plan, call)
+    rows = plan.kept_rows(problem_of(plan, call)) // ROW_BLOCK
     heads = call.q.shape[-3] * (1 if call.cu is not None else call.batch)
     statistics = np.full((heads, rows, ROW_BLOCK, plan.statistics_bytes // 4), np.nan, np.float32)
     dq_sum = np.zeros((heads, rows, plan.padded_head_dim, ROW_BLOCK), np.float32)
@@ -55,7 +65,7 @@ def backward(
         _delta(plan, call, results, values)
     maps = b""
     if plan.family == "hopper":
-        maps = b"".join(map(tensor_map, (call.q, call.k, call.v, results.dout), _box_rows(plan)))
+        maps = _maps(plan, (call.q, results.dout), (call.k, call.v))
     sums = Sums(plan, call, exact=dq_plan is not None or ordered)
     _run(plan, call, values | sums.values(), maps, ordered=ordered)
     if plan.learned_sink is not None:
@@ -109,14 +119,12 @@ class Sums:
         return out
 
 
-def _row_blocks(plan: KernelPlan, call: Call) -> int:
-    rows, aligned = call.q.shape[-2], plan.row_alignment
-    blocks = -(-rows // aligned) if call.cu is None else rows // aligned + call.batch
-    return blocks * (aligned // ROW_BLOCK)
-
-
-def _box_rows(plan: KernelPlan) -> tuple[int, int, int, int]:
-    return plan.block_q, plan.block_kv, plan.block_kv, plan.block_q
+def _maps(plan: KernelPlan, of_rows: tuple[Array, Array], of_keys: tuple[Array, Array]) -> bytes:
+    """Of q, k, v and dout; `of_rows` are q and dout."""
+    width, q_columns, kv_columns = plan.tile_columns
+    q, dout = (tensor_map(array, plan.block_q, (width, q_columns, 1)) for array in of_rows)
+    k, v = (tensor_map(array, plan.block_kv, (width, kv_columns, 1)) for array in of_keys)
+    return q + k + v + dout
 
 
 def _delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> None:
@@ -128,13 +136,11 @@ def _delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> No
 
 def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ordered: bool = False) -> None:
     values = values | sizes(plan, call) | {"splits": 1}
-    keys = call.k.shape[-2]
-    packed = call.cu is not None
-    values["kv_blocks"] = keys // plan.block_kv + call.batch if packed else -(-keys // plan.block_kv)
+    values["kv_blocks"] = plan.kv_blocks(problem_of(plan, call))
     fields, held = input_values(plan, call)
     values |= fields
     blocks = values["outer"] * values["num_heads"] * values["q_blocks"]
-    if plan.pass_name == "backward":
+    if plan.owns_keys:
         blocks = values["outer"] * values["num_kv_heads"] * values["kv_blocks"] * plan.gradient_parts
     values |= {"blocks": blocks, "section": 2, "next_block": 0, "turns": 0}
     numbers = np.zeros(1 + ADDER_WARPS * blocks * ordered, np.int32)

@@ -59,8 +59,8 @@ def _needs_hopper() -> None:
 
 def check(
     text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], *, deterministic: bool = False, **given: Any
-) -> None:
-    """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN."""
+) -> Any:
+    """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN. The kernel, if it is right."""
     variant = attncc.parse(text).variant
     schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
     sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
@@ -83,6 +83,11 @@ def check(
         own = getattr(gradients, name).double().cpu().numpy()
         judged = reference.accuracy(own, getattr(plain, name), getattr(exact, name), dtype)
         assert judged.holds, (name, judged)
+    for name, gradient in gradients.inputs.items():
+        own, expected = gradient.double().cpu().numpy(), exact.inputs[name]
+        size = max(1e-3, np.abs(expected).max())
+        np.testing.assert_allclose(own / size, expected / size, atol=2e-2, rtol=0, err_msg=name)
+    return kernel
 
 
 def normal(*shapes: tuple[int, ...]) -> list[Any]:

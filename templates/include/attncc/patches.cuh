@@ -32,4 +32,7 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot / COLUMNS * WIDTH + slot % COLUMNS; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return first(slot) + offset(slot % BLOCK); }
 };

@@ -1,20 +1,21 @@
 #include "attncc/tile_kind.cuh"
 #include "attncc/math.cuh"
 
-/// The queries that keep some key of a range: [begin, end), of which [full_begin, full_end) keep all of them.
+/// The queries that keep some key of a range, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end) keep
+/// all of them.
 struct QueryRange {
     int begin, full_begin, full_end, end;
 };
 
 /// A tile of queries as two owners of keys see it: whether there are keys that it keeps, and whether it keeps all of them, in
-/// a bit for each owner. A tile begins at a multiple of 64 queries: `word` holds the rest in the bits below.
+/// a bit for each owner. A tile begins at a multiple of 64 slots: `word` holds the rest in the bits below.
 struct QueryTile {
     int head, word;
     bool ends_head;  // the last of it
 
     static constexpr int FULL_AT = 2, LAST = 16, SHARED = 32;
 
-    __device__ __forceinline__ int q_first() const { return word & -64; }
+    __device__ __forceinline__ int slot() const { return word & -64; }
     __device__ __forceinline__ unsigned live() const { return word & 3; }
     __device__ __forceinline__ unsigned full() const { return word >> FULL_AT & 3; }
     __device__ __forceinline__ bool last() const { return word & LAST; }      // of the block of keys
@@ -22,13 +23,13 @@ struct QueryTile {
 };
 
 /// The live tiles of a block of keys in ascending order, head after head of the group. The lanes of a warp classify 16 tiles at
-/// once, each for the keys of one owner. `Keys` knows heads and mask: `last_head()`, `range(head)`, and `kind(head, q_first)`
+/// once, each for the keys of one owner. `Keys` knows heads and mask: `last_head()`, `range(head)`, and `kind(head, slot)`
 /// for the keys of the lane's owner.
 template <int BLOCK_Q, class Keys>
 struct QueryTiles {
     const Keys& keys;
     int head;
-    int next = 0, end = 0;        // of the head: the first q_idx that isn't classified, and that behind the last
+    int next = 0, end = 0;        // of the head: the first slot that isn't classified, and that behind the last
     unsigned live = 0, full = 0;  // of the 16 tiles before `next`, two bits each; those handed out are no longer live
 
     __device__ __forceinline__ QueryTiles(const Keys& keys, int first_head) : keys(keys), head(first_head - 1) { find(); }
@@ -37,8 +38,8 @@ struct QueryTiles {
     __device__ __forceinline__ bool more() const { return live != 0; }
 
     __device__ __forceinline__ QueryTile take() {
-        const int shift = (__ffs(live) - 1) & ~1, q_first = next + (shift / 2 - TILES) * BLOCK_Q;
-        QueryTile tile = {head, (int)(q_first | (live >> shift & 3) | (full >> shift & 3) << QueryTile::FULL_AT), false};
+        const int shift = (__ffs(live) - 1) & ~1, slot = next + (shift / 2 - TILES) * BLOCK_Q;
+        QueryTile tile = {head, (int)(slot | (live >> shift & 3) | (full >> shift & 3) << QueryTile::FULL_AT), false};
         live &= ~(3u << shift);
         find();
         if (!more()) tile.word |= QueryTile::LAST;

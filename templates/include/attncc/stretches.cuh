@@ -20,4 +20,7 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
 };

@@ -24,23 +24,6 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
         : "memory");
 }
 
-/// A whole tile, panel after panel. `barrier` expects its bytes already.
-template <class Tile>
-__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int row, int head,
-                                                int batch) {
-#pragma unroll
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-        tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, row, head, batch);
-}
-
-/// A whole tile; `barrier` counts its bytes.
-template <class Tile>
-__device__ __forceinline__ void tma_load_tile(unsigned target, const TensorMap& map, unsigned barrier, int row, int head,
-                                              int batch) {
-    barrier_arrive_expecting(barrier, Tile::BYTES);
-    tma_load_panels<Tile>(target, map, barrier, row, head, batch);
-}
-
 /// Bytes as they are, a multiple of 16. `barrier` expects them already.
 __device__ __forceinline__ void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),

@@ -26,13 +26,21 @@ __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int po
         tma_fetch_patch_ahead(map, panel * 64, position % Order::CANVAS_WIDTH, position / Order::CANVAS_WIDTH, head, batch);
 }
 
-/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros.
+/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
+/// expects its bytes already.
 template <class Tile, class Order>
-__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
-                                                 int head, int batch) {
-    barrier_arrive_expecting(barrier, Tile::BYTES);
+__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                                int batch) {
 #pragma unroll
     for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
         tma_load_patch(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position % Order::CANVAS_WIDTH,
                        position / Order::CANVAS_WIDTH, head, batch);
+}
+
+/// The same; `barrier` counts its bytes.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                 int head, int batch) {
+    barrier_arrive_expecting(barrier, Tile::BYTES);
+    tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from attncc import api, reference
+from attncc.analysis.canvas import Canvas
 from attncc.schedule.choices import Build
 from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import Schedule, make_ladder
+from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 from tests.emulator import kernel
 from tests.emulator.attention import Call
 from tests.emulator.backward import Results, backward
 from tests.unit.templates.test_emulated_backward import FULL, LINEAR, SOFTCAP, check
-from tests.unit.templates.test_emulated_kernels import CAUSAL, EVERYTHING, SIGMOID, qkv
+from tests.unit.templates.test_emulated_kernels import CAUSAL, DILATED, EVERYTHING, NEIGHBOURHOOD, SIGMOID, qkv
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
@@ -32,6 +33,23 @@ variant added {
 }
 """
 WINDOW = "attn 1\nvariant window {\n    keep if 0 <= q_pos - kv_idx < 100\n}\n"
+
+
+LEARNED = """attn 1
+import masks
+variant learned {
+    input table: f32[head, 15, 11] learnable
+    input slope: f32[head] learnable
+    input keys: f32[batch, kv] learnable
+    input rows: f32[head, q] learnable
+    input logit: f32[head] learnable
+    keep if neighborhood(q_pos % 24, kv_idx % 24, 24, 2, 2)
+    keep if neighborhood(q_pos // 24, kv_idx // 24, 20, 3, 3)
+    score = score + table[h, q_pos // 24 - kv_idx // 24 + 7, clamp(q_pos % 24 - kv_idx % 24, -5, 5) + 5] + slope[h] * kv_idx
+    score = score + rows[h, q_idx] + keys[b, kv_idx]
+    sink logit
+}
+"""
 
 
 def plan_of(text: str, dtype: str, head_dims: tuple[int, int], rung: int = 0) -> KernelPlan:
@@ -99,6 +117,46 @@ def test_packed_batches(text: str, rung: int) -> None:
     plan = plan_of(text, "fp16", (32, 16), rung)
     cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
     check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu))
+
+
+def patched(text: str, dtype: str, head_dims: tuple[int, int], canvas: Canvas, rung: int = 0) -> KernelPlan:
+    """The same in patches, whether they pay or not."""
+    variant = api.parse(text).variant
+    schedule = Schedule("asked", variant.name, "backward_patches", "sm_90a", (("family", ("hopper",)),))
+    ladder = Ladder(variant, Build("backward_patches", "sm_90a", dtype, *head_dims), schedule, canvas)
+    return list(ladder.plans())[rung]
+
+
+@pytest.mark.parametrize(
+    ("text", "canvas", "lengths", "rung", "ordered"),
+    [
+        (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 20, 24 * 20), 0, False),
+        (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 5, 24 * 21), -1, True),
+        (DILATED, Canvas(6, 1, 1), (6 * 37, 6 * 50), 0, False),
+        (DILATED, Canvas(6, 1, 1), (6 * 90, 6 * 70), -1, True),
+    ],
+)
+def test_patches(text: str, canvas: Canvas, lengths: tuple[int, int], rung: int, ordered: bool) -> None:
+    """Bands that the sequences end within, groups of heads, queries before the first key, and keys that nobody sees."""
+    plan = patched(text, "bf16", (64, 48), canvas, rung)
+    assert plan.tests_tiles
+    check(plan, None, Call(*qkv(plan, (1, 2, lengths[0]), (1, 1, lengths[1]))), ordered=ordered)
+
+
+def test_patches_of_keys_that_two_warpgroups_share() -> None:
+    plan = patched(NEIGHBOURHOOD, "fp16", (136, 40), Canvas(24, 8, 4))
+    assert plan.block_kv == 64
+    check(plan, None, Call(*qkv(plan, (1, 1, 24 * 20), (1, 1, 24 * 20))))
+
+
+@pytest.mark.parametrize("rung", [0, -1])
+def test_learnable_inputs_in_patches(rung: int) -> None:
+    plan = patched(LEARNED, "fp16", (32, 32), Canvas(24, 8, 8), rung)
+    rng = np.random.default_rng(5)
+    shapes = {"table": (2, 15, 11), "slope": (2,), "keys": (1, 480), "rows": (2, 480), "logit": (2,)}
+    inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    inputs["slope"] /= 100
+    check(plan, None, Call(*qkv(plan, (1, 2, 480), (1, 2, 480)), inputs=inputs))
 
 
 def test_rows_of_nobody_and_of_neighbours_may_hold_anything() -> None:
