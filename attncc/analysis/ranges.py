@@ -6,8 +6,9 @@ generation uses 32-bit arithmetic for a node where it and its arguments have ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ..ir import MAX_LENGTH, Apply, Const, Expr, Load, Local, Search, Symbol, Type, Variant, walk
@@ -64,9 +65,10 @@ SYMBOL_RANGES |= {
 
 
 class StaticRanges:
-    """Ranges of the int expressions of one variant, kept as they are asked for."""
+    """Ranges of the int expressions of one variant, kept as they are asked for. `symbols`: those known more narrowly."""
 
-    def __init__(self, variant: Variant) -> None:
+    def __init__(self, variant: Variant, symbols: Mapping[str, Range] = MappingProxyType({})) -> None:
+        self._symbols = SYMBOL_RANGES | symbols
         self._lets = variant.lets
         self._inputs = {item.name: item for item in variant.inputs}
         self._known: dict[Expr, Range] = {}
@@ -98,7 +100,7 @@ class StaticRanges:
         """The range of a symbol; of `X__size0`, the length of that axis of input X."""
         input_name, mark, axis = name.rpartition("__size")
         if not mark:
-            return SYMBOL_RANGES[name]
+            return self._symbols[name]
         length = self._inputs[input_name].axes[int(axis)].length
         return _SIZE if length is None else Range(length, length)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..analysis.canvas import PLACE_SYMBOLS, place_ranges
 from ..analysis.ranges import StaticRanges
 from ..analysis.rules import sorted_name
 from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type
@@ -24,7 +25,7 @@ class Lowering:
     def __init__(self, plan: KernelPlan) -> None:
         self.plan = plan
         self.score = leaf(FLOAT, "score", Level.ELEMENT, reads_score=True)
-        self._ranges = StaticRanges(plan.variant)
+        self._ranges = StaticRanges(plan.variant, {} if plan.canvas is None else place_ranges(plan.canvas))
         self._lets = plan.variant.lets
         self._nodes: dict[Expr, Node] = {}
         self._of_score: dict[Expr, Node] = {}  # nodes that hold for the present `score` alone
@@ -93,7 +94,7 @@ class Lowering:
             return leaf(INT, f"params.{name}", bounds=bounds)
         if name == "q_idx":
             return leaf(INT, "row.q_idx", Level.ROW, bounds=bounds)
-        assert name == "kv_idx" or name in TILE_SYMBOLS, name
+        assert name == "kv_idx" or name in TILE_SYMBOLS or name in PLACE_SYMBOLS, name
         return leaf(INT, name, Level.ELEMENT, bounds=bounds)
 
     def _q_pos(self) -> Node:

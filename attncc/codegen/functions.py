@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from ..analysis.canvas import PLACE_SYMBOLS
 from ..schedule.identifiers import identifier
 from ..source import Span
 from .line_marks import WIDTH, Line
@@ -24,6 +25,8 @@ PRINTED = frozenset(
     + ["bits_below", "remainder_bits", "repeated_bits", "row_bits", "keep_bits"]
     + [
         "keep",
+        "keep_at",
+        *PLACE_SYMBOLS,
         "rows_alike",
         "row_of_lane",
         "score_mod",

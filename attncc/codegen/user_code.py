@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..analysis.algebra import TRUE
+from ..analysis.canvas import PLACE_SYMBOLS, Canvas, by_places
 from ..analysis.key_sets import KeepMask, KeySet, LaneKeys, keep_masks, pairwise_masks
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
@@ -36,6 +37,7 @@ class UserCode:
     context: str  # struct Context, make_context
     row: str  # struct Row, make_row
     keep: str  # what of the mask must be tested for each pair
+    keep_at: str  # backward, in patches: all of the mask, for a pair by its places on the canvas; `keep` is empty
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
@@ -51,7 +53,7 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        mask = (self.keep, self.keep_bits, self.score, self.score_form, self.learned)
+        mask = (self.keep, self.keep_at, self.keep_bits, self.score, self.score_form, self.learned)
         of_rows = (self.dropout, self.sink, self.value_descale)
         parts = (self.context, self.row, self.rows_alike, *mask, self.bounds, self.tile_kind, *of_rows)
         return "\n\n".join(part for part in parts if part)
@@ -87,7 +89,8 @@ class _Printer:
 
     def print(self, masks: tuple[KeepMask, ...], tests_tiles: bool) -> UserCode:
         plan, lowering, fields = self.plan, self.lowering, self.fields
-        keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None})
+        keep_at = self.keep_at(plan.canvas) if plan.is_backward and plan.canvas is not None else ""
+        keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not keep_at})
         rows_alike = self.rows_alike(keep, [mask.each for mask in masks if mask.each is not None])
         keep_bits = self.keep_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
@@ -110,7 +113,7 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, rows_alike, keep_bits, score, form, self.masks_last, learned, bounds, kind, dropout,
+            context, row, keep, keep_at, rows_alike, keep_bits, score, form, self.masks_last, learned, bounds, kind, dropout,
             sink, value_descale,
         )  # fmt: skip
 
@@ -120,6 +123,12 @@ class _Printer:
         nodes = {keep: self.lowering.lower(test) for keep, test in tests.items()}
         head = "bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._mask(head, nodes, BOOL)
+
+    def keep_at(self, canvas: Canvas) -> str:
+        tests = {keep: by_places(keep.condition, self.variant.lets, canvas) for keep in self.variant.keeps}
+        nodes = {keep: self.lowering.lower(test) for keep, test in tests.items()}
+        places = ", ".join(f"int {name}" for name in PLACE_SYMBOLS)
+        return self._mask(f"bool keep_at(const Params& params, const Context& ctx, {places})", nodes, BOOL)
 
     def rows_alike(self, keep: str, tests: Sequence[Expr]) -> str:
         """After `keep`, which has said what of a row it reads: fields. The forward passes alone have a use for it."""

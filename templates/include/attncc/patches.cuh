@@ -35,4 +35,9 @@ struct TileOrder {
 
     /// The position of a slot of the sequence.
     static __device__ __forceinline__ int position(int slot) { return first(slot) + offset(slot % BLOCK); }
+
+    /// The row and the column on the canvas of a slot of the tile that begins with `first`. They stay apart, so that compilers
+    /// see what belongs to one of them alone.
+    static __device__ __forceinline__ int row(int first, unsigned slot) { return (unsigned)first / WIDTH + slot / COLUMNS; }
+    static __device__ __forceinline__ int column(int first, unsigned slot) { return (unsigned)first % WIDTH + slot % COLUMNS; }
 };
