@@ -81,8 +81,8 @@ class Specification:
         return tuple(ladder for ladder in found if ladder.build.pass_name in self.passes)
 
     def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
-        """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches` where
-        the mask asks for it. Whether calls need the second follows from the plan that the first gets."""
+        """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches`
+        where the mask asks for it. Whether calls need the second follows from the plan that the first gets."""
         keys, rows = (
             make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in ("backward", "backward_dq")

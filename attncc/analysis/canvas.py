@@ -7,15 +7,9 @@ Whatever the order of the pairs, attention is the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..ir import MAX_LENGTH, Apply, Expr, Let, Load, Local, Symbol, apply, const, symbol
-from .ranges import Range
-
-
-# A pair by its places on a canvas.
-PLACE_SYMBOLS = ("q_row_idx", "q_column_idx", "kv_row_idx", "kv_column_idx")
+from ..ir import MAX_LENGTH, Apply, Expr, Load, Symbol, apply, const, symbol
 
 
 @dataclass(frozen=True)
@@ -37,12 +31,6 @@ class Canvas:
     def patches(self, length: int, block: int, columns: int) -> int:
         """How many patches of `block` positions and `columns` columns hold a sequence: whole bands of them."""
         return -(-length // (block // columns * self.width)) * (self.width // columns)
-
-
-def place_ranges(canvas: Canvas) -> dict[str, Range]:
-    """Of rows and columns."""
-    rows, columns = Range(0, MAX_LENGTH // canvas.width), Range(0, canvas.width - 1)
-    return {name: columns if "column" in name else rows for name in PLACE_SYMBOLS}
 
 
 @dataclass(frozen=True)
@@ -81,67 +69,6 @@ def tile_axes(block_q: int, block_kv: int, canvas: Canvas | None) -> tuple[TileA
 def position(side: str, canvas: Canvas) -> Expr:
     """q_idx or kv_idx, by row and column."""
     return apply("add", apply("mul", symbol(f"{side}_row_idx"), const(canvas.width)), symbol(f"{side}_column_idx"))
-
-
-def by_places(expr: Expr, lets: Mapping[str, Let], canvas: Canvas) -> Expr:
-    """An expression over positions as one over their rows and columns, without lets; lengths are multiples of the width.
-
-    What divides positions by the width becomes a row or a column, of which neighbours on the canvas share one.
-    """
-    width = const(canvas.width)
-    known: dict[Expr, Expr] = {}
-
-    def parts(node: Expr) -> tuple[Expr, Expr] | None:
-        """Rows and columns of width * rows + columns, for sums of positions and lengths."""
-        match node:
-            case Local():
-                return parts(lets[node.name].value)
-            case Symbol(name="q_idx" | "kv_idx"):
-                side = node.name.removesuffix("_idx")
-                return symbol(f"{side}_row_idx"), symbol(f"{side}_column_idx")
-            case Symbol(name="q_len" | "kv_len"):
-                return apply("floordiv", node, width), const(0)
-            case Symbol(name="q_pos"):
-                return parts(apply("add", symbol("q_idx"), apply("sub", symbol("kv_len"), symbol("q_len"))))
-            case Apply(op="add" | "sub"):
-                first, second = map(parts, node.args)
-                if first is None or second is None:
-                    return None
-                rows, columns = (_plus(node.op, *pair) for pair in zip(first, second, strict=True))
-                return rows, columns
-        return None
-
-    def rebuilt(node: Expr) -> Expr:
-        match node:
-            case Local():
-                return rewritten(lets[node.name].value)
-            case Symbol(name="q_idx" | "kv_idx" | "q_pos"):
-                found = parts(node)
-                assert found is not None
-                return apply("add", apply("mul", found[0], width), found[1])
-            case Apply(op="floordiv" | "mod", args=(divided, divisor)) if divisor == width:
-                found = parts(divided)
-                if found is not None:
-                    return _divided(node.op, *found, width)
-        return Apply(node.type, node.op, tuple(map(rewritten, node.args))) if isinstance(node, Apply) else node
-
-    def rewritten(node: Expr) -> Expr:
-        if node not in known:
-            known[node] = rebuilt(node)
-        return known[node]
-
-    return rewritten(expr)
-
-
-def _plus(op: str, a: Expr, b: Expr) -> Expr:
-    return a if b == const(0) else b if op == "add" and a == const(0) else apply(op, a, b)
-
-
-def _divided(op: str, rows: Expr, columns: Expr, width: Expr) -> Expr:
-    """width * rows + columns by the width: a column lies below it, a sum of columns may not."""
-    if isinstance(columns, Symbol) or columns == const(0):
-        return rows if op == "floordiv" else columns
-    return apply("add", rows, apply("floordiv", columns, width)) if op == "floordiv" else apply("mod", columns, width)
 
 
 def of_corners(expr: Expr, canvas: Canvas) -> Expr:

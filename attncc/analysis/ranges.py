@@ -6,9 +6,8 @@ generation uses 32-bit arithmetic for a node where it and its arguments have ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from itertools import product
-from types import MappingProxyType
 from typing import NamedTuple
 
 from ..ir import MAX_LENGTH, Apply, Const, Expr, Load, Local, Search, Symbol, Type, Variant, walk
@@ -65,10 +64,10 @@ SYMBOL_RANGES |= {
 
 
 class StaticRanges:
-    """Ranges of the int expressions of one variant, kept as they are asked for. `symbols`: those known more narrowly."""
+    """Ranges of the int expressions of one variant, kept as they are asked for; `symbols` has those known better."""
 
-    def __init__(self, variant: Variant, symbols: Mapping[str, Range] = MappingProxyType({})) -> None:
-        self._symbols = SYMBOL_RANGES | symbols
+    def __init__(self, variant: Variant, symbols: dict[str, Range] | None = None) -> None:
+        self._symbols = SYMBOL_RANGES | (symbols or {})
         self._lets = variant.lets
         self._inputs = {item.name: item for item in variant.inputs}
         self._known: dict[Expr, Range] = {}

@@ -86,9 +86,7 @@ def same_for_all(variant: Variant, block_q: int, block_kv: int, ints: Sequence[E
     return FALSE if mask.box.zones.used else same
 
 
-def analyse_patches(
-    variant: Variant, block_q: int, block_kv: int, canvas: Canvas, inner: str = "kv"
-) -> TileRules:
+def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canvas, inner: str = "kv") -> TileRules:
     """Rules for tiles that are patches of a canvas, over their corners; loop bounds for the rows of the canvas.
 
     The bounds are those of the stretch from the first corner to the last, which holds the patch. `inner`: as `analyse`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..analysis.canvas import PLACE_SYMBOLS, place_ranges
+from ..analysis.places import PLACE_SYMBOLS, place_ranges
 from ..analysis.ranges import StaticRanges
 from ..analysis.rules import sorted_name
 from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type
@@ -25,7 +25,7 @@ class Lowering:
     def __init__(self, plan: KernelPlan) -> None:
         self.plan = plan
         self.score = leaf(FLOAT, "score", Level.ELEMENT, reads_score=True)
-        self._ranges = StaticRanges(plan.variant, {} if plan.canvas is None else place_ranges(plan.canvas))
+        self._ranges = StaticRanges(plan.variant, None if plan.canvas is None else place_ranges(plan.canvas))
         self._lets = plan.variant.lets
         self._nodes: dict[Expr, Node] = {}
         self._of_score: dict[Expr, Node] = {}  # nodes that hold for the present `score` alone

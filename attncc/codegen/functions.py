@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..analysis.canvas import PLACE_SYMBOLS
+from ..analysis.places import PLACE_SYMBOLS
 from ..schedule.identifiers import identifier
 from ..source import Span
 from .line_marks import WIDTH, Line

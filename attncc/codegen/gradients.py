@@ -106,9 +106,10 @@ def _same(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> s
     """`same_learned_N(params, ctx, q_first, q_last, kv_first, kv_last)`: whether a tile is known to have one entry."""
     rule = None
     if read.sum in _OF_PAIRS and not any(node == Symbol(node.type, "score") for node in walk(*read.gradient.indices)):
-        # A tile lies within the stretch from its first position to its last.
-        stretch = (plan.block_q, plan.block_kv) if plan.canvas is None else plan.canvas.bands(plan.block_q, plan.block_kv)
-        rule = same_entry(plan.variant, *stretch, read.gradient.indices)
+        blocks = plan.block_q, plan.block_kv
+        if plan.canvas is not None:  # a patch lies within the stretch from its first position to its last
+            blocks = plan.canvas.bands(*blocks)
+        rule = same_entry(plan.variant, *blocks, read.gradient.indices)
     lines = [Line("return false;")]
     if rule is not None:
         node = fields.interner.intern(lowering.lower(rule))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ..analysis.algebra import TRUE
-from ..analysis.canvas import PLACE_SYMBOLS, Canvas, by_places
+from ..analysis.canvas import Canvas
 from ..analysis.key_sets import KeepMask, KeySet, LaneKeys, keep_masks, pairwise_masks
+from ..analysis.places import PLACE_SYMBOLS, by_places
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
 from ..descales import descaled, score_descale, value_descale
@@ -113,8 +114,8 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_at, rows_alike, keep_bits, score, form, self.masks_last, learned, bounds, kind, dropout,
-            sink, value_descale,
+            context, row, keep, keep_at, rows_alike, keep_bits, score, form, self.masks_last, learned, bounds, kind,
+            dropout, sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements

@@ -16,7 +16,7 @@ from ..problem.facts import OUT_DTYPES
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
 
 # A forward call runs one plan of the first three. Of the others `backward` has dK and dV, and dQ where it adds that up
-# over its thread blocks; `backward_dq` has dQ alone, in an order of its own. `backward_patches` is all of it, in patches.
+# over its thread blocks; `backward_dq` has dQ alone, in an order of its own. `backward_patches` has all, in patches.
 FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode", "patches"), ("backward", "backward_dq", "backward_patches")
 PASSES = FORWARD_PASSES + BACKWARD_PASSES
 KEY_PASSES = ("backward", "backward_patches")  # whose blocks own keys, and go over the rows
@@ -117,7 +117,9 @@ class KernelPlan:
         """backward: the grid's blocks of keys for one head and sequence; of packed batches for one head, a bound."""
         if self.canvas is not None:
             return self.canvas.patches(problem.kv_len, self.block_kv, self.canvas.kv_columns)
-        return problem.kv_len // self.block_kv + problem.batch if problem.packed else -(-problem.kv_len // self.block_kv)
+        if problem.packed:
+            return problem.kv_len // self.block_kv + problem.batch
+        return -(-problem.kv_len // self.block_kv)
 
     def kept_rows(self, problem: Problem) -> int:
         """backward: rows of a head of which something is kept, those that fill up blocks included."""

@@ -60,7 +60,7 @@ def _needs_hopper() -> None:
 def check(
     text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], *, deterministic: bool = False, **given: Any
 ) -> Any:
-    """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN. The kernel, if it is right."""
+    """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN. Returns the kernel."""
     variant = attncc.parse(text).variant
     schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
     sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}

@@ -9,6 +9,7 @@ import pytest
 from attncc import reference
 from attncc.analysis.canvas import Canvas
 from attncc.analysis.patches import corners, find_canvas, live_share
+from attncc.analysis.places import PLACE_SYMBOLS, by_places
 from attncc.analysis.tiles import analyse, analyse_patches
 from attncc.evaluate import evaluate
 from tests.unit.analysis.tile_cases import environment, variant_of
@@ -51,6 +52,50 @@ def test_rules_of_patches_are_sound(lines, canvas, block_q, block_kv, q_rows, kv
         assert live or not pairs.any()
         assert pairs.all() or not evaluate(rules.all_kept, box)
         assert not exact or live == pairs.any()
+
+
+@pytest.mark.parametrize(
+    ("lines", "canvas", "block_q", "block_kv"),
+    [
+        (NEIGHBOURHOOD, Canvas(24, 8, 8), 64, 32),
+        (DILATED, Canvas(6, 1, 1), 16, 32),
+        (("keep if kv_idx // 7 == q_idx % 5",), Canvas(24, 8, 8), 16, 16),
+    ],
+)
+def test_the_rows_that_keep_a_key_lie_within_the_bounds(lines, canvas, block_q, block_kv) -> None:
+    variant = variant_of(*lines)
+    rules = analyse_patches(variant, block_q, block_kv, canvas, "q")
+    q_len, kv_len = 11 * canvas.width, 7 * canvas.width
+    mask = reference.mask(variant, q_len, kv_len, num_heads=1)[0, 0]
+    assert rules.q_bounds is not None
+    for kv_first, kv_last in zip(*corners(kv_len, block_kv, canvas.kv_columns, canvas.width), strict=True):
+        box = environment(q_len, kv_len, kv_first=kv_first, kv_last=kv_last, h=0)
+        begin, end = (int(evaluate(bound, box)) for bound in (rules.q_bounds.q_begin, rules.q_bounds.q_end))
+        rows = np.flatnonzero(mask[:, positions(kv_first, kv_last, canvas.width)].any(axis=1))
+        assert all((begin <= rows) & (rows < end))
+        assert int(evaluate(rules.q_bounds.full_begin, box)) >= int(evaluate(rules.q_bounds.full_end, box))
+
+
+@pytest.mark.parametrize(
+    ("lines", "width"),
+    [
+        (NEIGHBOURHOOD, 24),
+        (DILATED, 6),
+        (("let p = q_pos + 3", "keep if p % 24 == (kv_idx - 5) % 24", "keep if (p - kv_idx) // 24 < 4"), 24),
+        (("keep if (kv_idx * 3) % 8 <= q_idx % 8", "keep if (q_len + kv_idx) // 8 != (q_idx - q_len) // 8"), 8),
+    ],
+)
+@pytest.mark.parametrize(("q_rows", "kv_rows"), [(7, 11), (11, 7)])
+def test_keep_lines_by_places_say_the_same(lines, width, q_rows, kv_rows) -> None:
+    """Of every pair, queries before the first key included."""
+    variant, q_len, kv_len = variant_of(*lines), q_rows * width, kv_rows * width
+    rows, keys = np.arange(q_len)[:, None], np.arange(kv_len)
+    places = dict(zip(PLACE_SYMBOLS, (rows // width, rows % width, keys // width, keys % width), strict=True))
+    box = environment(q_len, kv_len, h=0).with_symbols(**places)
+    found = np.ones((q_len, kv_len), bool)
+    for keep in variant.keeps:
+        found &= evaluate(by_places(keep.condition, variant.lets, Canvas(width, 1, 1)), box)
+    assert (found == reference.mask(variant, q_len, kv_len, num_heads=1)[0, 0]).all()
 
 
 def positions(first: int, last: int, width: int) -> np.ndarray:

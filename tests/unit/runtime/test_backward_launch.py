@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from attncc import api
 from attncc.diagnostics import AttnccError
 from attncc.ir import Axis, Input, Score, Variant, apply, symbol
-from attncc.schedule.schedule import Schedule, make_plan
+from attncc.schedule.choices import Build
+from attncc.schedule.schedule import Schedule, make_ladder, make_patches, make_plan
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
 from tests.unit.runtime.fakes import FakeArray
@@ -75,6 +77,33 @@ def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic
     words = BATCH * KV_HEADS * main["kv_blocks"] * 4  # one for each warp that adds
     assert made.cuda.zeroed_words[1:] == ([words, 1] if deterministic else [])
     assert [main["turns"] != 0, main["next_block"] != 0] == [deterministic] * 2
+
+
+@pytest.mark.parametrize(
+    ("kv_len", "kernels", "row_blocks", "kv_blocks", "sizes", "box"),
+    [
+        (420, ["delta_hopper_w6x1", "causal_backward_patches", "dq_sum_hopper_w6x1"], 6 * 4, 6, (6, 45), (1, 128)),
+        (421, ["delta_hopper", "causal_backward", "dq_sum_hopper"], 5 * 4, 4, (270,), (128,)),
+    ],
+)
+def test_lengths_that_fit_the_canvas_get_patches(  # noqa: PLR0917
+    bench: MakeBench, kv_len: int, kernels: list[str], row_blocks: int, kv_blocks: int, sizes: Any, box: Any
+) -> None:
+    """Bands of queries are 6 * 64 positions, those of keys 6 * 128."""
+    text = "attn 1\nvariant causal {\n    keep if 0 <= q_pos - kv_idx < 300\n    keep if (q_pos - kv_idx) % 6 == 0\n}\n"
+    variant = api.parse(text).variant
+    hopper = Schedule("asked", "causal", "backward", "sm_90a", (("family", ("hopper",)),))
+    stretches = make_ladder(variant, Build("backward", "sm_90a", "fp16", D, D), hopper)
+    in_patches = make_patches(stretches)
+    assert in_patches is not None
+    made = bench(plans.plan(variant, "fp16", target="sm_90a"), stretches.first, in_patches.first)
+    q, k = FakeArray((BATCH, HEADS, 270, D), "float16"), FakeArray((BATCH, KV_HEADS, kv_len, D), "float16")
+    lse = FakeArray(q.shape[:-1], "float32")
+    made.kernel.backward(FakeArray(q.shape, "float16"), q, k, k, FakeArray(q.shape, "float16"), lse)
+    main = made.cuda.launches[1]
+    assert (names(made), main.params["row_blocks"], main.params["kv_blocks"]) == (kernels, row_blocks, kv_blocks)
+    of_q, of_k = (made.cuda.maps[address] for address in main.maps[:2])
+    assert of_q["sizes"] == (D, *sizes, HEADS, BATCH) and of_k["box"] == (64, *box, 1, 1)
 
 
 def test_fp32_and_variants_without_softmax(bench: MakeBench) -> None:

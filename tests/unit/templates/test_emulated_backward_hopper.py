@@ -45,8 +45,8 @@ variant learned {
     input logit: f32[head] learnable
     keep if neighborhood(q_pos % 24, kv_idx % 24, 24, 2, 2)
     keep if neighborhood(q_pos // 24, kv_idx // 24, 20, 3, 3)
-    score = score + table[h, q_pos // 24 - kv_idx // 24 + 7, clamp(q_pos % 24 - kv_idx % 24, -5, 5) + 5] + slope[h] * kv_idx
-    score = score + rows[h, q_idx] + keys[b, kv_idx]
+    score = score + table[h, q_pos // 24 - kv_idx // 24 + 7, clamp(q_pos % 24 - kv_idx % 24, -5, 5) + 5]
+    score = score + slope[h] * kv_idx + rows[h, q_idx] + keys[b, kv_idx]
     sink logit
 }
 """

@@ -1,0 +1,102 @@
+"""Keep lines over the places of a pair on a canvas, rows and columns: what neighbours share is then one value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..ir import MAX_LENGTH, Apply, Expr, Let, Local, Symbol, apply, const, symbol
+from .canvas import Canvas, position
+from .ranges import Range
+
+PLACE_SYMBOLS = ("q_row_idx", "q_column_idx", "kv_row_idx", "kv_column_idx")
+
+_ZERO = const(0)
+
+
+def place_ranges(canvas: Canvas) -> dict[str, Range]:
+    """Of rows and columns, by symbol."""
+    rows, columns = Range(0, MAX_LENGTH // canvas.width), Range(0, canvas.width - 1)
+    return {name: columns if "column" in name else rows for name in PLACE_SYMBOLS}
+
+
+def by_places(expr: Expr, lets: Mapping[str, Let], canvas: Canvas) -> Expr:
+    """An expression over positions as one over rows and columns, without lets; lengths are multiples of the width.
+
+    What divides positions by the width becomes a row or a column.
+    """
+    return _Places(lets, canvas).of(expr)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """width * rows + columns."""
+
+    rows: Expr
+    columns: Expr
+
+
+@dataclass(frozen=True)
+class _Places:
+    lets: Mapping[str, Let]
+    canvas: Canvas
+    known: dict[Expr, Expr] = field(default_factory=dict)
+
+    @property
+    def width(self) -> Expr:
+        return const(self.canvas.width)
+
+    def of(self, node: Expr) -> Expr:
+        if node not in self.known:
+            self.known[node] = self._of(node)
+        return self.known[node]
+
+    def _of(self, node: Expr) -> Expr:
+        match node:
+            case Local():
+                return self.of(self.lets[node.name].value)
+            case Symbol(name="q_idx" | "kv_idx"):
+                return position(node.name.removesuffix("_idx"), self.canvas)
+            case Symbol(name="q_pos"):
+                return self.of(_q_pos())
+            case Apply(op="floordiv" | "mod", args=(divided, divisor)) if divisor == self.width:
+                parts = self._parts(divided)
+                if parts is not None:
+                    return self._divided(node.op, parts)
+        return Apply(node.type, node.op, tuple(map(self.of, node.args))) if isinstance(node, Apply) else node
+
+    def _parts(self, node: Expr) -> _Parts | None:
+        """Of positions, lengths, and sums of them."""
+        found: _Parts | None = None
+        match node:
+            case Local():
+                found = self._parts(self.lets[node.name].value)
+            case Symbol(name="q_idx" | "kv_idx"):
+                side = node.name.removesuffix("_idx")
+                found = _Parts(symbol(f"{side}_row_idx"), symbol(f"{side}_column_idx"))
+            case Symbol(name="q_len" | "kv_len"):
+                found = _Parts(apply("floordiv", node, self.width), _ZERO)
+            case Symbol(name="q_pos"):
+                found = self._parts(_q_pos())
+            case Apply(op="add" | "sub"):
+                a, b = map(self._parts, node.args)
+                if a is not None and b is not None:
+                    found = _Parts(_sum(node.op, a.rows, b.rows), _sum(node.op, a.columns, b.columns))
+        return found
+
+    def _divided(self, op: str, parts: _Parts) -> Expr:
+        """By the width, below which a column lies; a sum of columns may not."""
+        if isinstance(parts.columns, Symbol) or parts.columns == _ZERO:
+            return parts.rows if op == "floordiv" else parts.columns
+        divided = apply(op, parts.columns, self.width)
+        return apply("add", parts.rows, divided) if op == "floordiv" else divided
+
+
+def _q_pos() -> Expr:
+    return apply("add", symbol("q_idx"), apply("sub", symbol("kv_len"), symbol("q_len")))
+
+
+def _sum(op: str, a: Expr, b: Expr) -> Expr:
+    if b == _ZERO:
+        return a
+    return b if op == "add" and a == _ZERO else apply(op, a, b)
