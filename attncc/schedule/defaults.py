@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .plan import DTYPE_BYTES
+from .plan import DTYPE_BYTES, KEY_PASSES, PATCHED_PASSES
 from .target import KIB, TARGETS
 from .weight import Room
 
@@ -143,6 +143,9 @@ _OWN_TABLES: dict[Room, dict[tuple[str, int], tuple[Row, ...]]] = {
 }
 
 
+_STRETCHED = {patched: name for name, patched in PATCHED_PASSES.items()}
+
+
 def default_tiles(  # noqa: PLR0917
     pass_name: str,
     loop: str,
@@ -162,9 +165,9 @@ def default_tiles(  # noqa: PLR0917
     """
     element_bytes = max(min(DTYPE_BYTES[dtype], 4), 2)
     shared_bytes = TARGETS[target].shared_bytes
-    if loop == "kv_outer" and pass_name != "backward":
+    if loop == "kv_outer" and pass_name not in KEY_PASSES:
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
-    key = "forward" if pass_name == "patches" else pass_name, element_bytes
+    key = _STRETCHED.get(pass_name, pass_name), element_bytes
     for row in _OWN_TABLES[room].get(key, _TABLES[key]):
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:

@@ -125,12 +125,22 @@ def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
 
 
 def _family_lacks(plan: KernelPlan) -> str | None:
+    if plan.family == "portable" and plan.pass_name == "backward_patches":
+        return "the backward_patches pass: its backward kernels go over stretches of positions"
     if plan.family == "portable":
         return portable_lacks(plan.dtype)
     lacks = hopper_lacks(plan.target, plan.dtype, plan.loop, plan.pass_name)
     if lacks is None and learned(plan) and not only_adds(plan.variant):
         return "gradients of inputs that more than add to the score: their derivatives ask for the score"
     return lacks
+
+
+def _other_family(plan: KernelPlan) -> str:
+    if portable_lacks(plan.dtype):
+        return "e4m3 is for forward passes on sm_90a alone; choose that (--arch sm_90a), or another dtype"
+    if plan.family == "portable":
+        return "write the schedule for sm_90a, without `family = portable`"
+    return "write `family = portable`"
 
 
 def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
@@ -141,9 +151,7 @@ def _combinations(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             f"the family {plan.family} has no such kernel",
             where("family"),
             notes=(f"it lacks {lacks}",),
-            help="e4m3 is for forward passes on sm_90a alone; choose that (--arch sm_90a), or another dtype"
-            if portable_lacks(plan.dtype)
-            else "write `family = portable`",
+            help=_other_family(plan),
         )
     if plan.is_backward and plan.loop != loop_of(plan.pass_name):
         yield Diagnostic(

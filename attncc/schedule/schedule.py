@@ -181,7 +181,8 @@ class Ladder:
             return (str(chosen["family"]),)
         loop = str(chosen.get("loop", loop_of(build.pass_name)))
         default = default_family(self.schedule.target, build.dtype, loop, build.pass_name)
-        return (default,) if build.dtype == "e4m3" else tuple(dict.fromkeys((default, "portable")))
+        alone = build.dtype == "e4m3" or build.pass_name == "backward_patches"
+        return (default,) if alone else tuple(dict.fromkeys((default, "portable")))
 
     def _guess(self, family: str) -> int:
         last = guesses(family, self.build) - 1
@@ -265,10 +266,7 @@ def make_patches(stretches: Ladder, schedule: Schedule | None = None) -> Ladder 
         tried = (find_canvas(plan.variant, below.block_q, below.block_kv, below.rules) for below in tiles)
         canvas = next((item for item in tried if item is not None), None)  # the first tiles may divide it badly
     if canvas is not None:
-        settings = _family(stretches.schedule)
-        if plan.is_backward:
-            settings = (("family", (plan.family,)),)
-        default = replace(stretches.schedule, pass_name=name, settings=settings)
+        default = replace(stretches.schedule, pass_name=name, settings=_family(stretches.schedule))
         return Ladder(stretches.variant, replace(stretches.build, pass_name=name), schedule or default, canvas)
     if schedule is not None:
         needed = "the family hopper" if plan.is_backward else "`loop = q_outer`"

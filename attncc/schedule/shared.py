@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Protocol
 
+from .plan import KEY_PASSES
+
 Parts = dict[str, dict[str, int]]
 
 STATISTICS_BYTES = 8  # lse and delta of a row
@@ -28,7 +30,7 @@ def shared_parts(pass_name: str, tile: Tile, head_dim: int, value_head_dim: int,
     element = {"bytes": element_bytes}
     rows, keys = {"block_q": tile.block_q}, {"block_kv": tile.block_kv}
     looped = {"stages": tile.stages}
-    if pass_name == "backward":
+    if pass_name in KEY_PASSES:
         return {
             "k": {**keys, "head dim": head_dim, **element},
             "v": {**keys, "head dim": value_head_dim, **element},

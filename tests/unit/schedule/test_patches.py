@@ -47,3 +47,13 @@ def test_dropout_stays_with_stretches(line: str) -> None:
     assert make_patches(ladder) is None
     with pytest.raises(AttnccError, match="A409"):
         make_patches(ladder, Schedule("asked", "kept", "backward_patches", "sm_90a"))
+
+
+@pytest.mark.parametrize("where", ["sm_90a { family = portable }", "sm_90 { stages = 2 }"])
+def test_the_portable_family_has_no_backward_pass_in_patches(where: str) -> None:
+    text = (folder("specs") / "dilated_window.attn").read_text()
+    text += f"schedule asked for dilated_window backward_patches on {where}\n"
+    specification = load_specification(text, None, {})[0]
+    with pytest.raises(AttnccError, match="A412"):
+        *_, patches = specification.backward_ladders(Configuration("bf16", 64, 64), "sm_90a")
+        patches.first  # noqa: B018
