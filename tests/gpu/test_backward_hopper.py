@@ -84,9 +84,9 @@ def check(
         judged = reference.accuracy(own, getattr(plain, name), getattr(exact, name), dtype)
         assert judged.holds, (name, judged)
     for name, gradient in gradients.inputs.items():
-        own, expected = gradient.double().cpu().numpy(), exact.inputs[name]
-        size = max(1e-3, np.abs(expected).max())
-        np.testing.assert_allclose(own / size, expected / size, atol=2e-2, rtol=0, err_msg=name)
+        judged = reference.accuracy(gradient.double().cpu().numpy(), plain.inputs[name], exact.inputs[name], dtype)
+        # Of the rule the largest error: an input may have two entries, whose errors have no mean to speak of.
+        assert judged.max_error <= judged.max_limit, (name, judged)
     return kernel
 
 
