@@ -117,20 +117,22 @@ class Terms:
     def form_range(self, form: Affine) -> Range:
         """All values of a form lie in this range, which may exceed 64 bits. Exact for sums of symbols of tiles."""
         low = high = form.const
-        groups: tuple[dict[str, int], ...] = tuple({} for _ in self.axes)
+        groups: dict[int, dict[str, int]] = {}
         for atom, coefficient in form.terms.items():
             found = self._places.get(atom)
             if found is not None:
                 name, place = found
-                groups[place][name] = coefficient
-            else:
-                ends = self.range(atom)
-                first, last = ends if coefficient > 0 else ends[::-1]
-                low, high = low + coefficient * first, high + coefficient * last
-        for facts, group in zip(self._facts, groups, strict=True):
-            if group:
-                ends = facts.range(group)
-                low, high = low + ends.low, high + ends.high
+                groups.setdefault(place, {})[name] = coefficient
+                continue
+            first, last = self.range(atom)
+            if coefficient < 0:
+                first, last = last, first
+            low += coefficient * first
+            high += coefficient * last
+        for place, group in groups.items():
+            ends = self._facts[place].range(group)
+            low += ends.low
+            high += ends.high
         return Range(low, high)
 
     def fits(self, form: Affine) -> bool:

@@ -236,7 +236,7 @@ def _inlined(text: str) -> str:
 
 def _squeezed(text: str) -> str:
     """One empty line where several would follow each other, no blanks at the ends of lines."""
-    text = re.sub(r"[ \t]+\n", "\n", text)
+    text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 

@@ -291,19 +291,23 @@ class KernelPlan:
         return self.warps // WARPGROUP_WARPS
 
     @property
+    def accumulator_registers(self) -> int:
+        """hopper: of each thread that multiplies, for O, S and, where it is kept beside them, P."""
+        probs = self.overlap * self.block_kv * self.element_bytes // 8
+        return (self.padded_value_head_dim + self.block_kv) // 2 + probs
+
+    @property
     def producer_registers(self) -> int:
         """hopper: of each thread of the warpgroup that loads."""
         bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
         if not self.tests_tiles and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
             return (TRANSPOSING_REGISTERS if self.transposes_values else PRODUCER_REGISTERS)[self.warpgroups]
         least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
-        probs = self.overlap * self.block_kv * self.element_bytes // 8
-        accumulators = (self.padded_value_head_dim + self.block_kv) // 2 + probs
         launched = LAUNCHED_REGISTERS[self.warpgroups]
         from .weight import room
 
         other = LIGHT_OTHER_REGISTERS if room(self.variant) == 0 else OTHER_REGISTERS
-        spare = launched - self.warpgroups * (accumulators + other)
+        spare = launched - self.warpgroups * (self.accumulator_registers + other)
         return max(least, min(spare, launched // (self.warpgroups + 1)) // 8 * 8)  # it can only give
 
     @property

@@ -15,6 +15,7 @@ from ..ir import Variant
 from ..source import Span
 from . import knobs, legality
 from .choices import Build, Choice, choose, guesses, loop_of, rungs
+from .crowding import crowded
 from .families import default_family
 from .grain import key_blocks, suits
 from .hopper_tiles import masked_tiles
@@ -157,7 +158,7 @@ class Ladder:
             below = range(guess, rungs(family, self.build))
             choices = (choose(self.schedule.chosen, self.build, family, rung) for rung in below)
             for choice in chain(self._for_masks(family, guess), choices):
-                if choice not in seen:
+                if choice not in seen and (self.names_tiles or not crowded(self._plan(choice))):
                     yield choice
                 seen.add(choice)
 

@@ -9,7 +9,7 @@ from ..analysis.algebra import TRUE
 from ..analysis.key_sets import keep_masks
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
-from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, walk
+from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, reads, walk
 
 # Instructions of an operator, roughly; of all others 1.
 _OPERATORS = {
@@ -45,11 +45,13 @@ class Room(IntEnum):
     MUCH = 2
 
 
+@lru_cache(maxsize=64)
 def weight(variant: Variant) -> int:
     """Instructions a pair, roughly: score lines, keep lines and dropout; key sets and what pairs share are free."""
     return sum(map(_cost, _varying(variant))) + _shared_weight(variant)
 
 
+@lru_cache(maxsize=64)
 def score_weight(variant: Variant) -> int:
     """The same without keep lines."""
     return sum(map(_cost, _varying_of(variant, _score_roots(variant)))) + _shared_weight(variant)
@@ -72,6 +74,7 @@ def room_needed(variant: Variant, *, backward: bool) -> Room:
     return Room.LITTLE if variant.scores and (variant.keeps or score_weight(variant)) else Room.NOTHING
 
 
+@lru_cache(maxsize=64)  # a plan asks often
 def room(variant: Variant) -> int:
     """The rung of the family hopper's ladder of tiles that leaves the variant enough registers, from 0.
 
@@ -81,9 +84,19 @@ def room(variant: Variant) -> int:
     found = weight(variant)
     if found > HOPPER_HEAVY:
         return 2
-    scores = [] if _has_form(variant) else [score.value for score in variant.scores]
-    often = _varying_of(variant, _tested(variant) + scores)
-    return int(found > HOPPER_LIGHT or any(isinstance(node, Load) for node in often))
+    scores = () if _has_form(variant) else _scores(variant)
+    return int(found > HOPPER_LIGHT or bool(_loads(variant, _tested(variant) + scores)))
+
+
+def asks_much(variant: Variant) -> bool:
+    """Whether most pairs are asked for more than one entry of an input for the key: for one of their own, for one that
+    another leads to, or for a test of one."""
+    tests = _tested(variant)
+    loads = _loads(variant, tests + (() if _has_form(variant) else _scores(variant)))
+    read = [reads(variant, load) for load in loads]
+    inputs = {item.name for item in variant.inputs}
+    far = any(names & {"q_idx", "q_pos"} or len(names & inputs) > 1 for names in read)
+    return far or (bool(_loads(variant, tests)) and sum(map(_cost, _varying_of(variant, tests))) > _LOAD)
 
 
 def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE) -> int:
@@ -92,7 +105,7 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int =
     All of them, if that isn't longer than `limit`. `row_tiles` is the warp's tiles of 16 rows.
     """
     load = _RARE_LOAD if _has_form(variant) else _LOAD
-    pair = sum(_code(node, load) for node in _varying_of(variant, [score.value for score in variant.scores]))
+    pair = sum(_code(node, load) for node in _varying_of(variant, _scores(variant)))
     tile = 2 * 4 * row_tiles * pair
     if tile * column_tiles <= limit:
         return column_tiles
@@ -112,17 +125,22 @@ def _varying(variant: Variant) -> frozenset[Expr]:
     return _varying_of(variant, _tests(variant) + _score_roots(variant))
 
 
-def _score_roots(variant: Variant) -> list[Expr]:
-    return [] if _form_terms(variant) else [score.value for score in variant.scores]
+def _score_roots(variant: Variant) -> tuple[Expr, ...]:
+    return () if _form_terms(variant) else _scores(variant)
 
 
-def _tested(variant: Variant) -> list[Expr]:
+def _scores(variant: Variant) -> tuple[Expr, ...]:
+    return tuple(score.value for score in variant.scores)
+
+
+def _tested(variant: Variant) -> tuple[Expr, ...]:
     """What the mask has to ask about each pair, in the forward pass."""
-    return [] if tests_ids(variant) else _tests(variant)
+    return () if tests_ids(variant) else _tests(variant)
 
 
-def _tests(variant: Variant) -> list[Expr]:
-    return [mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None]
+@lru_cache(maxsize=64)
+def _tests(variant: Variant) -> tuple[Expr, ...]:
+    return tuple(mask.each for mask in keep_masks(variant, _WIDEST) if mask.each is not None)
 
 
 @lru_cache(maxsize=64)
@@ -140,8 +158,8 @@ def _form_terms(variant: Variant) -> int:
     return len(form.terms) if form is not None and form.holds == TRUE else 0
 
 
-def _varying_of(variant: Variant, roots: list[Expr]) -> frozenset[Expr]:
-    roots = [*roots, *(let.value for let in needs(variant, *roots))]
+def _varying_of(variant: Variant, roots: tuple[Expr, ...]) -> frozenset[Expr]:
+    roots = (*roots, *(let.value for let in needs(variant, *roots)))
     lets = variant.lets
     known: dict[Expr, bool] = {}
 
@@ -153,6 +171,11 @@ def _varying_of(variant: Variant, roots: list[Expr]) -> frozenset[Expr]:
         return known[node]
 
     return frozenset(node for node in walk(*roots) if varies(node))
+
+
+def _loads(variant: Variant, roots: tuple[Expr, ...]) -> list[Load]:
+    """The entries of inputs that are read for each key."""
+    return [node for node in _varying_of(variant, roots) if isinstance(node, Load)]
 
 
 def _cost(node: Expr, load: int = _LOAD) -> int:

@@ -13,12 +13,13 @@ import io
 import os
 import sys
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
 import lark
-from lark import Lark
+from lark import Lark, lexer
 from lark.lexer import PatternStr
 
 from .. import resources
@@ -40,15 +41,27 @@ def grammar() -> Lark:
 
 def make(text: str, *, strict: bool = False) -> Lark:
     """The parser of a grammar text. `strict` also refuses terminals that overlap (it needs interegular, and time)."""
-    return Lark(
-        text,
-        parser="lalr",
-        lexer="basic",
-        start="module",
-        propagate_positions=True,
-        maybe_placeholders=False,
-        strict=strict,
-    )
+    with _overlaps_sought(strict):
+        return Lark(
+            text,
+            parser="lalr",
+            lexer="basic",
+            start="module",
+            propagate_positions=True,
+            maybe_placeholders=False,
+            strict=strict,
+        )
+
+
+@contextmanager
+def _overlaps_sought(strict: bool) -> Iterator[None]:
+    """Where interegular is installed, lark looks for overlaps unasked, which takes longer than all the rest."""
+    installed = lexer.has_interegular
+    lexer.has_interegular = installed and strict
+    try:
+        yield
+    finally:
+        lexer.has_interegular = installed
 
 
 @cache

@@ -1,0 +1,64 @@
+"""Tiles that nobody compiles for a variant, since their like has spilled; and those that fit, which stay."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from attncc import api
+from attncc.schedule.schedule import Schedule, make_plan
+
+WIDE, NARROW = (192, 96), (128, 64)  # of head dim 64
+INPUTS = {
+    "number": "i32[batch, kv]", "flag": "bool[batch, kv]", "table": "f32[_]", "each": "bool[batch, q, kv]",
+    "start": "i32[batch, pos]", "first": "i32[batch, pos]", "end": "i32[batch, pos]",
+}  # fmt: skip
+
+
+def tiles(lines: str, head_dim: int = 64, schedule: Schedule | None = None) -> tuple[int, int]:
+    inputs = "".join(f"input {name}: {kind}\n" for name, kind in INPUTS.items() if re.search(rf"\b{name}\b", lines))
+    variant = api.parse(f"attn 1\nimport masks\nvariant v {{\n{inputs}{lines}\n}}\n").variant
+    dims = {"head_dim": head_dim, "value_head_dim": head_dim}
+    plan = make_plan(variant, dtype="bf16", target="sm_90a", schedule=schedule, **dims)
+    return plan.block_q, plan.block_kv
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("keep if flag[b, kv_idx]", WIDE),  # a flag of the key
+        ("score = score + table[kv_idx]", WIDE),
+        ("keep if number[b, kv_idx] > 3", NARROW),  # 8 bytes of spills
+        ("keep if each[b, q_idx, kv_idx]", NARROW),  # 68
+        ("score = score + table[number[b, kv_idx]]", NARROW),  # 8
+    ],
+)
+def test_what_each_pair_is_asked_for(line: str, expected: tuple[int, int]) -> None:
+    assert tiles(line) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "head_dim", "expected"),
+    [
+        ("keep if causal()\ndropout 0.1", 128, (128, 128)),
+        ("keep if causal()\ndropout 0.1", 112, (192, 64)),  # eight registers more are left
+        ("keep if causal()", 128, (192, 64)),
+        ("keep if causal()\ndropout 0.1", 80, (128, 96)),
+        ("dropout 0.1", 80, (192, 96)),
+    ],
+)
+def test_dropout_under_a_mask(lines: str, head_dim: int, expected: tuple[int, int]) -> None:
+    assert tiles(lines, head_dim) == expected
+
+
+def test_what_the_rules_of_tiles_read() -> None:
+    """Of ranges of keys each tile of rows has the extremes, which the producer holds."""
+    own = "keep if start[b, q_pos] <= kv_idx <= q_pos"
+    assert tiles(own, 128) == (192, 64)
+    assert tiles(f"{own} or key_range(first, end)", 128) == (128, 96)
+
+
+def test_a_schedule_gets_what_it_names() -> None:
+    named = Schedule("mine", "v", "forward", "sm_90a", (("block_q", (192,)), ("block_kv", (96,))))
+    assert tiles("keep if number[b, kv_idx] > 3", schedule=named) == WIDE
