@@ -89,14 +89,23 @@ def room(variant: Variant) -> int:
 
 
 def asks_much(variant: Variant) -> bool:
-    """Whether most pairs are asked for more than one entry of an input for the key: for one of their own, for one that
-    another leads to, or for a test of one."""
+    """Whether pairs are asked for more than an entry for their key or distance: for one of the query's own row, one
+    that another leads to, or a test of one."""
     tests = _tested(variant)
-    loads = _loads(variant, tests + (() if _has_form(variant) else _scores(variant)))
-    read = [reads(variant, load) for load in loads]
-    inputs = {item.name for item in variant.inputs}
-    far = any(names & {"q_idx", "q_pos"} or len(names & inputs) > 1 for names in read)
-    return far or (bool(_loads(variant, tests)) and sum(map(_cost, _varying_of(variant, tests))) > _LOAD)
+    found = _loads(variant, tests + (() if _has_form(variant) else _scores(variant)))
+    if any(_leads(variant, load) or any(_of_query(variant, index) for index in load.indices) for load in found):
+        return True
+    return bool(_loads(variant, tests)) and sum(map(_cost, _varying_of(variant, tests))) > _LOAD
+
+
+def _leads(variant: Variant, load: Load) -> bool:
+    """Whether another entry tells where it is."""
+    return len(reads(variant, load) & {item.name for item in variant.inputs}) > 1
+
+
+def _of_query(variant: Variant, index: Expr) -> bool:
+    names = reads(variant, index)
+    return bool(names & {"q_idx", "q_pos"}) and "kv_idx" not in names
 
 
 def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE) -> int:

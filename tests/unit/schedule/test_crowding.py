@@ -29,6 +29,7 @@ def tiles(lines: str, head_dim: int = 64, schedule: Schedule | None = None) -> t
     [
         ("keep if flag[b, kv_idx]", WIDE),  # a flag of the key
         ("score = score + table[kv_idx]", WIDE),
+        ("keep if causal()\nscore = score + table[abs(q_pos - kv_idx)] * num_heads / (8 * (h + 1))", WIDE),
         ("keep if number[b, kv_idx] > 3", NARROW),  # 8 bytes of spills
         ("keep if each[b, q_idx, kv_idx]", NARROW),  # 68
         ("score = score + table[number[b, kv_idx]]", NARROW),  # 8
