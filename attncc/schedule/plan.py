@@ -329,8 +329,9 @@ class KernelPlan:
 
     @property
     def warps_see_less(self) -> bool:
-        """portable, forward: whether a warp passes by the tiles of which only rows of other warps keep keys: the bounds
-        move with the rows. With one stage, or tests of tiles, it has no registers for its own."""
+        """portable, forward: whether warps know the keys that their own rows look at, pass by the tiles of which only rows
+        of others keep keys, and mask those alone that are partial for them: the bounds move with the rows. With one
+        stage, or tests of tiles, they have no registers for it."""
         bounds = list(ir.walk(self.rules.kv_begin, self.rules.kv_end))
         moves = any(isinstance(node, ir.Symbol) and node.name in ("q_first", "q_last") for node in bounds)
         few = self.stages == 1 or self.tests_tiles
@@ -409,6 +410,11 @@ class KernelPlan:
     @property
     def may_split(self) -> bool:
         return self.split_kv != 1
+
+    @property
+    def searches_bounds(self) -> bool:
+        """Whether the loop bounds are searched for in an input that is declared nondecreasing."""
+        return bool(self.rules.claims)
 
     @property
     def tests_tiles(self) -> bool:

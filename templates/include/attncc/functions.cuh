@@ -2,12 +2,6 @@
 
 // Float functions that CUDA lacks or computes with branches, accurate to 2 ulp or so.
 
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
-    float result;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
 // An odd polynomial below 0.65, 1 - 2 / (exp(2|x|) + 1) above; both always, since a branch for each element costs more.
 __device__ __forceinline__ float tanh_branchless(float x) {
     const float square = x * x;

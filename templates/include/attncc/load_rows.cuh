@@ -1,6 +1,16 @@
 #include "attncc/copy.cuh"
+#include "attncc/output.cuh"
 
-/// Starts to load a tile of Q; all THREADS threads take part. What doesn't exist becomes zeros.
+// Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
+
+/// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
+template <class QTile, int THREADS, int BYTES, class Element, class Order>
+__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
+    load_tile_straight<QTile, Order, THREADS, BYTES>(tile, (const char*)places.target, places.stride * (long long)sizeof(Element),
+                                                     places.rows);
+}
+
+/// Rows whose places take a division each, of few tiles that meet many keys: a short loop.
 template <class QTile, int THREADS, int BYTES, class Places>
 __device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
 #pragma unroll 1

@@ -119,8 +119,9 @@ struct Normalizer {
         sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         row_max = fmaxf(reference, sink);
+        // What is left of the rest where no sink takes part, without its exponentials.
+        if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        if (sink == NEGATIVE_INFINITY) return 1 / sum;  // what is left of the rest, but without its exponentials
         const float weight = expf(reference - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;

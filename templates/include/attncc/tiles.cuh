@@ -12,10 +12,11 @@ struct Tile {
 struct TileRange {
     int begin, full_begin, full_end, end;
 
-    /// Whether it has a slot of the tile that begins with this one.
+    /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ bool meets(int slot) const {
-        return slot < end && slot + BLOCK > begin;
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
     }
 };
 

@@ -1,0 +1,37 @@
+#include "attncc/tiles.cuh"
+
+/// The keys that each warp's rows look at. Together they are what the block looks at, so that bounds which are searched for are
+/// searched for once. A warp keeps its own in registers (KEEPS), or reads them in shared memory at each tile.
+template <int WARPS, bool KEEPS>
+struct WarpRanges {
+    TileRange own;
+    const TileRange* ranges;  // of all warps
+
+    /// `range`: of the calling warp. All threads of the block must call.
+    __device__ __forceinline__ explicit WarpRanges(const TileRange& range) : own(uniform_struct(range)) {
+        alignas(16) __shared__ TileRange places[WARPS];
+        if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = own;
+        __syncthreads();
+        ranges = places;
+    }
+
+    /// From the first key of any warp to the last.
+    __device__ __forceinline__ TileRange all() const {
+        TileRange all = ranges[0];
+#pragma unroll
+        for (int warp = 1; warp < WARPS; ++warp) {
+            const TileRange range = ranges[warp];
+            const bool some = range.begin < range.end, first = all.begin >= all.end;
+            all.begin = some ? (first ? range.begin : min(all.begin, range.begin)) : all.begin;
+            all.end = some ? (first ? range.end : max(all.end, range.end)) : all.end;
+        }
+        return all;
+    }
+
+    /// What the calling warp's rows keep of the tile that begins with this slot.
+    template <int BLOCK>
+    __device__ __forceinline__ TileKind own_kind(int slot) const {
+        return KEEPS ? own.template kind<BLOCK>(slot)
+                     : (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(slot));
+    }
+};
