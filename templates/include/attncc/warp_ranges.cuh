@@ -3,14 +3,14 @@
 /// The keys that each warp's rows look at. Together they are what the block looks at, so that bounds which are searched for are
 /// searched for once. A warp keeps its own in registers (KEEPS), or reads them in shared memory at each tile.
 template <int WARPS, bool KEEPS>
-struct WarpRanges {
-    TileRange own;
+struct Ranges {
+    TileRange kept;
     const TileRange* ranges;  // of all warps
 
     /// `range`: of the calling warp. All threads of the block must call.
-    __device__ __forceinline__ explicit WarpRanges(const TileRange& range) : own(uniform_struct(range)) {
+    __device__ __forceinline__ explicit Ranges(const TileRange& range) : kept(uniform_struct(range)) {
         alignas(16) __shared__ TileRange places[WARPS];
-        if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = own;
+        if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = kept;
         __syncthreads();
         ranges = places;
     }
@@ -28,10 +28,10 @@ struct WarpRanges {
         return all;
     }
 
-    /// What the calling warp's rows keep of the tile that begins with this slot.
+    /// The tile as the calling warp's rows see it.
     template <int BLOCK>
-    __device__ __forceinline__ TileKind own_kind(int slot) const {
-        return KEEPS ? own.template kind<BLOCK>(slot)
-                     : (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(slot));
+    __device__ __forceinline__ Tile own(const Tile& tile) const {
+        return {tile.kv_first, KEEPS ? kept.kind<BLOCK>(tile.kv_first)
+                                     : (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(tile.kv_first))};
     }
 };
