@@ -330,7 +330,7 @@ class KernelPlan:
     @property
     def warps_see_less(self) -> bool:
         """portable, forward: whether warps know what their own rows keep of a tile. They pass by those of which only
-        rows of others keep keys, and mask none that is whole for them. The bounds move with the rows. With one stage, or
+        rows of others keep keys, and mask none that is whole for them: the bounds move with the rows. With one stage or
         tests of tiles, they have no registers for it."""
         bounds = list(ir.walk(self.rules.kv_begin, self.rules.kv_end))
         moves = any(isinstance(node, ir.Symbol) and node.name in ("q_first", "q_last") for node in bounds)
