@@ -412,11 +412,6 @@ class KernelPlan:
         return self.split_kv != 1
 
     @property
-    def searches_bounds(self) -> bool:
-        """Whether the loop bounds are searched for in an input that is declared nondecreasing."""
-        return bool(self.rules.claims)
-
-    @property
     def tests_tiles(self) -> bool:
         """Whether single tiles are tested, beyond the loop bounds."""
         return self.skip != "never" and not self.rules.bounds_suffice

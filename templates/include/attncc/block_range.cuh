@@ -1,7 +1,7 @@
 #include "attncc/tiles.cuh"
 
 /// The keys that a block's rows look at, where its warps don't tell their own from others'. See warp_ranges.cuh.
-template <int WARPS, bool KEEPS>
+template <int WARPS>
 struct Ranges {
     TileRange range;
 

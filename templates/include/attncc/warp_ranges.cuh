@@ -1,16 +1,15 @@
 #include "attncc/tiles.cuh"
 
 /// The keys that each warp's rows look at. Together they are what the block looks at, so that bounds which are searched for are
-/// searched for once. A warp keeps its own in registers (KEEPS), or reads them in shared memory at each tile.
-template <int WARPS, bool KEEPS>
+/// searched for once. They are kept in shared memory, of which a warp reads its own at each tile: a loop has no registers for them.
+template <int WARPS>
 struct Ranges {
-    TileRange kept;
     const TileRange* ranges;  // of all warps
 
     /// `range`: of the calling warp. All threads of the block must call.
-    __device__ __forceinline__ explicit Ranges(const TileRange& range) : kept(uniform_struct(range)) {
+    __device__ __forceinline__ explicit Ranges(const TileRange& range) {
         alignas(16) __shared__ TileRange places[WARPS];
-        if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = kept;
+        if (threadIdx.x % 32 == 0) places[threadIdx.x / 32] = range;
         __syncthreads();
         ranges = places;
     }
@@ -31,7 +30,6 @@ struct Ranges {
     /// The tile as the calling warp's rows see it.
     template <int BLOCK>
     __device__ __forceinline__ Tile own(const Tile& tile) const {
-        return {tile.kv_first, KEEPS ? kept.kind<BLOCK>(tile.kv_first)
-                                     : (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(tile.kv_first))};
+        return {tile.kv_first, (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(tile.kv_first))};
     }
 };
