@@ -30,6 +30,7 @@ struct Ranges {
     /// The tile as the calling warp's rows see it.
     template <int BLOCK>
     __device__ __forceinline__ Tile own(const Tile& tile) const {
-        return {tile.kv_first, (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(tile.kv_first))};
+        const int first = opaque(tile.kv_first);  // held for the mask in a register of its own, where ptxas would take two
+        return {first, (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(first))};
     }
 };
