@@ -124,8 +124,8 @@ def test_everything_at_once(dtype, changes) -> None:
 @pytest.mark.parametrize("warps", [1, 4])
 @pytest.mark.parametrize("text", [CAUSAL, DOCUMENTS, WINDOW])
 def test_what_a_block_knows_of_itself_is_parked(text: str, warps: int) -> None:
-    """Tiles whose accumulators leave no registers for it; of packed sequences, since those change it most. What warps know
-    of their own rows, some of which have none."""
+    """Tiles whose accumulators leave no registers for it; of packed sequences, since those change it most. Warps
+    know of their own rows, some of which have none."""
     plan = plan_of(text, "bf16", (32, 128), block_q=32 * warps, block_kv=64, warps=warps, stages=2)
     assert plan.parks and plan.warps_see_less
     cu = np.int32([0, 3, 3, 70, 131]), np.int32([0, 5, 12, 92, 200])
