@@ -15,7 +15,7 @@ from ..ir import Apply, Const, Expr, Load
 from .affine import Affine
 from .algebra import TRUE, Relation
 from .box import Box
-from .claims import behind, first_beyond
+from .claims import ahead, behind, first_beyond
 from .truth import tested_entries
 from .values import WRAPS
 
@@ -142,6 +142,8 @@ class Solver:
         begins, ends = _given(ranges)
         for other in list(ends):
             ends = [behind(self._algebra, end, other) for end in ends]
+        for other in list(begins):
+            begins = [ahead(self._algebra, begin, other) for begin in begins]
         return IndexRange(
             self._algebra.max(*begins) if begins else None,
             self._algebra.min(*ends) if ends else None,

@@ -93,19 +93,38 @@ def behind(algebra: Algebra, end: Expr, other: Expr) -> Expr:
         return algebra.select(condition, behind(algebra, a, other), behind(algebra, b, other))
     if not (isinstance(end, Search) and end.above):
         return end
-    found = [load for load in _at_most(end.value) if load.input == end.input and load.indices[:-1] == end.indices]
+    found = [load for load in _bounds(end.value, "max") if load.input == end.input and load.indices[:-1] == end.indices]
     places = [load.indices[-1] for load in found if algebra.compare("lt", load.indices[-1], end.length) is TRUE]
     return other if any(algebra.range(algebra.sub(place, other)).low >= -1 for place in places) else end
 
 
-def _at_most(value: Expr) -> frozenset[Load]:
-    """Lookups that a value is never below."""
+def ahead(algebra: Algebra, begin: Expr, other: Expr) -> Expr:
+    """`begin`, or what may stand for it in max(begin, other): a search that ends before `other` anyway is left out.
+
+    It does where what it looks for is at most the entry at some place, which `other` isn't before: with a causal mask,
+    the rows of a document begin before the key that asks.
+    """
+    form = algebra.form(begin)
+    searches = [atom for atom in form.terms if isinstance(atom, Search)]
+    if len(searches) != 1 or searches[0].above or form.terms[searches[0]] != 1:
+        return begin
+    found = [load for load in _bounds(searches[0].value, "min") if load.input == searches[0].input]
+    places = [load.indices[-1] for load in found if load.indices[:-1] == searches[0].indices]
+    beyond = form.plus(Affine({searches[0]: 1}), -1).plus(
+        algebra.form(other), -1
+    )  # of the place: how far behind `other`
+    behind_other = [beyond.plus(algebra.form(place)) for place in places if algebra.range(place).low >= 0]
+    return other if any(algebra.range(algebra.sum(distance)).high <= 0 for distance in behind_other) else begin
+
+
+def _bounds(value: Expr, op: str) -> frozenset[Load]:
+    """Lookups that a value is never below (`op`: max), or never above (min)."""
     if isinstance(value, Load):
         return frozenset({value})
-    if not isinstance(value, Apply) or value.op not in ("max", "select"):
+    if not isinstance(value, Apply) or value.op not in (op, "select"):
         return frozenset()
-    a, b = (_at_most(arg) for arg in value.args[-2:])
-    return a | b if value.op == "max" else a & b
+    a, b = (_bounds(arg, op) for arg in value.args[-2:])
+    return a | b if value.op == op else a & b
 
 
 def _places(algebra: Algebra, place: Expr, index: Expr) -> tuple[Expr, Expr] | None:

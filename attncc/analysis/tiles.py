@@ -27,7 +27,7 @@ def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv", *,
     `searches`: whether bounds may be searched for, as where they are asked for once a block, by whole warps.
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
     """
-    trust = Trust.PRESUMED if searches and inner == "kv" else Trust.IGNORED
+    trust = Trust.PRESUMED if searches else Trust.IGNORED
     rules, presumed = _analysed(variant, (block_q, block_kv), inner, trust)
     if presumed and _worth_a_test(rules):
         holds = presumed[0] if len(presumed) == 1 else apply("and", *presumed)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..analysis.additive import only_adds
 from .plan import PANEL_COLUMNS, KernelPlan
 from .shared import Parts
-from .weight import score_step
+from .weight import looks_up_pairs, score_step
 
 OWNERS = 2
 WARPGROUPS = OWNERS + 2
@@ -106,10 +106,11 @@ class HopperBackward:
         }
 
     def _pipeline_bytes(self) -> int:
-        """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries."""
+        """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries,
+        what the owners' keys look at, and the question."""
         stages = self.plan.stages
         barriers = 2 * self.key_stages + 2 + (7 if self.shares_keys else 6) * stages
-        return 16 * -(-barriers // 2) + 48 * self.key_stages + 2 * 16 * stages
+        return 16 * -(-barriers // 2) + 48 * self.key_stages + 2 * 16 * stages + 16 * (self.key_shares + 1)
 
     @property
     def parts(self) -> int:
@@ -170,6 +171,16 @@ class HopperBackward:
     def asks_always(self) -> bool:
         """Whether the variant is asked about the pairs of tiles of which all is kept, too."""
         return bool(self.plan.variant.scores) or self.plan.variant.dropout is not None
+
+    @property
+    def masks_ahead(self) -> bool:
+        """Whether what the mask keeps is found before there are scores: where it is all that the variant is asked about
+        pairs, and in patches."""
+        return bool(self.plan.variant.keeps) and (self.plan.canvas is not None or not self.asks_always)
+
+    @property
+    def looks_up_pairs(self) -> bool:
+        return looks_up_pairs(self.plan.variant)
 
 
 def _eights(count: int) -> int:

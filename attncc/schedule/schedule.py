@@ -227,7 +227,8 @@ class Ladder:
         build, blocks = self.build, (choice.block_q, choice.block_kv)
         inner = "q" if build.pass_name in KEY_PASSES else "kv"
         if self.canvas is None:
-            rules = analyse(self.variant, *blocks, inner, searches=choice.loop == "q_outer")
+            searches = choice.loop == "q_outer" or choice.family == "hopper"
+            rules = analyse(self.variant, *blocks, inner, searches=searches)
         else:
             rules = analyse_patches(self.variant, *blocks, self.canvas, inner)
         return KernelPlan(

@@ -129,6 +129,18 @@ def tests_ids(variant: Variant) -> bool:
 
 
 @lru_cache(maxsize=64)
+def looks_up_pairs(variant: Variant) -> bool:
+    """Whether keep lines read inputs that differ from row to row, or from key to key."""
+    roots = [keep.condition for keep in variant.keeps]
+    lookups = [node for node in walk(*roots, *(let.value for let in needs(variant, *roots))) if isinstance(node, Load)]
+    return any(isinstance(node, Local) or _is_position(node) for node in walk(*lookups))
+
+
+def _is_position(node: Expr) -> bool:
+    return isinstance(node, Symbol) and node.name in ("q_idx", "q_pos", "kv_idx")
+
+
+@lru_cache(maxsize=64)
 def _varying(variant: Variant) -> frozenset[Expr]:
     """The nodes that differ from key to key: they read kv_idx or the score."""
     return _varying_of(variant, _tests(variant) + _score_roots(variant))

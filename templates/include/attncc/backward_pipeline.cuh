@@ -23,7 +23,8 @@ struct BackwardPipeline {
     static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
     static constexpr int BARRIERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
-    static constexpr int BYTES = QUERY_NOTES_AT + 16 * 2 * STAGES;
+    static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES;
+    static constexpr int BYTES = ASKED_AT + 16, NO_STAGE = -1;
     static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
 
@@ -85,6 +86,23 @@ struct BackwardPipeline {
         int order, unused;
         take_pair(base + WORK_AT + WORK_BYTES * stage + 32, order, unused);
         return order;
+    }
+
+    // What an owner's keys look at: the producer asks for it by stage and head, a warp for each owner answers. Between the
+    // question and the answers, and after these, all of them wait for each other.
+    static __device__ __forceinline__ void wait_for_ranges() { named_wait(4, 32 * (1 + KEY_SHARES)); }
+
+    __device__ __forceinline__ void ask(int stage, int head) const { put_pair(base + ASKED_AT, stage, head); }
+    __device__ __forceinline__ void asked(int& stage, int& head) const { take_pair(base + ASKED_AT, stage, head); }
+
+    __device__ __forceinline__ void write(int share, const QueryRange& range) const {
+        put_four(base + RANGES_AT + 16 * share, range.begin, range.full_begin, range.full_end, range.end);
+    }
+
+    __device__ __forceinline__ QueryRange range(int share) const {
+        QueryRange range;
+        take_four(base + RANGES_AT + 16 * share, range.begin, range.full_begin, range.full_end, range.end);
+        return range;
     }
 
     // A stage of queries has two notes, for its even and odd turns: who adds to dQ reads one when the next may be there already.

@@ -23,8 +23,8 @@ struct QueryTile {
 };
 
 /// The live tiles of a block of keys in ascending order, head after head of the group. The lanes of a warp classify 16 tiles at
-/// once, each for the keys of one owner. `Keys` knows heads and mask: `last_head()`, `range(head)`, and `kind(head, slot)`
-/// for the keys of the lane's owner.
+/// once, each for the keys of one owner. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's owner
+/// `range()` in the head that `begin_head(head)` was told, and `kind(head, slot)`.
 template <int BLOCK_Q, class Keys>
 struct QueryTiles {
     const Keys& keys;
@@ -63,7 +63,8 @@ private:
 
     __device__ __forceinline__ void begin_head() {
         ++head;
-        const QueryRange range = keys.range(head);
+        keys.begin_head(head);
+        const QueryRange range = keys.range();
         next = __reduce_min_sync(~0u, range.begin) / BLOCK_Q * BLOCK_Q;
         end = __reduce_max_sync(~0u, range.end);
     }

@@ -15,6 +15,18 @@ __device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit 
         for (int r = 0; r < 2; ++r) visit(n, r, lane_column + 8 * n, scores[0][n][2 * r], scores[0][n][2 * r + 1]);
 }
 
+/// What a lane of the warp has in x, a struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T of_lane(const T& x, int lane) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+#pragma unroll
+    for (int& word : words) word = __shfl_sync(~0u, word, lane);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
 /// Visits fragments in rounds of STEP, for what is long or needs many registers: visit(n, column, x), where n counts from the
 /// round's first, and x[2 * r + side] is the score of the query at `column` + side. Those visited move behind the others, as
 /// registers can't be counted off; `moved()` moves what else belongs to them.

@@ -67,11 +67,20 @@ def test_what_a_claim_does_not_help(lines: str) -> None:
     assert analyse(variant(lines), 32, 32).claims == ()
 
 
-def test_loops_over_rows_use_no_claims() -> None:
-    """Their kernels ask for bounds with other keys in other lanes, or again and again."""
-    for rules in (analyse(DOCUMENTS, 32, 32, "q"), analyse(DOCUMENTS, 32, 32, searches=False)):
-        assert rules.claims == () and [zone.input for zone in rules.zone_maps] == ["doc"]
-        assert not any(isinstance(node, Search) for node in walk(*rules.expressions))
+@pytest.mark.parametrize("inner", ["q", "kv"])
+def test_kernels_that_cannot_search_use_no_claims(inner: str) -> None:
+    """They ask for bounds with other keys in other lanes, or again and again."""
+    rules = analyse(DOCUMENTS, 32, 32, inner, searches=False)
+    assert rules.claims == () and [zone.input for zone in rules.zone_maps] == ["doc"]
+    assert not any(isinstance(node, Search) for node in walk(*rules.expressions))
+
+
+def test_rows_of_documents_are_found_by_one_search() -> None:
+    """For where a document begins none is needed: not before the keys that ask, under a causal mask."""
+    rules = analyse(DOCUMENTS, 64, 64, "q")
+    assert rules.claims == ("doc",) and rules.bounds_suffice and rules.zone_maps == () and rules.q_bounds is not None
+    found = {node for node in walk(*rules.bounds[4:]) if isinstance(node, Search)}
+    assert len(found) == 1 and found.pop().above
 
 
 def test_a_claim_is_not_worth_a_test_where_only_rows_read_it() -> None:
@@ -133,8 +142,9 @@ def arrays(rng: np.random.Generator, shape: tuple[int, ...], *, sorts: bool) -> 
 
 
 @pytest.mark.parametrize("dtype", ["i32", "i64"])
+@pytest.mark.parametrize("inner", ["kv", "q"])
 @pytest.mark.parametrize("lines", LINES)
-def test_sound_whether_the_claim_is_true_or_false(lines: str, dtype: str) -> None:
+def test_sound_whether_the_claim_is_true_or_false(lines: str, inner: str, dtype: str) -> None:
     """No kept pair is dropped, nothing is called FULL that isn't; where it is true, bounds alone skip tiles."""
     text = f"attn 1\nimport masks\nvariant v {{\n{DOC.replace('i32', dtype)}{lines}\n}}\n"
     made, rng, decided = api.parse(text), np.random.default_rng(3), 0
@@ -144,15 +154,19 @@ def test_sound_whether_the_claim_is_true_or_false(lines: str, dtype: str) -> Non
         given = {"doc": arrays(rng, (2, kv_len), sorts=sorts).astype(np.int64 if dtype == "i64" else np.int32)}
         for single in (False, True):
             kept = made.mask(q_len, kv_len, **given)[:, 0]
-            kinds = np.stack([grid.kinds[0] for grid in grids(made.variant, (q_len, kv_len), blocks, given, single)])
+            kinds = np.stack(
+                [grid.kinds[0] for grid in grids(made.variant, (q_len, kv_len), blocks, given, inner, single=single)]
+            )
             some, every = (reduced(kept, blocks, how) for how in (np.logical_or, np.logical_and))
             assert (kinds[some] != TileKind.EMPTY).all() and every[kinds == TileKind.FULL].all(), trial
             decided += sorts and not single and np.count_nonzero(kinds != TileKind.PARTIAL)
-    assert decided > 20 or not analyse(made.variant, 32, 32).claims
+    assert decided > 20 or not analyse(made.variant, 32, 32, inner).claims
 
 
-def grids(made: Variant, lengths: tuple[int, int], blocks: tuple[int, int], given: Any, single: bool) -> Any:
-    rules, problem = analyse(made, *blocks), Problem(2, 1, 1, *lengths, 16, 16)
+def grids(
+    made: Variant, lengths: tuple[int, int], blocks: tuple[int, int], given: Any, inner: str, *, single: bool
+) -> Any:
+    rules, problem = analyse(made, *blocks, inner), Problem(2, 1, 1, *lengths, 16, 16)
     tables = rule_tables(rules, made, problem, given)
     for sequence in problem.sequences():
         own = sequence_inputs(made, problem, sequence, given)

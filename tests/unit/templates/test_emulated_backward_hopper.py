@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,15 @@ from tests.emulator import kernel
 from tests.emulator.attention import Call
 from tests.emulator.backward import Results, backward
 from tests.unit.templates.test_emulated_backward import FULL, LINEAR, SOFTCAP, check
-from tests.unit.templates.test_emulated_kernels import CAUSAL, DILATED, EVERYTHING, NEIGHBOURHOOD, SIGMOID, qkv
+from tests.unit.templates.test_emulated_kernels import (
+    CAUSAL,
+    DILATED,
+    DOCUMENTS,
+    EVERYTHING,
+    NEIGHBOURHOOD,
+    SIGMOID,
+    qkv,
+)
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
@@ -109,6 +119,24 @@ def test_slopes_that_depend_on_the_score_with_dropout(rung: int) -> None:
     plan = plan_of(SOFTCAP, "bf16", (128, 128), rung)
     q, k, v = qkv(plan, (1, 2, 70), (1, 1, 130))
     check(plan, None, Call(q, k, v, scale=1.0, seed=7, inputs={"cap": np.array(3.0, np.float32)}))
+
+
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+@pytest.mark.parametrize("sorted_ids", [True, False])
+def test_documents(head_dim: int, sorted_ids: bool) -> None:
+    """Found by search, if their numbers never decrease as declared."""
+    plan = plan_of(DOCUMENTS, "bf16", (head_dim, head_dim))
+    assert plan.rules.claims == ("doc",) and not plan.uses_tile_kind
+    doc = np.random.default_rng(3).integers(0, 5, (2, 333)).astype(np.int32)
+    call = Call(*qkv(plan, (2, 2, 200), (2, 1, 333)), inputs={"doc": np.sort(doc) if sorted_ids else doc})
+    check(plan, None, call)
+
+
+def test_documents_in_a_packed_batch() -> None:
+    plan = plan_of(DOCUMENTS, "fp16", (32, 16), -1)
+    cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
+    doc = np.concatenate([np.arange(end - begin) // 30 for begin, end in pairwise(cu[1])]).astype(np.int32)
+    check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), inputs={"doc": doc}, cu=cu))
 
 
 @pytest.mark.parametrize(("text", "rung"), [(CAUSAL, 0), (CAUSAL, -1), (SIGMOID, 0), (LINEAR, -1)])
