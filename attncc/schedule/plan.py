@@ -352,6 +352,17 @@ class KernelPlan:
         return self.warpgroups if apart else 1
 
     @property
+    def takes_turns(self) -> bool:
+        """hopper: whether two warpgroups start their products by turns, so that one computes while the other
+        multiplies.
+
+        It gains where there is much besides products, as with dropout: 5 % of the time. Both must have the same tiles,
+        or one would wait for a turn that the other has no tile for.
+        """
+        dropped = self.variant.dropout is not None and self.dtype != "e4m3"
+        return dropped and (self.block_q, self.block_kv) == (128, 128) and self.row_groups == 1
+
+    @property
     def plans_ahead(self) -> bool:
         """hopper: whether a warp of its own claims and plans blocks of queries, and another loads Q.
 

@@ -55,12 +55,14 @@ void await_change(const int& word, int seen) {
     fibers[current].awaited = nullptr;
 }
 
+void join(int& arrived, int& generation, int expected) {
+    if (++arrived < expected) return;
+    arrived = 0;
+    ++generation;
+}
 void meet(int& arrived, int& generation, int expected) {
     const int mine = generation;
-    if (++arrived == expected) {
-        arrived = 0;
-        ++generation;
-    }
+    join(arrived, generation, expected);
     await_change(generation, mine);
 }
 void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }

@@ -76,6 +76,7 @@ extern Index blockIdx, gridDim;
 void yield();
 void await_change(const int& word, int seen);
 unsigned dice();
+void join(int& arrived, int& generation, int expected);
 void meet(int& arrived, int& generation, int expected);
 void meet_warp();
 void __syncthreads();

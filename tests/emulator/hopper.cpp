@@ -39,6 +39,7 @@ void arrive(unsigned address, int bytes) {
 void wait_for_phase(unsigned address, unsigned parity) {
     await_change(barrier_at(address).phase, parity);
 }
+void join_named(int id, int threads) { join(meetings[id].arrived, meetings[id].generation, threads); }
 void meet_named(int id, int threads) { meet(meetings[id].arrived, meetings[id].generation, threads); }
 
 // -------------------------------------------------------------------- TMA

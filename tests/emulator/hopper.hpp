@@ -9,6 +9,7 @@
 void init_barrier(unsigned address, int arrivals);
 void arrive(unsigned address, int bytes);
 void wait_for_phase(unsigned address, unsigned parity);
+void join_named(int id, int threads);
 void meet_named(int id, int threads);
 
 // -------------------------------------------------------------------- TMA

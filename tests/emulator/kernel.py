@@ -73,6 +73,7 @@ _HOPPER_BODIES = (
     ("barrier_arrive", "", "arrive(barrier, 0);"),
     ("barrier_arrive_expecting", "", "arrive(barrier, bytes);"),
     ("barrier_wait", "", "wait_for_phase(barrier, parity);"),
+    ("named_arrive", "", "join_named(id, threads);"),
     ("named_wait", "", "meet_named(id, threads);"),
     ("tma_prefetch", "", ""),
     ("tma_fetch_ahead", "", ""),

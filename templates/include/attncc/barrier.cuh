@@ -39,6 +39,11 @@ __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+/// Counts among those threads, and goes on.
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 /// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
 /// all free, with 1.
 template <int STAGES>

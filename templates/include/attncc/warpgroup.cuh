@@ -1,4 +1,5 @@
 #include "attncc/barrier.cuh"
+#include "attncc/math.cuh"
 #include "attncc/tma.cuh"
 #include "attncc/words.cuh"
 
@@ -29,7 +30,7 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
 #pragma unroll 1
     for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
-        for (int byte = (rows * 8 + threadIdx.x % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
+        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
             store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
     fence_async();
     named_wait(barrier, THREADS);

@@ -97,6 +97,16 @@ def test_whole_tiles_take_the_cheap_form_of_score_lines(line: str, scale: float)
     check(plan, Call(*qkv(plan, (1, 2, 90), (1, 2, 170)), scale=scale, seed=7, inputs=inputs))
 
 
+@pytest.mark.parametrize("stages", [1, 2])
+def test_warpgroups_take_turns(stages: int) -> None:
+    """Blocks of one tile, of several and of none; sequences that end within a tile."""
+    text = "attn 1\nvariant dropped {\n    dropout 0.3\n}\n"
+    plan = plan_of(text, "bf16", (16, 16), block_q=128, block_kv=128, stages=stages)
+    assert plan.takes_turns
+    cu = np.int32([0, 3, 140, 200, 220]), np.int32([0, 300, 300, 428, 450])
+    check(plan, Call(*qkv(plan, (2, 220), (1, 450)), cu=cu, seed=11))
+
+
 def test_documents_of_two_warpgroups() -> None:
     """Rows of a warp are of several documents; of some there is no key. Tiles after the first trust references."""
     plan = plan_of(DOCUMENTS, "bf16", (16, 16), block_q=128, block_kv=48)
