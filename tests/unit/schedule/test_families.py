@@ -94,6 +94,14 @@ def test_room_for_what_a_variant_computes() -> None:
     assert planned(documents, skip="in_kernel").producer_registers > planned(bias).producer_registers
 
 
+def test_warpgroups_with_dropout_take_turns() -> None:
+    """Where all have the same tiles: under a mask each passes by tiles of its own."""
+    dropped, masked = variant("dropout 0.2"), variant("dropout 0.2\nkeep if q_pos >= kv_idx")
+    assert planned(dropped).takes_turns and not planned().takes_turns
+    assert not planned(masked, block_q=128, block_kv=128).takes_turns
+    assert not planned(dropped, block_q=192, block_kv=64).takes_turns
+
+
 @pytest.mark.parametrize("head_dim", [16, 40, 64, 72, 96, 128, 192, 256])
 @pytest.mark.parametrize("rung", range(4))
 def test_every_rung_is_legal(head_dim: int, rung: int) -> None:

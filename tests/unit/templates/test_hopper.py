@@ -45,6 +45,11 @@ def test_compiles_without_spills(case: HopperCase) -> None:
     assert wanted <= resources.registers * (plan.warpgroups + 1)  # else the kernel would wait for registers for ever
 
 
+def test_causal_dropout_has_registers_for_three_warpgroups() -> None:
+    plan, _ = COMPILATIONS.result(HopperCase("dropout_attention", "bf16", 128, 128))
+    assert (plan.block_q, plan.block_kv) == (192, 64)
+
+
 def test_no_text_is_left_of_another_family() -> None:
     text = render(HopperCase("causal", "bf16", 128, 128).ladder().first).text
     assert "wgmma.mma_async" in text and "cp.async.bulk.tensor" in text
