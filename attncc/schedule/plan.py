@@ -356,8 +356,8 @@ class KernelPlan:
         """hopper: whether two warpgroups start their products by turns, so that one computes while the other
         multiplies.
 
-        It gains where there is much besides products, as with dropout: 3 to 7 % of the time. Both must have the same tiles,
-        or one would wait for a turn that the other has no tile for.
+        It gains where there is much besides products, as with dropout: 3 to 7 % of the time. Both must have the same
+        tiles, or one would wait for a turn that the other has no tile for.
         """
         dropped = self.variant.dropout is not None and self.dtype != "e4m3"
         return dropped and (self.block_q, self.block_kv) == (128, 128) and self.row_groups == 1
