@@ -12,7 +12,8 @@ from .plan import KernelPlan
 from .weight import asks_much, room
 
 _CROWDED = 3  # warpgroups; of those with more, none waits for products beside others
-_DROPOUT_REGISTERS = 48  # of a consumer, besides its accumulators: not enough for masks and bits of dropout
+_DROPOUT_REGISTERS = 42  # of a consumer, besides its accumulators and what a mask keeps: not enough for dropout
+_BITS_KEYS = 16  # keys for which a lane, with two rows, holds a register of what the mask keeps
 _ENTRIES_READ = 32  # of inputs, by the rules of tiles: more than a producer has registers for
 
 
@@ -24,7 +25,7 @@ def crowded(plan: KernelPlan) -> bool:
 
 
 def _drops_masked(plan: KernelPlan) -> bool:
-    spare = plan.consumer_registers - plan.accumulator_registers
+    spare = plan.consumer_registers - plan.accumulator_registers - plan.block_kv // _BITS_KEYS
     return plan.variant.dropout is not None and bool(plan.variant.keeps) and spare <= _DROPOUT_REGISTERS
 
 

@@ -42,8 +42,12 @@ def test_what_each_pair_is_asked_for(line: str, expected: tuple[int, int]) -> No
 @pytest.mark.parametrize(
     ("lines", "head_dim", "expected"),
     [
-        ("keep if causal()\ndropout 0.1", 128, (128, 128)),
-        ("keep if causal()\ndropout 0.1", 112, (192, 64)),  # eight registers more are left
+        ("keep if causal()\ndropout 0.1", 128, (192, 64)),
+        (
+            "input p: i32[batch]\nkeep if q_pos >= kv_idx or kv_idx < p[b]\ndropout 0.1",
+            128,
+            (128, 128),
+        ),  # eight registers less
         ("keep if causal()", 128, (192, 64)),
         ("keep if causal()\ndropout 0.1", 80, (128, 96)),
         ("dropout 0.1", 80, (192, 96)),
