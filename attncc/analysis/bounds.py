@@ -40,13 +40,17 @@ class LoopBounds:
 
 
 class Solver:
-    """Solves canonical bools for the index of a side: for kv_idx over the q rows of a box, or the other way round."""
+    """Solves canonical bools for the index of a side: for kv_idx over the q rows of a box, or the other way round.
 
-    def __init__(self, box: Box, side: str = "kv") -> None:
+    Or, of bools in which no other index of that side stands, for an `index` of a canvas, which is below `length`.
+    """
+
+    def __init__(self, box: Box, side: str = "kv", index: str | None = None, length: Expr | None = None) -> None:
         self._box = box
         self._algebra = box.algebra
         self._axis = ("q", "kv").index(side)
-        self._index, self._length = box.algebra.symbol(f"{side}_idx"), box.algebra.symbol(f"{side}_len")
+        self._index = box.algebra.symbol(index or f"{side}_idx")
+        self._length = length or box.algebra.symbol(f"{side}_len")
         self._known: dict[Expr, LoopBounds] = {}
 
     def of(self, expr: Expr) -> LoopBounds:

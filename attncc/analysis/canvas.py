@@ -18,11 +18,15 @@ class Canvas:
     a divisor of `width`, and as many rows as its block then has.
 
     Lengths are multiples of `width` in calls that see a canvas. The pair (first, last) of a tile are two corners.
+
+    `window`: tiles of kv begin where what a block of queries looks at does, at any row and column, and are as wide as
+    that, so that `kv_columns` needn't divide `width`.
     """
 
     width: int
     q_columns: int
     kv_columns: int
+    window: bool = False
 
     def bands(self, block_q: int, block_kv: int) -> tuple[int, int]:
         """How many positions the canvas rows of a tile have, that of q and that of kv."""

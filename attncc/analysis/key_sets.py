@@ -49,6 +49,20 @@ class Repeating:
 
 
 @dataclass(frozen=True)
+class RowsBelow:
+    """Of a window: the keys whose row of the canvas is below a limit, which fits 32 bits."""
+
+    limit: Expr
+
+
+@dataclass(frozen=True)
+class ColumnsBelow:
+    """Of a window: the keys whose column of the canvas is below a limit, which fits 32 bits."""
+
+    limit: Expr
+
+
+@dataclass(frozen=True)
 class Outside:
     """All other keys."""
 
@@ -65,21 +79,46 @@ class United:
     parts: tuple[KeySet, ...]
 
 
-KeySet = OfRow | Below | RemainderBelow | Repeating | Outside | Common | United
+KeySet = OfRow | Below | RemainderBelow | Repeating | RowsBelow | ColumnsBelow | Outside | Common | United
+
+
+def common_parts(keys: KeySet) -> Iterator[KeySet]:
+    """Sets of which the members are those common to all."""
+    if isinstance(keys, Common):
+        for part in keys.parts:
+            yield from common_parts(part)
+    else:
+        yield keys
+
+
+def of_columns(keys: KeySet) -> bool:
+    """Of a window: whether the rows of its keys don't count, so that the set is the same in all its tiles."""
+    match keys:
+        case Outside(of):
+            return of_columns(of)
+        case Common(parts) | United(parts):
+            return all(map(of_columns, parts))
+    return isinstance(keys, ColumnsBelow | OfRow)
 
 
 @dataclass(frozen=True)
 class LaneKeys:
-    """The keys that a lane of a warp holds of a tile: from its first on, two that are `side` apart in each `step`."""
+    """The keys that a lane of a warp holds of a tile: from its first on, two that are `side` apart in each `step`.
+
+    Of a `window` they are neighbours in its rows, which are sets apart; its keys are counted from the tile's first.
+    """
 
     step: int = 8
     side: int = 1
+    window: Canvas | None = None
 
     @classmethod
     def of(cls, canvas: Canvas | None) -> LaneKeys:
         """Two neighbours among 8 columns of the scores, which are positions, or slots of a patch."""
         if canvas is None:
             return cls()
+        if canvas.window:
+            return cls(window=canvas)
         if canvas.kv_columns == 1:
             return cls(8 * canvas.width, canvas.width)
         return cls(8 // canvas.kv_columns * canvas.width)
@@ -106,7 +145,8 @@ class KeySets:
     def _set(self, expr: Expr) -> KeySet | None:
         if not self._algebra.varies(expr)[1]:
             return OfRow(self._written(expr))
-        return Repeating(self._written(expr)) if self._repeats(expr) else self._limits(expr)
+        repeats = self._lane.window is None and self._repeats(expr)
+        return Repeating(self._written(expr)) if repeats else self._limits(expr)
 
     def _written(self, expr: Expr) -> Expr:
         """With q_pos by its name, of which more is known: where it indexes an input, and that other lines read it."""
@@ -149,7 +189,9 @@ class KeySets:
             if not algebra.fits(limit):
                 return None
             limit = algebra.form(algebra.floordiv(algebra.sum(limit), algebra.number(abs(factor))))
-        return self._limited(atom, factor > 0, limit if factor > 0 else limit.times(-1))
+        at_most, limit = factor > 0, limit if factor > 0 else limit.times(-1)
+        limited = self._limited if self._lane.window is None else self._in_window
+        return limited(atom, at_most, limit)
 
     def _limited(self, atom: Expr, at_most: bool, limit: Affine) -> KeySet | None:
         """Where the atom is at most, or at least, a limit."""
@@ -165,6 +207,20 @@ class KeySets:
         if at_most:  # x // c <= t is x - c * t - c + 1 <= 0
             return self._below(inner, limit.times(-size).shifted(1 - size))
         return self._below(inner.times(-1), limit.times(size))  # x // c >= t is c * t - x <= 0
+
+    def _in_window(self, atom: Expr, at_most: bool, limit: Affine) -> KeySet | None:
+        """Where the atom is a key's row or column of the canvas, and at most, or at least, a limit."""
+        algebra, canvas, end = self._algebra, self._lane.window, limit.shifted(1) if at_most else limit
+        assert canvas is not None
+        place = algebra.symbol("kv_idx"), algebra.number(canvas.width)
+        if not isinstance(atom, Apply) or atom.args != place or not algebra.fits(end):
+            return None
+        found: KeySet
+        if atom.op == "mod":
+            found = ColumnsBelow(self._written(self._near(end, end, algebra.number(canvas.width))))
+        else:
+            found = RowsBelow(self._written(self._near(end, end, algebra.symbol("kv_len"))))
+        return found if at_most else Outside(found)
 
     def _half(self, at_most: bool, limit: Affine) -> KeySet | None:
         end = limit.shifted(1) if at_most else limit

@@ -65,11 +65,16 @@ def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, A
     return (row * width + column).ravel(), (last_row * width + column + columns - 1).ravel()
 
 
+def sample_length(width: int) -> int:
+    """Positions of the canvas on which tiles are counted."""
+    return width * max(_ROWS, _POSITIONS // width)
+
+
 def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
     """The share of pairs that live tiles hold, on a sample. It is the same for all sizes of tiles, since the share of a
     neighbourhood falls as the canvas grows, and counts whole tiles of q alone, since a sample has few of them."""
     of = canvas or Canvas(width, 0, 0)
-    length = of.width * max(_ROWS, _POSITIONS // of.width)
+    length = sample_length(of.width)
     if canvas is None:
         q_first, kv_first = np.arange(0, length, block_q), np.arange(0, length, block_kv)
         q_last, kv_last = np.minimum(q_first + block_q, length) - 1, np.minimum(kv_first + block_kv, length) - 1

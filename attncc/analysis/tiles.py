@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..ir import Apply, Expr, Load, Search, Type, Variant, apply, const, walk
+from ..ir import Apply, Expr, Load, Search, Symbol, Type, Variant, apply, const, walk
 from .algebra import FALSE, TRUE, Algebra
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
@@ -108,6 +108,33 @@ def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canva
     )
 
 
+def analyse_windows(variant: Variant, block_q: int, block_kv: int, canvas: Canvas) -> TileRules | None:
+    """Rules for tiles of keys that are windows of a canvas: bounds of its rows, as positions, and of its columns.
+
+    None where some condition takes a key's row and column together: a window would not say what it keeps.
+    """
+    mask = _lower(variant, block_q, block_kv, canvas=canvas)
+    algebra, width = mask.box.algebra, mask.box.algebra.number(canvas.width)
+    parts = mask.kept.args if isinstance(mask.kept, Apply) and mask.kept.op == "and" else (mask.kept,)
+    read = {part: {node.name for node in walk(part) if isinstance(node, Symbol)} for part in parts}
+    if any({"kv_row_idx", "kv_column_idx"} <= names for names in read.values()):
+        return None
+    of_columns = algebra.both(*(part for part in parts if "kv_column_idx" in read[part]))
+    live = Solver(mask.box, "kv", "kv_column_idx", width).of(of_columns).live
+    begin, end = (of_corners(bound, canvas) for bound in _within(algebra, live, width))
+    return replace(
+        analyse(variant, block_q // canvas.q_columns * canvas.width, block_kv),
+        any_kept=TRUE,
+        all_kept=FALSE,
+        full_begin=const(0),
+        full_end=const(0),
+        bounds_suffice=True,
+        decides=True,
+        undecided=(),
+        columns=(begin, end),
+    )
+
+
 def _rules(mask: _Mask, inner: str) -> TileRules:
     truth, bounds = mask.box.truth(mask.kept), Solver(mask.box).of(mask.kept)
     of_loop = bounds if inner == "kv" else Solver(mask.box, inner).of(mask.kept)
@@ -204,8 +231,13 @@ def _all_near(inputs: list[Expr]) -> Expr:
 
 
 def _clamped(algebra: Algebra, found: IndexRange, length_name: str = "kv_len") -> tuple[Expr, Expr]:
-    """The range within the keys, or the rows: 0 <= begin, end <= length."""
-    zero, length = algebra.number(0), algebra.symbol(length_name)
+    """The range within the keys, or the rows."""
+    return _within(algebra, found, algebra.symbol(length_name))
+
+
+def _within(algebra: Algebra, found: IndexRange, length: Expr) -> tuple[Expr, Expr]:
+    """The range clamped: 0 <= begin, end <= length."""
+    zero = algebra.number(0)
     end = length if found.end is None else algebra.min(algebra.max(found.end, zero), length)
     if found.begin is None or end is zero:
         return zero, end

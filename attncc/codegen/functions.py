@@ -22,7 +22,16 @@ PRINTED = frozenset(
     + [f"wrapping_{name}" for name in ("add", "sub", "mul", "neg", "abs")]
     + ["claim_holds", "claim_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
     + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sine", "cosine"]
-    + ["bits_below", "remainder_bits", "repeated_bits", "row_bits", "keep_bits"]
+    + [
+        "bits_below",
+        "remainder_bits",
+        "repeated_bits",
+        "row_bits",
+        "rows_below",
+        "columns_below",
+        "keep_bits",
+        "column_bits",
+    ]
     + [
         "keep",
         "keep_at",
@@ -57,6 +66,7 @@ PRINTED = frozenset(
         "kv_start",
     ]
     + ["scale", "kv_begin", "kv_end", "q_begin", "q_end", "full_begin", "full_end"]
+    + ["column_begin", "column_end"]
 )
 
 

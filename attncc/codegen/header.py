@@ -10,7 +10,7 @@ from .. import __version__
 from ..ir import show
 from ..schedule.plan import KernelPlan
 from .line_marks import WIDTH, shown_path
-from .tile_code import BOUNDS, bound, bounds_needed, kind_needed
+from .tile_code import BOUNDS, COLUMN_BOUNDS, bound, bounds_needed, kind_needed
 
 _LONGEST_RULE = 250  # characters; the function says it better
 
@@ -84,10 +84,11 @@ def _tile_rules(plan: KernelPlan) -> Iterator[str]:
         return
     yield "tiles"
     bounds = {name: bound(plan, name) for name in BOUNDS["kv" if plan.rules.q_bounds is None else "q"]}
+    columns = dict(zip(COLUMN_BOUNDS, plan.rules.columns or (), strict=False))
     kinds = {name: getattr(plan.rules, name) for name in ("any_kept", "all_kept") if kind_needed(plan)}
-    for name, expr in {**bounds, **kinds}.items():
-        rule = show(expr)
-        yield f"  {name} = {rule}" if len(rule) <= _LONGEST_RULE else f"  {name}: see tile_kind"
+    for name, expr in {**bounds, **columns, **kinds}.items():
+        rule, where = show(expr), "kv_bounds" if name in columns else "tile_kind"
+        yield f"  {name} = {rule}" if len(rule) <= _LONGEST_RULE else f"  {name}: see {where}"
     for index, reason in plan.rules.undecided:
         yield f"  keep line {index + 1} may leave a tile partial: {reason}"
 

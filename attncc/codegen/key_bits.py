@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..analysis.key_sets import (
     Below,
+    ColumnsBelow,
     Common,
     KeySet,
     LaneKeys,
@@ -11,6 +12,7 @@ from ..analysis.key_sets import (
     Outside,
     RemainderBelow,
     Repeating,
+    RowsBelow,
     United,
     periods,
 )
@@ -43,6 +45,8 @@ class BitPrinter:
         match keys:
             case OfRow() | Below() | RemainderBelow() | Repeating():
                 return self._leaf(keys)
+            case RowsBelow() | ColumnsBelow():
+                return self._of_window(keys)
             case Outside(of):
                 return _OUTSIDE.node(BITS, self.node(of))
             case Common(parts):
@@ -62,6 +66,16 @@ class BitPrinter:
             case Repeating(holds):
                 second = substituted(holds, _KV_IDX, apply("add", _KV_IDX, const(self._lane.side)))
                 return _REPEATED.node(BITS, lower(holds), lower(second))
+
+    def _of_window(self, keys: RowsBelow | ColumnsBelow) -> Node:
+        """Of rows, or columns, counted from those of the tile."""
+        canvas = self._lane.window
+        assert canvas is not None
+        name, place = ("rows", "floordiv") if isinstance(keys, RowsBelow) else ("columns", "mod")
+        size = f"{canvas.kv_columns}, {self._block_kv // canvas.kv_columns}"
+        form = call(f"{name}_below<{size}>", 1, cost=16, hint="bits", include="windows.cuh")
+        first = self._lowering.lower(apply(place, _KV_IDX, const(canvas.width)))
+        return form.node(BITS, ARITHMETIC["sub"].node(INT, _limit(self._lowering.lower(keys.limit)), first))
 
     def _remainder(self, keys: RemainderBelow) -> Node:
         moved = _KV_IDX if keys.shift == const(0) else apply("add", _KV_IDX, keys.shift)

@@ -12,7 +12,11 @@ from .nodes import INT, LONG, Level, Node, cast, int_literal, leaf
 from .structs import make_function
 
 # The bounds of each inner loop, in order.
-BOUNDS = {"kv": ("kv_begin", "full_begin", "full_end", "kv_end"), "q": ("q_begin", "full_begin", "full_end", "q_end")}
+BOUNDS: dict[str, tuple[str, ...]] = {
+    "kv": ("kv_begin", "full_begin", "full_end", "kv_end"),
+    "q": ("q_begin", "full_begin", "full_end", "q_end"),
+}
+COLUMN_BOUNDS = "column_begin", "column_end"  # where tiles are windows
 
 _WHAT = {
     "kv": "The keys that matter to the rows q_first..q_last",
@@ -38,9 +42,11 @@ def kind_needed(plan: KernelPlan) -> bool:
 def loop_bounds(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
     """`struct KvBounds` and `kv_bounds(params, ctx, q_first, q_last)`, or the same with q and kv exchanged."""
     inner, outer = ("kv", "q") if plan.rules.q_bounds is None else ("q", "kv")
-    names = BOUNDS[inner]
+    columns = plan.rules.columns or ()
+    names = BOUNDS[inner] + (COLUMN_BOUNDS if columns else ())
     length = "kv_len" if inner == "kv" else "q_len"
-    nodes = [fields.interner.intern(_position(lowering.lower(bound(plan, name)), length)) for name in names]
+    found = [*(bound(plan, name) for name in BOUNDS[inner]), *columns]
+    nodes = [fields.interner.intern(_position(lowering.lower(expr), length)) for expr in found]
     body = Body(fields, Level.ELEMENT, [(node, None) for node in nodes])
     for name, node in zip(names, nodes, strict=True):
         body.add(f"const int {name} = {body.value(node)};")

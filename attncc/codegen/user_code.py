@@ -9,7 +9,16 @@ from functools import cached_property
 
 from ..analysis.algebra import TRUE
 from ..analysis.canvas import Canvas
-from ..analysis.key_sets import KeepMask, KeySet, LaneKeys, keep_masks, pairwise_masks
+from ..analysis.key_sets import (
+    Common,
+    KeepMask,
+    KeySet,
+    LaneKeys,
+    common_parts,
+    keep_masks,
+    of_columns,
+    pairwise_masks,
+)
 from ..analysis.places import PLACE_SYMBOLS, by_places
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
@@ -41,6 +50,7 @@ class UserCode:
     keep_at: str  # backward, in patches: all of the mask, for a pair by its places on the canvas; `keep` is empty
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
     keep_bits: str  # and the rest of it, for all keys of a lane at once
+    column_bits: str  # but for what is the same in all tiles of a window
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_form_holds, score_factor, score_bias
     masks_last: bool  # whether the mask may come after the exponents: of all tiles they are made in one way
@@ -54,7 +64,7 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        mask = (self.keep, self.keep_at, self.keep_bits, self.score, self.score_form, self.learned)
+        mask = (self.keep, self.keep_at, self.keep_bits, self.column_bits, self.score, self.score_form, self.learned)
         of_rows = (self.dropout, self.sink, self.value_descale)
         parts = (self.context, self.row, self.rows_alike, *mask, self.bounds, self.tile_kind, *of_rows)
         return "\n\n".join(part for part in parts if part)
@@ -78,6 +88,12 @@ def _masks(plan: KernelPlan) -> Iterable[KeepMask]:
     return keep_masks(plan.variant, plan.block_kv, LaneKeys.of(plan.canvas))
 
 
+def _parts(keys: KeySet, same: bool) -> KeySet | None:
+    """What of a set is the same in all tiles of a window, or what isn't."""
+    found = tuple(part for part in common_parts(keys) if of_columns(part) == same)
+    return None if not found else found[0] if len(found) == 1 else Common(found)
+
+
 class _Printer:
     """Prints the functions that read Context and Row first: they say what those two must hold."""
 
@@ -93,7 +109,7 @@ class _Printer:
         keep_at = self.keep_at(plan.canvas) if plan.is_backward and plan.canvas is not None else ""
         keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not keep_at})
         rows_alike = self.rows_alike(keep, [mask.each for mask in masks if mask.each is not None])
-        keep_bits = self.keep_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
+        keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
             score, form = gradients.score_gradient(plan, lowering, fields), ""
             learned = gradients.learned(plan, lowering, fields)
@@ -114,8 +130,8 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_at, rows_alike, keep_bits, score, form, self.masks_last, learned, bounds, kind,
-            dropout, sink, value_descale,
+            context, row, keep, keep_at, rows_alike, keep_bits, column_bits, score, form, self.masks_last, learned,
+            bounds, kind, dropout, sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -139,10 +155,17 @@ class _Printer:
             return ""
         return structs.rows_alike(fields.values())
 
-    def keep_bits(self, sets: Mapping[Keep, KeySet]) -> str:
+    def all_bits(self, sets: Mapping[Keep, KeySet]) -> tuple[str, str]:
+        """`keep_bits`, and `column_bits` where tiles are windows."""
+        if self.plan.rules.columns is None:
+            return self.bits("keep_bits", sets), ""
+        of_tile, of_all = ({keep: _parts(keys, same) for keep, keys in sets.items()} for same in (False, True))
+        return self.bits("keep_bits", of_tile), self.bits("column_bits", of_all)
+
+    def bits(self, name: str, sets: Mapping[Keep, KeySet | None]) -> str:
         printer = BitPrinter(self.lowering, self.plan.block_kv, LaneKeys.of(self.plan.canvas))
-        nodes = {keep: printer.node(keys) for keep, keys in sets.items()}
-        head = "unsigned keep_bits(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
+        nodes = {keep: printer.node(keys) for keep, keys in sets.items() if keys is not None}
+        head = f"unsigned {name}(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._mask(head, nodes, BITS)
 
     def _mask(self, head: str, nodes: Mapping[Keep, Node], ctype: str) -> str:

@@ -6,9 +6,10 @@ one above.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .plan import PANEL_BYTES
+from .target import TARGETS
 
 PIPELINE_BYTES = 1024  # of barriers and notes, at most
 
@@ -87,6 +88,16 @@ def masked_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> 
     """
     fits = element_bytes == 2 and 96 < head_dim <= 128 and value_head_dim <= 128
     return HopperTiles(192, 64, 5) if fits else None
+
+
+def window_tiles(block_kv: int, head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
+    """The same where tiles of keys are windows of so many; None for tiles of which two stages don't fit."""
+    tiles = masked_tiles(head_dim, value_head_dim, element_bytes)
+    if tiles is None or block_kv == 0:
+        return None
+    found = (replace(tiles, block_kv=block_kv, stages=stages) for stages in range(tiles.stages, 1, -1))
+    limit = TARGETS["sm_90a"].shared_bytes
+    return next((item for item in found if item.shared_bytes(head_dim, value_head_dim, element_bytes) <= limit), None)
 
 
 def overlaps(block_q: int) -> bool:

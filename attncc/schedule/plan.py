@@ -180,6 +180,18 @@ class KernelPlan:
         return "stretches" if self.canvas is None else "patches"
 
     @property
+    def kv_order(self) -> str:
+        """The same of keys alone."""
+        return "windows" if self.canvas is not None and self.canvas.window else self.tile_order
+
+    @property
+    def tile_walk(self) -> str:
+        """hopper: the leaf file that goes over the tiles of a block."""
+        if self.rules.columns is not None:
+            return "window_tiles"
+        return "group_lists" if self.tile_lists else "descending_tiles"
+
+    @property
     def tile_columns(self) -> tuple[int, int, int]:
         """Of the canvas, of a tile of q and of one of kv: what the leaf file asks for."""
         canvas = self.canvas

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, product, takewhile
 from typing import TYPE_CHECKING
 
 from ..analysis.canvas import Canvas
 from ..analysis.patches import find_canvas, live_share, widths
-from ..analysis.tiles import analyse, analyse_patches
+from ..analysis.rules import TileRules
+from ..analysis.tiles import analyse, analyse_patches, analyse_windows
+from ..analysis.windows import WINDOW_ROWS, find_window
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..ir import Variant
 from ..source import Span
@@ -18,7 +21,7 @@ from .choices import Build, Choice, choose, guesses, loop_of, rungs
 from .crowding import crowded
 from .families import default_family
 from .grain import key_blocks, suits
-from .hopper_tiles import masked_tiles
+from .hopper_tiles import masked_tiles, window_tiles
 from .knobs import Value
 from .plan import BACKWARD_PASSES, KEY_PASSES, PATCHED_PASSES, KernelPlan
 from .target import TARGETS
@@ -165,9 +168,12 @@ class Ladder:
     def _for_masks(self, family: str, guess: int) -> Iterator[Choice]:
         """What goes before the first guess under a mask."""
         build, chosen = self.build, self.schedule.chosen
-        tiles = masked_tiles(*build.padded_head_dims, build.element_bytes)
         masked = build.pass_name in ("forward", "patches") and bool(self.variant.keeps) and room(self.variant) == 0
-        if family == "hopper" and masked and tiles is not None and not self.names_tiles:
+        if family != "hopper" or not masked or self.names_tiles:
+            return
+        keys = 0 if self._window is None else WINDOW_ROWS * self._window.kv_columns
+        dims = *build.padded_head_dims, build.element_bytes
+        for tiles in filter(None, (window_tiles(keys, *dims), masked_tiles(*dims))):
             sizes = {"block_q": tiles.block_q, "block_kv": tiles.block_kv, "stages": tiles.stages}
             choice = choose(sizes | dict(chosen), build, family, guess)
             plan = self._plan(choice)
@@ -215,7 +221,10 @@ class Ladder:
 
     def _work_in_patches(self, family: str, rung: int) -> float:
         plan = self._plan(choose(self.schedule.chosen, self.build, family, rung))
-        share = live_share(plan.rules, plan.canvas, plan.block_q, plan.block_kv)
+        sizes, patches = (plan.block_q, plan.block_kv), self.canvas
+        assert patches is not None
+        rules = plan.rules if plan.canvas is patches else analyse_patches(self.variant, *sizes, patches)
+        share = live_share(rules, patches, *sizes)
         return share * (plan.block_kv + _TILE_COST) / plan.block_kv
 
     def _plan(self, choice: Choice) -> KernelPlan:
@@ -223,14 +232,28 @@ class Ladder:
             self._made[choice] = self._new_plan(choice)
         return self._made[choice]
 
-    def _new_plan(self, choice: Choice) -> KernelPlan:
-        build, blocks = self.build, (choice.block_q, choice.block_kv)
-        inner = "q" if build.pass_name in KEY_PASSES else "kv"
-        if self.canvas is None:
+    @cached_property
+    def _window(self) -> Canvas | None:
+        """What tiles of WINDOW_ROWS rows of the canvas are, if windows pay."""
+        if self.canvas is None or self.build.pass_name != "patches":
+            return None
+        return find_window(self.variant, self.canvas)
+
+    def _canvas_of(self, choice: Choice) -> Canvas | None:
+        window = self._window if choice.family == "hopper" else None
+        return window if window and choice.block_kv == WINDOW_ROWS * window.kv_columns else self.canvas
+
+    def _rules(self, choice: Choice, canvas: Canvas | None) -> TileRules:
+        blocks, inner = (choice.block_q, choice.block_kv), "q" if self.build.pass_name in KEY_PASSES else "kv"
+        if canvas is None:
             searches = choice.loop == "q_outer" or choice.family == "hopper"
-            rules = analyse(self.variant, *blocks, inner, searches=searches)
-        else:
-            rules = analyse_patches(self.variant, *blocks, self.canvas, inner)
+            return analyse(self.variant, *blocks, inner, searches=searches)
+        found = analyse_windows(self.variant, *blocks, canvas) if canvas.window else None
+        return found or analyse_patches(self.variant, *blocks, canvas, inner)
+
+    def _new_plan(self, choice: Choice) -> KernelPlan:
+        build, canvas = self.build, self._canvas_of(choice)
+        rules = self._rules(choice, canvas)
         return KernelPlan(
             self.variant,
             rules,
@@ -248,7 +271,7 @@ class Ladder:
             choice.skip,
             choice.family,
             choice.overlap,
-            self.canvas,
+            canvas,
             choice.thrifty,
         )
 

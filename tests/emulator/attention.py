@@ -67,8 +67,10 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         values["tile_lists"] = lists.ctypes.data
         kernel.run(render_tile_lists(plan), parameters(plan), values, 2)
     if plan.family == "hopper":
-        rows = ((call.q, 64), (call.k, plan.block_kv), (call.v, plan.block_kv))
-        maps = b"".join(tensor_map(array, box, plan.tile_columns) for array, box in rows)
+        width, q_columns, kv_columns = plan.tile_columns
+        keys = plan.block_kv, width, kv_columns
+        boxes = ((call.q, 64, width, q_columns), (call.k, *keys), (call.v, *keys))
+        maps = b"".join(tensor_map(*box) for box in boxes)
         kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS), maps)
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
     else:
@@ -81,14 +83,13 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     return out, lse
 
 
-def tensor_map(array: Array, box_rows: int, columns: tuple[int, int, int] = (1, 1, 1)) -> bytes:
+def tensor_map(array: Array, box_rows: int, width: int = 1, across: int = 1) -> bytes:
     """As `Map` of hopper.cpp: the array seen as (column, canvas column, canvas row, head, batch), or as one canvas row.
 
-    `columns` are those of the canvas and of its patches. Two columns of 8 bits are one.
+    `width` is the canvas's, `across` a box's. Two columns of 8 bits are one.
     """
     seen = array if array.ndim == 4 else array[None]
     seen = seen.view(np.uint16) if seen.itemsize == 1 else seen
-    width, across, _ = columns
     (batch, heads, rows, size), strides = seen.shape, [stride // seen.itemsize for stride in seen.strides]
     canvas = (width, rows // width) if width > 1 else (rows, 1)
     down = box_rows // across if width > 1 else 1

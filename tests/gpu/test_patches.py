@@ -10,6 +10,7 @@ import pytest
 
 import attncc
 from attncc.problem import Problem
+from attncc.schedule.plan import KernelPlan
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import judge
 
@@ -42,21 +43,40 @@ def device() -> Device:
     ],
 )
 def test_patches(spec, defines, q_len, kv_len, in_patches, family, layout, device: Device) -> None:  # noqa: PLR0917
-    from tests.gpu.torch_oracle import Arguments, baseline, oracle
-
     if family == "hopper" and device.target != "sm_90":
         pytest.skip("the family hopper runs on sm_90a alone")
     target = "sm_90a" if family == "hopper" else device.target
-    kernel = compiled(spec, defines, family, target)
+    kernel = compiled(spec, defines, family, target, 72, 40)
     problem = Problem(2, 4, 2, q_len, kv_len, 72, 40, layout)
-    plans = kernel._store.plans(kernel.configurations[0], target)
-    assert [plan.pass_name for plan in plans if plan.serves(problem)][-1] == ("patches" if in_patches else "forward")
+    assert serving(kernel, problem, target).pass_name == ("patches" if in_patches else "forward")
+    check(kernel, problem)
 
+
+@pytest.mark.parametrize(("q_rows", "kv_rows"), [(40, 40), (11, 47), (30, 13)])
+@pytest.mark.parametrize("sides", [(7, 9), (13, 13)])
+def test_windows(sides, q_rows, kv_rows, device: Device) -> None:
+    if device.target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+    defines = NATTEN | {"kernel_width": sides[0], "kernel_height": sides[1]}
+    kernel = compiled("natten", defines, "hopper", "sm_90a", 128, 128)
+    problem = Problem(2, 4, 2, 72 * q_rows, 72 * kv_rows, 128, 128, "bhsd")
+    canvas = serving(kernel, problem, "sm_90a").canvas
+    assert canvas is not None and canvas.window
+    check(kernel, problem)
+
+
+def serving(kernel: Any, problem: Problem, target: str) -> KernelPlan:
+    plans = kernel._store.plans(kernel.configurations[0], target)
+    return [plan for plan in plans if plan.serves(problem)][-1]
+
+
+def check(kernel: Any, problem: Problem) -> None:
+    from tests.gpu.torch_oracle import Arguments, baseline, oracle
+
+    layout, q_len, kv_len = problem.layout, problem.q_len, problem.kv_len
     generator = torch.Generator("cuda").manual_seed(q_len + kv_len)
-    q, k, v = (
-        padded(problem.rows_shape(heads, length, dim), 1 if layout == "bshd" else 2, generator)
-        for heads, length, dim in ((4, q_len, 72), (2, kv_len, 72), (2, kv_len, 40))
-    )
+    shapes = ((4, q_len, problem.head_dim), (2, kv_len, problem.head_dim), (2, kv_len, problem.value_head_dim))
+    q, k, v = (padded(problem.rows_shape(*shape), 1 if layout == "bshd" else 2, generator) for shape in shapes)
     out = torch.full(problem.out_shape, math.nan, dtype=torch.bfloat16, device="cuda")
     _, lse = kernel(q, k, v, layout=layout, out=out, return_lse=True)
     heads_first = [item if layout == "bhsd" else item.transpose(1, 2) for item in (q, k, v, out)]
@@ -67,12 +87,15 @@ def test_patches(spec, defines, q_len, kv_len, in_patches, family, layout, devic
     torch.testing.assert_close(lse.double(), exact_lse, rtol=1e-5, atol=1e-3)
 
 
-def compiled(spec: str, defines: dict[str, int], family: str, target: str) -> Any:
+def compiled(  # noqa: PLR0917
+    spec: str, defines: dict[str, int], family: str, target: str, head_dim: int, value_head_dim: int
+) -> Any:
     schedules = "".join(
         f"schedule {name} for {spec} {name} on {target} {{ family = {family} }}\n" for name in ("forward", "patches")
     ).replace(f"for {spec} forward on", f"for {spec} on")
     text = (SPECS / f"{spec}.attn").read_text() + schedules
-    return attncc.compile(text, dtype="bf16", head_dim=72, value_head_dim=40, arch=target, defines=defines)
+    dims = {"head_dim": head_dim, "value_head_dim": value_head_dim}
+    return attncc.compile(text, dtype="bf16", **dims, arch=target, defines=defines)
 
 
 def padded(shape: tuple[int, ...], axis: int, generator: Any) -> Any:

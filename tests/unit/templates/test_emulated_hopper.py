@@ -10,7 +10,7 @@ import pytest
 
 from attncc import api
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.tiles import analyse_patches
+from attncc.analysis.tiles import analyse_patches, analyse_windows
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_plan
 from tests.emulator import kernel
@@ -152,4 +152,17 @@ def test_patches(text: str, canvas: Canvas, q_len: int, kv_len: int) -> None:
     rules = analyse_patches(plan.variant, 128, 64, canvas)
     plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
     assert plan.tests_tiles
+    check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), [(24 * 20, 24 * 20), (24 * 20, 24 * 26), (24 * 9, 24 * 7)])
+@pytest.mark.parametrize("columns", [8, 12, 16, 20])
+def test_windows(columns: int, q_len: int, kv_len: int) -> None:
+    """Of 12 columns, which patches of 8 look at; of more; and of fewer, so that tiles stand beside each other."""
+    canvas = Canvas(24, 8, columns, window=True)
+    plan = plan_of(NEIGHBOURHOOD, "bf16", (16, 16), block_q=128, block_kv=4 * columns, stages=3)
+    rules = analyse_windows(plan.variant, 128, 4 * columns, canvas)
+    assert rules is not None
+    plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+    assert not plan.tests_tiles
     check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))
