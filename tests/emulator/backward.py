@@ -122,8 +122,8 @@ class Sums:
 def _maps(plan: KernelPlan, of_rows: tuple[Array, Array], of_keys: tuple[Array, Array]) -> bytes:
     """Of q, k, v and dout; `of_rows` are q and dout."""
     width, q_columns, kv_columns = plan.tile_columns
-    q, dout = (tensor_map(array, plan.block_q, (width, q_columns, 1)) for array in of_rows)
-    k, v = (tensor_map(array, plan.block_kv, (width, kv_columns, 1)) for array in of_keys)
+    q, dout = (tensor_map(array, plan.block_q, width, q_columns) for array in of_rows)
+    k, v = (tensor_map(array, plan.block_kv, width, kv_columns) for array in of_keys)
     return q + k + v + dout
 
 
