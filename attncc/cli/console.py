@@ -60,7 +60,7 @@ class Steps:
         if self.shown:
             seconds = time.perf_counter() - start
             head, *more = "".join(result).split("\n")
-            click.echo(f"{click.style(f'{name:<9}', bold=True)} {head:<80} {duration(seconds):>8}")
+            click.echo(f"{click.style(f'{name:<9}', bold=True)} {head:<79}  {duration(seconds):>8}")
             for line in more:
                 click.echo(f"{'':<9} {line}")
 
