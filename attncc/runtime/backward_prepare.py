@@ -15,7 +15,7 @@ from .family import Family
 from .learned_sums import LearnedSums, shape_of
 from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
 from .persistent import alike, key_section, section
-from .prepare import checked_grid, warps_grid
+from .prepare import checked_grid
 from .steps import Step, StepBuilder, Zero
 from .store import delta_name, dq_sum_name, kernel_name
 from .strides import Strides, contiguous
@@ -260,4 +260,4 @@ class _Preparation:
 
     def _built(self, step: StepBuilder, name: str, rows: _Rows) -> Step:
         function = self._family.function(name)
-        return step.build(function, warps_grid(rows.all_blocks, function, self._family.device))
+        return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))))

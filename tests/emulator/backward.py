@@ -131,7 +131,9 @@ def _delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> No
     assert results.lse is not None
     source = render_delta(plan)
     rows = {"lse": results.lse.ctypes.data, "dlse": 0 if results.dlse is None else results.dlse.ctypes.data}
-    kernel.run(source, delta_parameters(plan.dtype), values | sizes(plan, call) | rows, 2)
+    values = values | sizes(plan, call) | rows
+    row_blocks = values["outer"] * values["num_heads"] * values["row_blocks"]
+    kernel.run(source, delta_parameters(plan.dtype), values, -(-row_blocks // (source.threads // 32)))
 
 
 def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ordered: bool = False) -> None:

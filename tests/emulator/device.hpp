@@ -60,6 +60,8 @@ static int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
 template <class T>
 static T __ldg(const T* address) { return *address; }
+template <class T>
+static T __ldcs(const T* address) { return *address; }
 
 [[noreturn]] void fail(const char* what);
 
