@@ -62,7 +62,7 @@ def backward(
     values |= tensors(call, q=call.q, k=call.k, v=call.v, dout=results.dout, out=results.out, dq=dq, dk=dk, dv=dv)
     if results.lse is not None:
         values["statistics"] = statistics.ctypes.data
-        _delta(plan, call, results, values)
+        delta(plan, call, results, values)
     maps = b""
     if plan.family == "hopper":
         maps = _maps(plan, (call.q, results.dout), (call.k, call.v))
@@ -127,7 +127,8 @@ def _maps(plan: KernelPlan, of_rows: tuple[Array, Array], of_keys: tuple[Array, 
     return q + k + v + dout
 
 
-def _delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> None:
+def delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> None:
+    """Runs the kernel of that name."""
     assert results.lse is not None
     source = render_delta(plan)
     rows = {"lse": results.lse.ctypes.data, "dlse": 0 if results.dlse is None else results.dlse.ctypes.data}
