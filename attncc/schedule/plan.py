@@ -180,11 +180,6 @@ class KernelPlan:
         return "stretches" if self.canvas is None else "patches"
 
     @property
-    def kv_order(self) -> str:
-        """The same of keys alone."""
-        return "windows" if self.canvas is not None and self.canvas.window else self.tile_order
-
-    @property
     def tile_walk(self) -> str:
         """hopper: the leaf file that goes over the tiles of a block."""
         if self.rules.columns is not None:
