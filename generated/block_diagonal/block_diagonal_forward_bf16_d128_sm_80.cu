@@ -72,6 +72,18 @@ __device__ __forceinline__ float log2_approximate(float x) {
     return result;
 }
 
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
@@ -324,8 +336,9 @@ struct Normalizer {
         sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         row_max = fmaxf(reference, sink);
+        // What is left of the rest where no sink takes part, without its exponentials.
+        if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        if (sink == NEGATIVE_INFINITY) return 1 / sum;  // what is left of the rest, but without its exponentials
         const float weight = expf(reference - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
@@ -366,6 +379,9 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -819,10 +835,11 @@ struct Tile {
 struct TileRange {
     int begin, full_begin, full_end, end;
 
-    /// Whether it has a slot of the tile that begins with this one.
+    /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ bool meets(int slot) const {
-        return slot < end && slot + BLOCK > begin;
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
     }
 };
 
@@ -970,7 +987,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit = min(max(product + 128, 0), ctx.kv_len);
 #line 10 "specs/block_diagonal.attn"
     row.limit_2 = min(max(product, 0), ctx.kv_len);
-#line 974 "block_diagonal_forward_bf16_d128_sm_80.cu"
+#line 991 "block_diagonal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -979,7 +996,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/block_diagonal.attn"
     return ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 983 "block_diagonal_forward_bf16_d128_sm_80.cu"
+#line 1000 "block_diagonal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1026,12 +1043,12 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps. What the bounds don't decide, `kind` does.
-    __device__ __forceinline__ TileRange range() const {
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {KvOrder::begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 KvOrder::end(uniform(bounds.kv_end))};
+        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 order.end(uniform(bounds.kv_end))};
         return range;
     }
 
@@ -1119,7 +1136,6 @@ struct TileMask {
         mask_scores(scores, kept, masked);
     }
 };
-
 /// The products of a tile to scores, but for the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
 }
@@ -1637,7 +1653,16 @@ private:
 
 // ---- load_rows.cuh
 
-/// Starts to load a tile of Q; all THREADS threads take part. What doesn't exist becomes zeros.
+// Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
+
+/// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
+template <class QTile, int THREADS, int BYTES, class Element, class Order>
+__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
+    load_tile_straight<QTile, Order, THREADS, BYTES>(tile, (const char*)places.target, places.stride * (long long)sizeof(Element),
+                                                     places.rows);
+}
+
+/// Rows whose places take a division each, of few tiles that meet many keys: a short loop.
 template <class QTile, int THREADS, int BYTES, class Places>
 __device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
 #pragma unroll 1
@@ -1648,6 +1673,23 @@ __device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
         copy_async_or_zero(QTile::place(tile, row, chunk).address, source, exists);
     }
 }
+
+// ---- block_range.cuh
+
+/// The keys that a block's rows look at, where its warps don't tell their own from others'. See warp_ranges.cuh.
+template <int WARPS>
+struct Ranges {
+    TileRange range;
+
+    __device__ __forceinline__ explicit Ranges(const TileRange& range) : range(range) {}
+
+    __device__ __forceinline__ TileRange all() const { return range; }
+
+    template <int BLOCK>
+    __device__ __forceinline__ Tile own(const Tile& tile) const {
+        return tile;
+    }
+};
 
 // ---------------------------------------------------------------- the kernel
 
@@ -1667,39 +1709,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     load_rows<QTile, THREADS, HEAD_DIM * sizeof(Element)>(
         queries, rows.places(params.q, params.q_stride_batch, params.q_stride_head, params.q_stride_row));
 
-    TileRange range = uniform_struct(block.range());
+    const Ranges<WARPS> ranges(block.range());
+    TileRange range = uniform_struct(ranges.all());
     const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
                        work.kv_start * params.k_stride_row;
     const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
                        work.kv_start * params.v_stride_row;
-    // The loop of fp32 has no registers for strides, only uniform ones.
+    // The loop of fp32 has no registers for strides, only uniform ones; nor has one whose warps know of their own.
     auto bytes = [](long long stride) {
         return (stride * (long long)sizeof(Element));
     };
     const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
                        context.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
-    LiveTiles<KvOrder, false, decltype(kind_of)>
-        tiles(range, context.kv_len, kind_of);
+    LiveTiles<
+        KvOrder, false, decltype(kind_of)> tiles(range, context.kv_len, kind_of);
     KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
 
-    [[maybe_unused]] const TileRange own =  // what the warp's rows look at
-        range;
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 
     Out out = {};
     Normalizer<M_TILES> normalizer(block.magnitude);
     for (; stream.live(); stream.step()) {
+        const Tile tile = ranges.own<BLOCK_KV>(stream.tile());
         stream.wait_keys();
         auto load_ahead = [&](int part) { stream.load_ahead(part); };
         auto values_ready = [&] {
             stream.wait_values();
             return stream.values();
         };
-        attend(block, stream.tile(), held, stream.keys(), load_ahead, values_ready, normalizer, out);
+        attend(block, tile, held, stream.keys(), load_ahead, values_ready, normalizer, out);
     }
 
     // Decoded again, neither kept nor parked, where the loop needs the registers.

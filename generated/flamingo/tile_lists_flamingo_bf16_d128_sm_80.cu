@@ -53,6 +53,18 @@ __device__ __forceinline__ float log2_approximate(float x) {
     return result;
 }
 
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
@@ -305,8 +317,9 @@ struct Normalizer {
         sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         row_max = fmaxf(reference, sink);
+        // What is left of the rest where no sink takes part, without its exponentials.
+        if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        if (sink == NEGATIVE_INFINITY) return 1 / sum;  // what is left of the rest, but without its exponentials
         const float weight = expf(reference - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
@@ -347,6 +360,9 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -800,10 +816,11 @@ struct Tile {
 struct TileRange {
     int begin, full_begin, full_end, end;
 
-    /// Whether it has a slot of the tile that begins with this one.
+    /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ bool meets(int slot) const {
-        return slot < end && slot + BLOCK > begin;
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
     }
 };
 
@@ -1002,7 +1019,7 @@ __device__ __forceinline__ Context make_context(
     const int* interval_base = params.interval + ctx.b * params.interval_stride0;
 #line 13 "specs/flamingo.attn"
     ctx.interval_base = interval_base + 1 * params.interval_stride2;
-#line 1006 "tile_lists_flamingo_bf16_d128_sm_80.cu"
+#line 1023 "tile_lists_flamingo_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1031,7 +1048,7 @@ __device__ __forceinline__ bool keep(
     const bool less = row.q_idx < load_if(inside, ctx.interval_base + product);
 #line 13 "specs/flamingo.attn"
     return (load_if(inside, interval_address) <= row.q_idx) & less;
-#line 1035 "tile_lists_flamingo_bf16_d128_sm_80.cu"
+#line 1052 "tile_lists_flamingo_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1095,12 +1112,12 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps. What the bounds don't decide, `kind` does.
-    __device__ __forceinline__ TileRange range() const {
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {KvOrder::begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 KvOrder::end(uniform(bounds.kv_end))};
+        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 order.end(uniform(bounds.kv_end))};
         return range;
     }
 
@@ -1195,7 +1212,6 @@ struct TileMask {
         });
     }
 };
-
 /// The products of a tile to scores, but for the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
 }

@@ -53,6 +53,18 @@ __device__ __forceinline__ float log2_approximate(float x) {
     return result;
 }
 
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
@@ -305,8 +317,9 @@ struct Normalizer {
         sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         row_max = fmaxf(reference, sink);
+        // What is left of the rest where no sink takes part, without its exponentials.
+        if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        if (sink == NEGATIVE_INFINITY) return 1 / sum;  // what is left of the rest, but without its exponentials
         const float weight = expf(reference - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
@@ -347,6 +360,9 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -800,10 +816,11 @@ struct Tile {
 struct TileRange {
     int begin, full_begin, full_end, end;
 
-    /// Whether it has a slot of the tile that begins with this one.
+    /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ bool meets(int slot) const {
-        return slot < end && slot + BLOCK > begin;
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
     }
 };
 
@@ -1008,7 +1025,7 @@ __device__ __forceinline__ Context make_context(
     const unsigned char* sum = params.is_global + ctx.b * params.is_global_stride0;
 #line 12 "specs/global_sliding_window.attn"
     ctx.is_global_base = sum + ctx.kv_start * params.is_global_stride1;
-#line 1012 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1029 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1026,7 +1043,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const unsigned char* is_global_row = ctx.is_global_base + row.q_pos * params.is_global_stride1;
 #line 12 "specs/global_sliding_window.attn"
     row.is_global_q_pos = load_if(row.q_pos >= 0, is_global_row);
-#line 1030 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1047 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1041,7 +1058,7 @@ __device__ __forceinline__ bool keep(
     const bool both = (-256 <= difference) & (difference <= 256);
 #line 12 "specs/global_sliding_window.attn"
     return both | row.is_global_q_pos | is_global_kv_idx;
-#line 1045 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1062 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1216,12 +1233,12 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps. What the bounds don't decide, `kind` does.
-    __device__ __forceinline__ TileRange range() const {
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {KvOrder::begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 KvOrder::end(uniform(bounds.kv_end))};
+        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 order.end(uniform(bounds.kv_end))};
         return range;
     }
 
@@ -1316,7 +1333,6 @@ struct TileMask {
         });
     }
 };
-
 /// The products of a tile to scores, but for the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
 }

@@ -53,6 +53,18 @@ __device__ __forceinline__ float log2_approximate(float x) {
     return result;
 }
 
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
@@ -305,8 +317,9 @@ struct Normalizer {
         sum = quad_sum(row_sum[m][r]);
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
         row_max = fmaxf(reference, sink);
+        // What is left of the rest where no sink takes part, without its exponentials.
+        if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        if (sink == NEGATIVE_INFINITY) return 1 / sum;  // what is left of the rest, but without its exponentials
         const float weight = expf(reference - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
@@ -347,6 +360,9 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -800,10 +816,11 @@ struct Tile {
 struct TileRange {
     int begin, full_begin, full_end, end;
 
-    /// Whether it has a slot of the tile that begins with this one.
+    /// What it keeps of the tile that begins with this slot.
     template <int BLOCK>
-    __device__ __forceinline__ bool meets(int slot) const {
-        return slot < end && slot + BLOCK > begin;
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
     }
 };
 
@@ -1098,7 +1115,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_15 = (int)min(max(product_9 + 64, 0LL), kv_len_);
 #line 16 "specs/vsa.attn"
     row.limit_16 = (int)min(max(product_9, 0LL), kv_len_);
-#line 1102 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1119 "tile_lists_vsa_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1112,7 +1129,7 @@ __device__ __forceinline__ bool keep(
     const int* size_address = params.size + kv_tile * params.size_stride0;
 #line 17 "specs/vsa.attn"
     return kv_idx % 64 < load_if(kv_tile < params.size_size0, size_address);
-#line 1116 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1133 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // let q_tile = q_idx // tile
@@ -1138,7 +1155,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_8 = ~bits_below(row.limit_16 - kv_idx) & bits_below(row.limit_15 - kv_idx);
 #line 16 "specs/vsa.attn"
     return both_8 | both | both_2 | both_3 | both_4 | both_5 | both_6 | both_7;
-#line 1142 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1159 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1318,12 +1335,12 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps. What the bounds don't decide, `kind` does.
-    __device__ __forceinline__ TileRange range() const {
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {KvOrder::begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 KvOrder::end(uniform(bounds.kv_end))};
+        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 order.end(uniform(bounds.kv_end))};
         return range;
     }
 
@@ -1419,7 +1436,6 @@ struct TileMask {
         });
     }
 };
-
 /// The products of a tile to scores, but for the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
 }
