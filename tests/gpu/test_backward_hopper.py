@@ -7,10 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import attncc
-from attncc import reference
-from attncc.schedule.schedule import Schedule
-from tests.plans import DTYPES
+from tests.gpu.backward_checks import check, check_runs, normal
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -55,44 +52,6 @@ SHAPES = [((128, 128), (2, 2)), ((200, 333), (3, 1)), ((513, 257), (4, 2)), ((1,
 def _needs_hopper() -> None:
     if torch.cuda.get_device_capability() != (9, 0):
         pytest.skip("needs a GPU of compute capability 9.0")
-
-
-def check(
-    text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], *, deterministic: bool = False, **given: Any
-) -> Any:
-    """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN. Returns the kernel."""
-    variant = attncc.parse(text).variant
-    schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
-    sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
-    kernel = attncc.compile(text, dtype=dtype, arch="sm_90a", schedule=schedule, **sizes)
-    softmax = variant.normalize == "softmax"
-    kind = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
-    tensors = [torch.from_numpy(array).cuda().to(kind) for array in arrays]
-    on_gpu = {name: torch.from_numpy(x).cuda() if isinstance(x, np.ndarray) else x for name, x in given.items()}
-    found = kernel(*tensors, return_lse=softmax, **on_gpu)
-    out, lse = found if softmax else (found, None)
-    dout = torch.randn(out.shape, generator=torch.Generator("cuda").manual_seed(2), device="cuda").to(kind)
-    torch.full((1 << 26,), torch.nan, device="cuda")  # what the allocator hands out next
-    gradients = kernel.backward(dout, *tensors, out, lse, deterministic=deterministic, **on_gpu)
-    torch.cuda.synchronize()
-    rounded = [x.double().cpu().numpy() for x in (dout, *tensors)]
-    narrow = [x.astype(DTYPES[dtype]) for x in rounded]
-    exact = reference.backward(variant, *narrow, **given)
-    plain = reference.baseline_backward(variant, *narrow, **given)
-    for name in ("dq", "dk", "dv"):
-        own = getattr(gradients, name).double().cpu().numpy()
-        judged = reference.accuracy(own, getattr(plain, name), getattr(exact, name), dtype)
-        assert judged.holds, (name, judged)
-    for name, gradient in gradients.inputs.items():
-        judged = reference.accuracy(gradient.double().cpu().numpy(), plain.inputs[name], exact.inputs[name], dtype)
-        # Of the rule the largest error: an input may have two entries, whose errors have no mean to speak of.
-        assert judged.max_error <= judged.max_limit, (name, judged)
-    return kernel
-
-
-def normal(*shapes: tuple[int, ...]) -> list[Any]:
-    rng = np.random.default_rng(5)
-    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
 @pytest.mark.parametrize(("lengths", "heads"), SHAPES)
@@ -175,18 +134,3 @@ def test_the_same_in_every_run_in_packed_batches() -> None:
     cu = {"q": [0, 3, 3, 3700, 5900, 5910], "kv": [0, 5, 12, 4920, 4920, 7500]}
     given = {f"cu_seqlens_{name}": torch.tensor(x).int().cuda() for name, x in cu.items()}
     check_runs(CAUSAL, [(8, 5910, 64), (2, 7500, 64)], **given)
-
-
-def check_runs(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
-    """`deterministic` makes dk and dv as in other calls, and dq but for the order of its sums."""
-    name = attncc.parse(text).variant.name
-    schedule = Schedule("asked", name, "backward", "sm_90a", (("family", ("hopper",)),))
-    kernel = attncc.compile(text, dtype="bf16", head_dim=shapes[0][-1], arch="sm_90a", schedule=schedule)
-    torch.manual_seed(0)
-    q, k, v, dout = (torch.randn(shapes[i], dtype=torch.bfloat16, device="cuda") for i in (0, 1, 1, 0))
-    out, lse = kernel(q, k, v, return_lse=True, **given)
-    plain, *runs = (kernel.backward(dout, q, k, v, out, lse, deterministic=number > 0, **given) for number in range(6))
-    assert float((runs[0].dq.float() - plain.dq.float()).norm() / plain.dq.float().norm()) < 2e-3
-    for run in runs:
-        assert torch.equal(run.dq, runs[0].dq)
-        assert torch.equal(run.dk, plain.dk) and torch.equal(run.dv, plain.dv)

@@ -9,7 +9,7 @@ import pytest
 
 from attncc.problem import Problem
 from attncc.schedule.plan import backward_plan_for
-from tests.gpu.test_backward_hopper import check, check_runs, normal
+from tests.gpu.backward_checks import check, check_runs, normal
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
