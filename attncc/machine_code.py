@@ -15,6 +15,7 @@ from .codegen.render import (
     render_exact_sum,
     render_sink_gradient,
     render_tile_lists,
+    render_transposition,
     render_zone_map,
 )
 from .runtime.cache import compile_cached
@@ -23,6 +24,7 @@ from .runtime.store import MachineCode
 from .schedule.parameters import surveys
 from .schedule.plan import KernelPlan
 from .schedule.schedule import Ladder
+from .schedule.transposed_values import may_transpose_ahead
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def _other_sources(plan: KernelPlan) -> list[KernelSource]:
         sources.append(render_dq_sum(plan))
     if plan.tile_lists:
         sources.append(render_tile_lists(plan))
+    if may_transpose_ahead(plan):
+        sources.append(render_transposition(plan))
     if plan.learned_sink is not None:
         sources.append(render_sink_gradient(plan))
     if plan.learns:

@@ -191,6 +191,7 @@ def _counted(count: int, what: str) -> str:
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
     from ..schedule.parameters import surveys
     from ..schedule.target import TARGETS
+    from ..schedule.transposed_values import TransposedValues, pays
 
     plan, parts = explained.plan, explained.shared_memory
     splits = {None: f"about {explained.splits} splits (chosen at each call)", 1: "1 split"}.get(
@@ -217,6 +218,9 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
     for survey in surveys(plan):
         found = ["min/max tables"] * (survey.zone_map is not None) + ["whether it is nondecreasing"] * survey.claim
         yield f"pre-pass       {survey.input}: {' and '.join(found)}, a launch of zone_map before the kernel"
+    if pays(plan, explained.problem):
+        size = TransposedValues.of(plan, explained.problem).bytes
+        yield f"pre-pass       v is transposed once, {size} bytes, a launch of transpose_values before the kernel"
     if plan.may_split:
         yield "after it       the kernel combine merges the splits, if there are several"
     yield "copies         an array whose base or strides aren't multiples of 16 bytes is copied before the launch"

@@ -20,6 +20,7 @@ from ..schedule.parameters import (
     dq_sum_parameters,
     exact_sum_parameters,
     sink_gradient_parameters,
+    transposition_parameters,
     zone_map_parameters,
 )
 from ..schedule.plan import MAX_SPLITS, KernelPlan
@@ -38,6 +39,8 @@ ROWS_THREADS = 128  # of kernels whose warps take 16 rows at a time
 _COLUMNS_A_LANE = 8
 _FLOAT_BYTES = 4
 TILE_LIST_THREADS = 128
+TRANSPOSITION_THREADS = 128
+_BARRIER_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,26 @@ def render_tile_lists(plan: KernelPlan) -> KernelSource:
         header=header.of_prepass(f"tile_lists: the live tiles of each block of {plan.block_q} queries of {of_plan}"),
     )
     return KernelSource(name, text, entry, TILE_LIST_THREADS, 0)
+
+
+def render_transposition(plan: KernelPlan) -> KernelSource:
+    """The kernel that transposes V before the plan's own, for all plans whose tiles of keys are alike."""
+    canvas, columns = plan.canvas, f"{plan.block_kv} keys and {plan.value_head_dim} columns"
+    patches = "" if canvas is None else f"_w{canvas.width}x{canvas.kv_columns}"
+    name = f"transpose_values_d{plan.value_head_dim}_k{plan.block_kv}{patches}_{plan.target}"
+    text = _fill(
+        "transpose_values",
+        name,
+        plan=plan,
+        entry="transpose_values",
+        threads=TRANSPOSITION_THREADS,
+        params_struct=params_struct(transposition_parameters()),
+        header=header.of_prepass(
+            f"transpose_values: V of 8 bits, in tiles of {columns}, as the kernel after it takes them"
+        ),
+    )
+    shared_bytes = sum(legality.value_tiles(plan)) + _BARRIER_BYTES
+    return KernelSource(name, text, "transpose_values", TRANSPOSITION_THREADS, shared_bytes)
 
 
 def render_combine(dtype: str, target: str) -> KernelSource:

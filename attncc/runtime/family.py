@@ -14,10 +14,12 @@ from ..schedule.parameters import (
     parameters,
     sink_gradient_parameters,
     surveys,
+    transposition_parameters,
     zone_map_parameters,
 )
 from ..schedule.plan import KernelPlan, plan_for
 from ..schedule.target import TARGETS
+from ..schedule.transposed_values import may_transpose_ahead
 from .counters import Counters
 from .device import best_target
 from .driver import Device, Driver, Function, driver
@@ -32,6 +34,7 @@ from .store import (
     kernel_name,
     sink_gradient_name,
     tile_lists_name,
+    transposition_name,
     zone_map_name,
 )
 
@@ -114,6 +117,8 @@ def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
         structs[dq_sum_name(plan)] = dq_sum_parameters(plan.dtype)
     if plan.tile_lists:
         structs[tile_lists_name(plan)] = parameters(plan)
+    if may_transpose_ahead(plan):
+        structs[transposition_name(plan)] = transposition_parameters()
     if plan.learned_sink is not None:
         structs[sink_gradient_name(plan)] = sink_gradient_parameters(plan.learned_sink.dtype)
     if plan.learns:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
@@ -15,18 +16,19 @@ from ..problem.facts import out_dtype
 from ..schedule.live_tiles import most_tiles
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from ..schedule.tile_lists import TileLists
+from ..schedule.transposed_values import TransposedValues, pays
 from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
 from .driver import MAX_GRID, Device, Function
 from .family import Family
-from .operands import COUNTER, LSE, OUT, K, Q, V
+from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
 from .persistent import alike, section
 from .splits import choose_splits
 from .steps import Step, StepBuilder
-from .store import combine_name, kernel_name, tile_lists_name
+from .store import combine_name, kernel_name, tile_lists_name, transposition_name
 from .strides import Strides, contiguous
-from .tensor_maps import mappable, operand_maps
+from .tensor_maps import OperandMap, mappable, operand_maps
 from .workspace import Workspace
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
@@ -102,7 +104,8 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
 
 
 class _Preparation:
-    """Builds the launches of one call, in order: surveys of inputs, lists of tiles, the plan's kernel, the combine."""
+    """Builds the launches of one call, in order: surveys of inputs, lists of tiles, V transposed, the plan's kernel,
+    the combine."""
 
     def __init__(  # noqa: PLR0917
         self, family: Family, plan: KernelPlan, call: Call, scale_given: bool, problem: Problem, workspace: Workspace
@@ -130,7 +133,7 @@ class _Preparation:
             self._main,
             verified=self._claims_pay(),
         )
-        before = (*surveyed, *self._tile_lists())
+        before = (*surveyed, *self._tile_lists(), *self._transposition())
         main = self._hopper() if self._plan.family == "hopper" else self._main.build(self._function, self._grid())
         combine = (self._combine(),) if self._splits > 1 else ()
         return (*before, main, *combine)
@@ -161,15 +164,18 @@ class _Preparation:
             grid = self._blocks * self._splits
         return checked_grid(grid)
 
+    @cached_property
+    def _maps(self) -> tuple[OperandMap, ...]:
+        return operand_maps(self._plan, self._call.q, self._call.k, self._call.v, self._problem)
+
     def _hopper(self) -> Step:
         """A launch with maps of q, k and v. More blocks of queries than the GPU holds thread blocks are shared out if
         they are alike, else claimed one by one."""
-        plan, call, problem, main = self._plan, self._call, self._problem, self._main
-        blocks, device = self._grid(), self._family.device
+        main, blocks, device = self._main, self._grid(), self._family.device
         resident = device.multiprocessors * self._function.resident_blocks
-        main.maps(operand_maps(plan, call.q, call.k, call.v, problem))
+        main.maps(self._maps)
         main.set({"blocks": blocks})
-        self.claims = blocks > resident and not alike(plan, problem)
+        self.claims = blocks > resident and not alike(self._plan, self._problem)
         if self.claims:
             main.operand("next_block", COUNTER)
         return main.build(self._function, min(blocks, resident))
@@ -216,6 +222,25 @@ class _Preparation:
             sizes = {"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words}
             main.set({**sizes, "list_parts": parts})
             yield main.build(function, warps_grid(lists.count * parts, function, device))
+
+    def _transposition(self) -> Iterator[Step]:
+        """The kernel that transposes V of 8 bits, where that pays; the plan's own is told where it does."""
+        plan, problem = self._plan, self._problem
+        if not pays(plan, problem):
+            return
+        values, name, device = TransposedValues.of(plan, problem), transposition_name(plan), self._family.device
+        step, function = StepBuilder(self._family.layout(name)), self._family.function(name)
+        strides = Strides.of(self._call.v, problem)
+        sizes = {"batch": problem.batch, "num_kv_heads": problem.num_kv_heads, "kv_len": problem.kv_len}
+        step.set({**sizes, "v_stride_batch": strides.batch, "v_stride_head": strides.head})
+        if problem.packed:
+            step.operand("cu_seqlens_kv", CU_SEQLENS_KV)
+        offset = self._workspace.take(values.bytes)
+        for taker in (step, self._main):
+            taker.workspace("values_ahead", offset)
+            taker.set({"kv_tiles": values.tiles})
+        step.maps(self._maps[V:])
+        yield step.build(function, min(values.count, device.multiprocessors * function.resident_blocks))
 
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
@@ -56,6 +56,12 @@ class _Ready(NamedTuple):
     workspace_writes: list[tuple[memoryview[Any], int, int]]
 
 
+def _taker(numbers: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """Takes the operands with these numbers; always a tuple, which `itemgetter` of a single one isn't."""
+    first, *more = numbers
+    return itemgetter(first, *more) if more else lambda operands: (operands[first],)
+
+
 class KernelStep:
     """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows.
 
@@ -73,7 +79,7 @@ class KernelStep:
     ) -> None:
         self._function, self._grid, self._params, self._maps = function, grid, params, maps
         self._writes, self._workspace_writes = writes, workspace_writes
-        self._bases = itemgetter(*(item.operand for item in maps)) if maps else None
+        self._bases = _taker([item.operand for item in maps]) if maps else None
         self._idle: list[_Ready] = []
 
     def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from ..ir import Variant
 from ..schedule.parameters import surveys
 from ..schedule.plan import KernelPlan
+from ..schedule.transposed_values import may_transpose_ahead
 
 
 class Configuration(NamedTuple):
@@ -114,6 +115,13 @@ def tile_lists_name(plan: KernelPlan) -> str:
     return f"tile_lists_{plan.variant.name}_{configuration.name}_{plan.target}"
 
 
+def transposition_name(plan: KernelPlan) -> str:
+    """`transpose_values_d128_k96_sm_90a`: the kernel that transposes V ahead, for all plans with tiles of so many keys;
+    where these are patches of a canvas, it knows that too."""
+    canvas = "" if plan.canvas is None else f"_w{plan.canvas.width}x{plan.canvas.kv_columns}"
+    return f"transpose_values_d{plan.value_head_dim}_k{plan.block_kv}{canvas}_{plan.target}"
+
+
 def sink_gradient_name(plan: KernelPlan) -> str:
     """`sink_gradient_f32_bf16_sm_80`: the kernel that makes the gradient of a plan's learnable sink."""
     assert plan.learned_sink is not None
@@ -136,6 +144,8 @@ def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
         names.append(dq_sum_name(plan))
     if plan.tile_lists:
         names.append(tile_lists_name(plan))
+    if may_transpose_ahead(plan):
+        names.append(transposition_name(plan))
     if plan.learned_sink is not None:
         names.append(sink_gradient_name(plan))
     if plan.learns:

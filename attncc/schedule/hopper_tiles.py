@@ -28,11 +28,8 @@ class HopperTiles:
 
     def shared_bytes(self, head_dim: int, value_head_dim: int, element_bytes: int) -> int:
         """What a block takes of shared memory, at most, in whole panels. 8-bit values lie there transposed too."""
-        row, value_row, keys = (
-            -(-size // PANEL_BYTES) * PANEL_BYTES
-            for size in (head_dim * element_bytes, value_head_dim * element_bytes, self.block_kv)
-        )
-        transposed = value_head_dim * keys if element_bytes == 1 else 0
+        row, value_row = (-(-size * element_bytes // PANEL_BYTES) * PANEL_BYTES for size in (head_dim, value_head_dim))
+        transposed = value_head_dim * self.block_kv if element_bytes == 1 else 0
         stage = self.block_kv * (row + value_row) + transposed
         return self.block_q * row + self.stages * stage + PIPELINE_BYTES
 

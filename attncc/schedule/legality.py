@@ -40,6 +40,12 @@ def shared_memory(plan: KernelPlan) -> dict[str, int]:
     return {name: prod(factors.values()) for name, factors in _shared_parts(plan).items()}
 
 
+def value_tiles(plan: KernelPlan) -> tuple[int, int]:
+    """Bytes of a tile of V, as it is loaded and transposed."""
+    parts = shared_memory(plan)
+    return parts["v"] // plan.stages, parts["v transposed"] // plan.stages
+
+
 def accumulators(plan: KernelPlan) -> dict[str, int]:
     """Registers of each thread for the fp32 accumulators: score is block_q x block_kv, out block_q x head dim.
 
@@ -368,7 +374,7 @@ def _shared_parts(plan: KernelPlan) -> Parts:
     head_dim, value_head_dim = (
         _panels(size * plan.element_bytes) // plan.element_bytes for size in (plan.head_dim, plan.value_head_dim)
     )
-    transposed = {**stages, "head dim": plan.padded_value_head_dim, "keys": _panels(plan.block_kv)}
+    transposed = {**stages, "head dim": plan.padded_value_head_dim, "keys": plan.block_kv}
     return {
         "q": {"block_q": plan.block_q, "head dim": head_dim, **element},
         "k": {**tile, "head dim": head_dim, **element},

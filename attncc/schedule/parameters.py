@@ -133,6 +133,16 @@ def exact_sum_parameters() -> tuple[Parameter, ...]:
     return (*_pointers("const long long", "sums"), *_pointers("float", "out"), Parameter("count", "long long"))
 
 
+def transposition_parameters() -> tuple[Parameter, ...]:
+    """The fields of `Params` of the kernel that transposes V ahead: of each key head `kv_tiles` tiles.
+
+    `cu_seqlens_kv` is null for a dense batch; `batch` counts its sequences.
+    """
+    pointers = [*_pointers("unsigned char", "values_ahead"), *_pointers("const int", "cu_seqlens_kv")]
+    strides = [Parameter(f"v_stride_{axis}", "long long") for axis in ("batch", "head")]
+    return _ordered([*pointers, *strides, *_ints("batch", "num_kv_heads", "kv_len", "kv_tiles")])
+
+
 def zone_map_parameters(dtype: str) -> tuple[Parameter, ...]:
     """The fields of `Params` of the zone map kernel for an input of this dtype, seen as 4 axes (leading ones 1 long).
 
@@ -281,6 +291,9 @@ def _forward(plan: KernelPlan) -> Iterator[Parameter]:
     yield from _ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "section")
     if plan.family == "hopper":
         yield from _ints("blocks")
+    if plan.transposes_values:
+        yield from _pointers("unsigned char", "values_ahead")
+        yield from _ints("kv_tiles")
     if plan.tile_lists:
         yield from _pointers("uint2", "tile_lists")
         yield from _ints("list_batch", "list_heads", "list_words", "list_parts")
@@ -309,6 +322,7 @@ FIELD_NAMES = frozenset(
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
     + ["turns", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
+    + ["values_ahead", "kv_tiles"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

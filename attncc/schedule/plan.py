@@ -114,7 +114,7 @@ class KernelPlan:
         return self.canvas.patches(problem.q_len, self.block_q, self.canvas.q_columns)
 
     def kv_blocks(self, problem: Problem) -> int:
-        """backward: the grid's blocks of keys for one head and sequence; of packed batches for one head, a bound."""
+        """The blocks of keys of one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
         if self.canvas is not None:
             return self.canvas.patches(problem.kv_len, self.block_kv, self.canvas.kv_columns)
         if problem.packed:

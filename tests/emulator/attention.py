@@ -10,17 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
-from attncc.codegen.render import render, render_combine, render_tile_lists, render_zone_map
+from attncc.codegen.render import render, render_combine, render_tile_lists, render_transposition, render_zone_map
 from attncc.problem import Problem
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merges
-from attncc.schedule.parameters import CLAIM_PIECES, combine_parameters, parameters, surveys, zone_map_parameters
+from attncc.schedule.parameters import (
+    CLAIM_PIECES,
+    combine_parameters,
+    parameters,
+    surveys,
+    transposition_parameters,
+    zone_map_parameters,
+)
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.tile_lists import TileLists
+from attncc.schedule.transposed_values import TransposedValues
 from tests.emulator import kernel
 
 Array = NDArray[Any]
 THREAD_BLOCKS = 3  # of kernels that are persistent
+MAP_BYTES = 128
 Values = dict[str, Any]
 
 
@@ -35,6 +44,7 @@ class Call:
     splits: int = 1
     scale: float | None = None
     seed: int = 0
+    ahead: bool = False  # V is transposed by a launch before
     inputs: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -71,8 +81,10 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         keys = plan.block_kv, width, kv_columns
         boxes = ((call.q, 64, width, q_columns), (call.k, *keys), (call.v, *keys))
         maps = b"".join(tensor_map(*box) for box in boxes)
+        ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
         kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS), maps)
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
+        del ahead
     else:
         kernel.run(render(plan), parameters(plan), values, blocks)
     del held
@@ -81,6 +93,16 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         values |= {"batch": values["outer"], "value_head_dim": plan.value_head_dim}
         kernel.run(source, combine_parameters(plan.dtype), values, 3)
     return out, lse
+
+
+def transposed(plan: KernelPlan, call: Call, values: Values, value_map: bytes) -> Array:
+    """V transposed, if the call has it so; sets the field that says where."""
+    wanted = TransposedValues.of(plan, problem_of(plan, call))
+    tiles = np.full(wanted.bytes if call.ahead else 0, 0xFF, np.uint8)
+    if call.ahead:
+        values["values_ahead"] = tiles.ctypes.data
+        kernel.run(render_transposition(plan), transposition_parameters(), values, THREAD_BLOCKS, value_map)
+    return tiles
 
 
 def tensor_map(array: Array, box_rows: int, width: int = 1, across: int = 1) -> bytes:
@@ -95,7 +117,7 @@ def tensor_map(array: Array, box_rows: int, width: int = 1, across: int = 1) -> 
     down = box_rows // across if width > 1 else 1
     extents = (size, *canvas, heads, batch)
     steps = (strides[3], strides[2], strides[2] * width, strides[1], strides[0])
-    return struct.pack("<Q5q5q2i", array.ctypes.data, *extents, *steps, box_rows // down, down).ljust(128, b"\0")
+    return struct.pack("<Q5q5q2i", array.ctypes.data, *extents, *steps, box_rows // down, down).ljust(MAP_BYTES, b"\0")
 
 
 def problem_of(plan: KernelPlan, call: Call) -> Problem:
@@ -110,7 +132,7 @@ def sizes(plan: KernelPlan, call: Call) -> Values:
         **{name: getattr(problem, name) for name in names}, "splits": call.splits, "q_blocks": plan.q_blocks(problem),
         "outer": 1 if problem.packed else call.batch,  # length of the batch axis
         "scale": plan.head_dim**-0.5 if call.scale is None else call.scale,
-        "seed": call.seed, "seed_pointer": 0,
+        "seed": call.seed, "seed_pointer": 0, "values_ahead": 0, "kv_tiles": plan.kv_blocks(problem),
     }  # fmt: skip
 
 

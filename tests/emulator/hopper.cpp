@@ -109,14 +109,15 @@ static float element_of(uint64_t descriptor, int i, int k, bool transposed, floa
     if (transposed && sizeof(Bits) == 1) fail("8-bit operands are never transposed");
     const unsigned start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
     const unsigned stride = (descriptor >> 32 & 0x3fff) << 4;
+    const unsigned row_bytes = descriptor >> 62 == 3 ? 32 : 128;
     unsigned address;
     if (descriptor >> 62 == 0)  // no swizzle: 8 rows of 16 bytes, `leading` from 8 columns to the next, `stride` from 8 rows
         address = start + i / 8 * stride + k / 8 * leading + i % 8 * 16 + k % 8 * 2;
     else if (!transposed)
-        address = start + i / 8 * stride + i % 8 * 128 + k * sizeof(Bits);
+        address = start + i / 8 * stride + i % 8 * row_bytes + k * sizeof(Bits);
     else
         address = start + i / 64 * leading + k / 8 * stride + k % 8 * 128 + i % 64 * 2;
-    if (descriptor >> 62 == 1) address ^= (address >> 7 & 7) << 4;
+    if (descriptor >> 62 != 0) address ^= (address >> 7 & row_bytes / 16 - 1) << 4;
     return widen(shared_at<Bits>(address));
 }
 

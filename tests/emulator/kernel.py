@@ -81,6 +81,7 @@ _HOPPER_BODIES = (
     ("tma_load", "", "load_box(target, &map, barrier, {column, row, 0, head, batch});"),
     ("tma_load_patch", "", "load_box(target, &map, barrier, {column, canvas_column, canvas_row, head, batch});"),
     ("bulk_load", "", "load_bytes(target, source, bytes, barrier);"),
+    ("bulk_store", "", "memcpy(target, &shared_at<uint4>(source), bytes);"),
     ("fence_async", "", ""),
     ("wgmma_fence", "", ""),
     ("wgmma_commit", "", ""),

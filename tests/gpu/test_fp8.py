@@ -10,6 +10,8 @@ import pytest
 
 from attncc.compiler import load_specification
 from attncc.resources import folder
+from attncc.runtime import prepare
+from attncc.runtime.kernel import Kernel
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import judge
 from tests.gpu.cases import LENGTHS, SPECS, Case, cases
@@ -57,13 +59,19 @@ def kernels(request: pytest.FixtureRequest, device: Device) -> Iterator[Kernels[
         yield found
 
 
+@pytest.mark.parametrize("ahead", [False, True], ids=["in kernel", "ahead"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_forward(case: Case, device: Device, kernels: Kernels[Case]) -> None:
-    """With descales, as quantised tensors have them; without them where nothing is packed and there is one split."""
+def test_forward(
+    case: Case, ahead: bool, device: Device, kernels: Kernels[Case], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With descales, as quantised tensors have them; without them where nothing is packed and there is one split. V is
+    transposed by the kernel, or by a launch before, whatever would pay."""
     from tests.gpu.calls import call
 
+    monkeypatch.setattr(prepare, "pays", lambda plan, problem: ahead)
     descales = {} if case.splits == 1 and not case.packed else _descales(case)
-    out, lse, arguments = call(case, kernels[case], device.target, descales)
+    kernel = Kernel(kernels[case]._store)  # has prepared no call
+    out, lse, arguments = call(case, kernel, device.target, descales)
     check(out, lse, _descaled(arguments, descales))
 
 

@@ -31,5 +31,14 @@ __device__ __forceinline__ void bulk_load(unsigned target, const void* source, i
                  : "memory");
 }
 
+/// The way back; returns when the bytes have been read, so that others may take their place.
+__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+        "cp.async.bulk.commit_group;\n"
+        "cp.async.bulk.wait_group.read 0;" ::"l"(target), "r"(source), "r"(bytes)
+        : "memory");
+}
+
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -15,6 +15,7 @@ using ValuesPipeline = Pipeline<STAGES, WARPGROUPS, GROUPS>;
 /// Offsets of the steps' keys in the tile, for its descriptor.
 template <class>
 using ValuesSteps = RowSteps;
+constexpr unsigned long long VALUES_FORM = 0;
 
 /// The A operand of a step, from its probabilities: tiles of 8 keys.
 template <class Dtype>

@@ -1,27 +1,13 @@
-#include "attncc/layout.cuh"
-#include "attncc/mma_16bit.cuh"
 #include "attncc/pipeline.cuh"
+#include "attncc/transpose.cuh"
 #include "attncc/warpgroup.cuh"
 #include "attncc/wgmma.cuh"
 
-// P V of 8-bit operands: wgmma sums over what is contiguous in shared memory, so three warps transpose V between TMA and
-// the consumers (Shah et al., "FlashAttention-3", 2024, section 3.3).
-//
-// Bytes are moved in pairs. A fragment of ldmatrix.trans holds, of two keys, two columns each; of two such fragments, 8
-// keys apart, a permutation of bytes makes a word for each of the columns. That is done in an order that no shuffle
-// needs to mend, neither before nor after:
-//   keys      of each 16, words of keys 2c, 2c + 1, 2c + 8, 2c + 9, for c = 0 to 3: so the scores that a lane holds of
-//             two column tiles are, packed, a word of the A operand;
-//   columns   of each 16 the even ones, then the odd ones: so a lane holds four neighbouring columns of the output in
-//             two column tiles (`ColumnsInFours`).
+// P V of 8-bit operands, which takes V transposed (Shah et al., "FlashAttention-3", 2024, section 3.3): by three warps between
+// TMA and the consumers, or for all blocks of queries by a launch before, where there are many (transpose_values.cu.j2).
 
-constexpr int STEP_KEYS = 32;          // that one product sums over
-constexpr int TRANSPOSING_WARPS = 3;   // those that share a warpgroup with the producer
+constexpr int TRANSPOSING_WARPS = 3;    // those that share a warpgroup with the producer
 constexpr int TRANSPOSING_BARRIER = 7;  // behind those of warpgroup.cuh
-
-/// V transposed: a row for each column, in panels of 128 keys.
-template <class Loaded, int COLUMNS>
-using MultipliedValues = SharedTile<COLUMNS, (Loaded::ROWS + 127) / 128 * 128>;
 
 /// A pipeline whose values pass through the hands of warps that transpose them: `loaded` barriers join these with TMA, and
 /// `values` barriers with the consumers. With each loaded tile comes the number of its rows to keep, or that there are no more.
@@ -58,8 +44,12 @@ private:
     __device__ __forceinline__ unsigned rows_at(int stage) const { return Base::base + ROWS_AT + 4 * stage; }
 };
 
+/// Offsets of the steps' panels, and from a descriptor of other tiles to one of these: rows are 32 bytes.
 template <class ValuesTile>
-using ValuesSteps = ColumnSteps<ValuesTile::ROWS>;
+struct ValuesSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * ValuesTile::PANEL_BYTES >> 4; }
+};
+constexpr unsigned long long VALUES_FORM = descriptor_form(SWIZZLE_32, 8 * 32) - descriptor_form(SWIZZLE_128, 8 * 128);
 
 /// Probabilities of column tiles to pairs of operands, halves of words.
 template <class Dtype, int TILES>
@@ -82,47 +72,13 @@ __device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x
     join_pairs(words, pairs);
 }
 
-__device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&x)[4]) {
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
-                 "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
-
-/// The address of a chunk of 16 bytes of a tile that is all panels of 128 bytes.
-template <class Tile>
-__device__ __forceinline__ unsigned chunk_address(unsigned tile, int row, int chunk) {
-    static_assert(Tile::WIDE_END == Tile::CHUNKS, "no narrower panels");
-    return tile + Tile::panel(chunk / 8 * 8) + Tile::template in_panel<128>(row, chunk % 8);
-}
-
-/// Transposes a tile; warp number `warp` of those that share it does its part: units of 32 keys and up to 64 columns. All
-/// loads of a unit are under way before the first is used: one after another, they would set the pace of the kernel.
-template <class Loaded, class Transposed>
-__device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
-    constexpr int COLUMN_BLOCKS = Transposed::ROWS / 16;  // of 16 columns: a chunk of a loaded row
-    constexpr int BLOCKS = COLUMN_BLOCKS % 4 == 0 ? 4 : COLUMN_BLOCKS % 2 == 0 ? 2 : 1;  // of a unit, in one panel
-    constexpr int UNITS_A_STRIP = COLUMN_BLOCKS / BLOCKS, UNITS = Loaded::ROWS / 32 * UNITS_A_STRIP;
-    const int lane = threadIdx.x % 32;
-    const unsigned from_lane = chunk_address<Loaded>(loaded, lane, 0);
-    const unsigned to_lane = chunk_address<Transposed>(transposed, lane / 8 % 2 * 8 + lane % 8, lane / 16);
-#pragma unroll 1
-    for (unsigned unit = warp; unit < UNITS; unit += TRANSPOSING_WARPS) {
-        const int strip = unit / UNITS_A_STRIP, first = unit % UNITS_A_STRIP * BLOCKS;
-        // Rows are 8 apart, or more: their swizzle is the lane's.
-        const unsigned from = (from_lane ^ first % 8 * 16) + first / 8 * Loaded::ROWS * 128 + strip * 32 * 128;
-        const unsigned to = (to_lane ^ strip % 4 * 32) + strip / 4 * Transposed::ROWS * 128 + first * 16 * 128;
-        unsigned keys[BLOCKS][4];
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);
-#pragma unroll
-        for (int block = 0; block < BLOCKS; ++block) {
-            unsigned columns[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-                columns[i] = __byte_perm(keys[block][i / 2 * 2], keys[block][i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
-            store_matrices(to + block * 16 * 128, columns);
-        }
-    }
+/// Where tile `number` of those that begin with a slot of a sequence is, among those that were transposed ahead: all of a head
+/// stand together, in a packed batch those of its sequences, of which each begins where its blocks of keys do (grid.cuh).
+template <int BLOCK_KV, class Tile, class Params>
+__device__ __forceinline__ const unsigned char* tile_ahead(const Params& params, const Work& work, int kv_head, int slot) {
+    const int before = params.cu_seqlens_kv == nullptr ? 0 : work.kv_start / BLOCK_KV + work.sequence;
+    const long long head = (long long)work.batch_index * params.num_kv_heads + kv_head;
+    return params.values_ahead + (head * params.kv_tiles + before + slot / BLOCK_KV) * Tile::BYTES;
 }
 
 /// What the warps from FIRST_WARP on do until there are no more values.
@@ -137,7 +93,7 @@ __device__ __forceinline__ void transpose_values(const Shared& shared) {
         if (rows == Shared::END) return;
         barrier_wait(shared.values_empty(stage), ring.parity ^ 1);
         if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(stage), rows, TRANSPOSING_BARRIER);
-        transpose_tile<Loaded, Transposed>(shared.loaded(stage), shared.values(stage), warp);
+        transpose_tile<Loaded, Transposed, TRANSPOSING_WARPS>(shared.loaded(stage), shared.values(stage), warp);
         fence_async();
         named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
         if (threadIdx.x == 32 * FIRST_WARP) {

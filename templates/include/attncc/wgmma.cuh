@@ -33,12 +33,19 @@ __device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4]
     return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
 }
 
-/// A matrix descriptor (PTX ISA): address, the offset from panel to panel, which counts where columns are not what is
-/// summed over, 1024 bytes from 8 rows to the next 8, swizzle of 128 bytes. What is added to it are offsets in units of 16
-/// bytes; as one 64-bit sum, they take one uniform instruction.
+[[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
+
+/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, which is as wide as rows are, and how many bytes it is
+/// from 8 rows to the next 8.
+constexpr __device__ unsigned long long descriptor_form(unsigned long long swizzle, unsigned eight_rows) {
+    return swizzle << 62 | (unsigned long long)eight_rows >> 4 << 32;
+}
+
+/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
+/// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
+/// uniform instruction.
 __device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
-    const unsigned high = 1u << 30 | 1024 >> 4;
-    return (unsigned long long)high << 32 | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
+    return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
 /// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.

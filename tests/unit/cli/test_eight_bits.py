@@ -45,6 +45,12 @@ def test_explain_counts_its_bytes() -> None:
     assert orders["q_outer"]["bytes_moved"] == (3 + 2) * elements + 2 * 70 * 4  # q, k, v; out in bf16; lse
 
 
+def test_explain_tells_of_v_transposed_ahead() -> None:
+    sizes = ("--q-len", "16384", "--heads", "16", "--dtype", "e4m3", "--no-compile")
+    assert f"v is transposed once, {16 * 16384 * 64} bytes" in run("explain", "mine.attn", *sizes).output
+    assert "transposed" not in run("explain", "mine.attn", *SIZES, "--no-compile").output.replace("v transposed", "")
+
+
 @pytest.mark.parametrize(
     ("command", "status", "expected"),
     [

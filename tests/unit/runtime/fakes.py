@@ -18,7 +18,16 @@ from attncc.runtime.store import Configuration, MachineCode, kernel_names
 from attncc.schedule.parameters import Parameter, struct_format
 from attncc.schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, KernelPlan
 
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8, "bool": 1}
+ITEM_BYTES = {
+    "float8_e4m3fn": 1,
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int32": 4,
+    "int64": 8,
+    "bool": 1,
+}
 CONTEXT = 0xC0  # the primary context of device 0; the next device's is one more
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,15 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc import api, reference
+from attncc.analysis.canvas import Canvas
+from attncc.analysis.tiles import analyse_patches
 from attncc.descales import with_descales
 from attncc.reference.accuracy import accuracy
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_plan
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
-from tests.unit.templates.test_emulated_kernels import CAUSAL, SCATTERED, qkv
+from tests.unit.templates.test_emulated_kernels import CAUSAL, NEIGHBOURHOOD, SCATTERED, qkv
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
@@ -66,18 +69,20 @@ def descales(batch: int, kv_heads: int, *names: str) -> dict[str, Array]:
         ((80, 48), {"stages": 1}),  # a step of Q K^T that is half zeros
     ],
 )
-def test_head_dims_and_tiles(head_dims: tuple[int, int], settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_head_dims_and_tiles(head_dims: tuple[int, int], settings: dict[str, Any], ahead: bool) -> None:
     plan = plan_of(CAUSAL, head_dims, **settings)
-    check(plan, Call(*qkv(plan, (2, 2, 130), (2, 1, 170)), inputs=descales(2, 1, "q", "v")))
+    check(plan, Call(*qkv(plan, (2, 2, 130), (2, 1, 170)), inputs=descales(2, 1, "q", "v"), ahead=ahead))
 
 
-def test_packed_batches_split_and_combined() -> None:
+@pytest.mark.parametrize("ahead", [False, True])
+def test_packed_batches_split_and_combined(ahead: bool) -> None:
     """What stands behind the last key of a sequence is its neighbour's, here NaN."""
     plan = plan_of(CAUSAL, (64, 64), split_kv=2)
     cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
     q, k, v = qkv(plan, (2, 91), (1, 160))
     v[:, 150:] = np.nan
-    check(plan, Call(q, k, v, splits=2, cu=cu, inputs=descales(5, 1, "q", "k", "v")))
+    check(plan, Call(q, k, v, splits=2, cu=cu, inputs=descales(5, 1, "q", "k", "v"), ahead=ahead))
 
 
 def test_score_lines_a_sink_and_a_negative_scale() -> None:
@@ -90,6 +95,15 @@ def test_scattered_tiles() -> None:
     plan = plan_of(SCATTERED, (64, 64), skip="lists")
     wanted = np.random.default_rng(6).random((1, 3, 200)) < 0.03
     check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 3200)), inputs={"wanted": wanted}))
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_patches(ahead: bool) -> None:
+    canvas = Canvas(24, 8, 8)
+    plan = plan_of(NEIGHBOURHOOD, (64, 64), block_kv=64)
+    rules = analyse_patches(plan.variant, 64, 64, canvas)
+    plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+    check(plan, Call(*qkv(plan, (1, 1, 24 * 12), (1, 1, 24 * 12)), ahead=ahead))
 
 
 def test_references_move_where_e4m3_would_end() -> None:

@@ -1,0 +1,56 @@
+"""Calls of e4m3: a launch that transposes V ahead where it pays."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from attncc.runtime import prepare
+from tests import plans
+from tests.unit.runtime.conftest import Bench, MakeBench
+from tests.unit.runtime.fakes import FakeArray
+
+D, BLOCK_Q, BLOCK_KV, RESIDENT = 64, 128, 96, 2 * 132
+
+
+def called(bench: MakeBench, variant: Any, heads: int, q_len: int, kv_len: int, *, packed: int = 0) -> Bench:
+    fields = {"target": "sm_90a", "family": "hopper", "block_q": BLOCK_Q, "block_kv": BLOCK_KV, "warps": 8}
+    made = bench(plans.plan(variant, "e4m3", D, D, split_kv=1, **fields))
+    batch: tuple[int, ...] = () if packed else (1,)
+    q, k = (FakeArray((*batch, count, length, D), "float8_e4m3fn") for count, length in ((heads, q_len), (2, kv_len)))
+    starts = {name: FakeArray((packed + 1,), "int32") for name in ("cu_seqlens_q", "cu_seqlens_kv")} if packed else {}
+    made.kernel(q, k, k, **starts)
+    return made
+
+
+def test_v_is_transposed_ahead_where_it_pays(bench: MakeBench) -> None:
+    made = called(bench, plans.FULL, 32, 16384, 16384)
+    first, main = made.cuda.launches
+    tiles = math.ceil(16384 / BLOCK_KV)
+    assert (first.kernel, main.kernel) == ("transpose_values_d64_k96_sm_90a", "full_forward_e4m3_d64_sm_90a")
+    assert first.grid == min(2 * tiles, RESIDENT)
+    assert first.params["values_ahead"] == main.params["values_ahead"] != 0
+    assert first.params["kv_tiles"] == main.params["kv_tiles"] == tiles
+    assert first.maps == main.maps[2:]
+    (workspace,) = made.framework.released
+    end = main.params["values_ahead"] + 2 * tiles * BLOCK_KV * D
+    assert workspace.pointer <= main.params["values_ahead"] and end <= workspace.pointer + 4 * math.prod(
+        workspace.shape
+    )
+
+
+def test_of_small_problems_the_kernel_transposes_it(bench: MakeBench) -> None:
+    made = called(bench, plans.FULL, 4, 1024, 1024)
+    (main,) = made.cuda.launches
+    assert main.params["values_ahead"] == 0 and not made.framework.released
+
+
+def test_tiles_of_a_packed_batch(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound for each head that needs no look at cu_seqlens."""
+    monkeypatch.setattr(prepare, "pays", lambda plan, problem: True)
+    first, main = called(bench, plans.FULL, 4, 100, 1000, packed=3).cuda.launches
+    assert first.params["kv_tiles"] == main.params["kv_tiles"] == 1000 // BLOCK_KV + 3
+    assert first.params["cu_seqlens_kv"] == main.params["cu_seqlens_kv"] != 0
+    assert first.params["batch"] == 3
