@@ -349,14 +349,14 @@ class KernelPlan:
         """hopper: into how many groups a block's rows fall, for each of which tiles are listed and noted: one for each
         warpgroup, or one for all.
 
-        One where nothing is masked, and where large tiles are tested, which are seldom EMPTY for some rows alone; and
-        for heavy variants, whose code is long enough.
+        One where nothing is masked, and where large tiles are tested, which are seldom EMPTY for some rows alone; for
+        heavy variants, whose code is long enough; and where P is rounded early, which brings more.
         """
         from .weight import room
 
         small = self.block_kv <= WARPGROUP_ROWS or not self.tests_tiles
         apart = self.family == "hopper" and bool(self.variant.keeps) and small and room(self.variant) == 0
-        return self.warpgroups if apart else 1
+        return self.warpgroups if apart and not self.rounds_early else 1
 
     @property
     def takes_turns(self) -> bool:
@@ -386,9 +386,23 @@ class KernelPlan:
     @property
     def references(self) -> str:
         """hopper: how probabilities are kept within their type. Old references are trusted, and a tile's sum tells
-        whether they served. e4m3 ends at 448: where products are most of the time, exponents are bounded before they
-        become probabilities, so that these are rounded beside the products of the tile before."""
-        return "bounded" if self.dtype == "e4m3" and self.padded_value_head_dim > 128 else "trusted"
+        whether they served. e4m3 ends at 448: where products are most of the time, and score lines leave no registers
+        to round early, exponents are bounded before they become probabilities."""
+        bounded = self.dtype == "e4m3" and self.padded_value_head_dim > 128 and not self._is_light
+        return "bounded" if bounded else "trusted"
+
+    @property
+    def rounds_early(self) -> bool:
+        """hopper: whether P is rounded beside the products of the tile before, which takes registers. With 16 bits that
+        is no faster."""
+        return self.dtype == "e4m3" and (self._is_light or self.references == "bounded")
+
+    @property
+    def _is_light(self) -> bool:
+        """Whether the variant computes next to nothing for each pair."""
+        from .weight import room
+
+        return room(self.variant) == 0 and not self.variant.scores
 
     @property
     def normalizer(self) -> str:
@@ -400,9 +414,7 @@ class KernelPlan:
     @property
     def trusts_masked(self) -> bool:
         """hopper: whether tiles with a mask may trust old references too: it takes registers, of which e4m3 has few."""
-        from .weight import room
-
-        return room(self.variant) == 0 and not self.variant.scores and self.dtype != "e4m3"
+        return self._is_light and self.dtype != "e4m3"
 
     @property
     def trusted_sum(self) -> str:

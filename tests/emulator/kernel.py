@@ -87,6 +87,7 @@ _HOPPER_BODIES = (
     ("wgmma_commit", "", ""),
     ("wgmma_wait", "", "finish_all_products();"),
     ("pin", "", ""),
+    ("moved", "", "return x;"),
     ("give_registers", "", ""),
     ("take_registers", "", ""),
     ("take_word", "", "return shared_at<int>(address);"),

@@ -19,6 +19,14 @@ __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
 }
 
+/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
+/// place while another is under way, ptxas would serialise them.
+__device__ __forceinline__ unsigned moved(unsigned x) {
+    unsigned zero;
+    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
+    return x | zero;
+}
+
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
 template <int PENDING, int N_TILES>
 __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
