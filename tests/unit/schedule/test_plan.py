@@ -48,3 +48,22 @@ def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
     sizes = {"dtype": "bf16", "head_dim": 64, "value_head_dim": 64, "target": "sm_90"}
     assert make_plan(variant, **sizes).aligns_tiles is aligned
     assert make_plan(variant, pass_name="decode", **sizes).aligns_tiles  # splits share them
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dim", "lines", "expected"),
+    [
+        ("e4m3", 128, "", ("trusted", True, 1)),
+        ("e4m3", 128, "keep if q_pos >= kv_idx", ("trusted", True, 1)),
+        ("e4m3", 256, "", ("trusted", True, 1)),
+        ("e4m3", 256, "keep if q_pos >= kv_idx", ("trusted", True, 1)),
+        ("e4m3", 256, "score = 30 * tanh(score / 30)", ("bounded", True, 1)),
+        ("e4m3", 128, "score = 30 * tanh(score / 30)", ("trusted", False, 1)),
+        ("bf16", 256, "keep if q_pos >= kv_idx", ("trusted", False, 2)),
+    ],
+)
+def test_when_p_is_rounded(dtype: str, head_dim: int, lines: str, expected: tuple[str, bool, int]) -> None:
+    """Early where there are registers for it; then one note serves all warpgroups."""
+    variant = api.parse(f"attn 1\nvariant v {{\n{lines}\n}}\n").variant
+    plan = make_plan(variant, dtype=dtype, head_dim=head_dim, value_head_dim=head_dim, target="sm_90a")
+    assert (plan.references, plan.rounds_early, plan.row_groups) == expected
