@@ -395,7 +395,7 @@ class KernelPlan:
     def rounds_early(self) -> bool:
         """hopper: whether P is rounded beside the products of the tile before, which takes registers. With 16 bits that
         is no faster."""
-        return self.dtype == "e4m3" and (self._is_light or self.references == "bounded")
+        return self.dtype == "e4m3" and self._is_light
 
     @property
     def _is_light(self) -> bool:

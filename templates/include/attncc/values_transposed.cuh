@@ -51,14 +51,25 @@ struct ValuesSteps {
 };
 constexpr unsigned long long VALUES_FORM = descriptor_form(SWIZZLE_32, 8 * 32) - descriptor_form(SWIZZLE_128, 8 * 128);
 
-/// The A operand of a step, from its probabilities: tiles of 8 keys.
+/// Probabilities of column tiles to pairs of operands, halves of words.
+template <class Dtype, int TILES>
+__device__ __forceinline__ void pack_pairs(unsigned short (&pairs)[TILES][2], const float (*x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2 * TILES; ++i) pairs[i / 2][i % 2] = Dtype::pack_two(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
+}
+
+/// The A operand of a step, from the pairs of four tiles of 8 keys.
+__device__ __forceinline__ void join_pairs(unsigned (&words)[4], const unsigned short (*pairs)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
+}
+
+/// The same from their probabilities.
 template <class Dtype>
 __device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-        const float *low = x[i / 2 * 2] + i % 2 * 2, *high = low + 4;
-        words[i] = Dtype::pack_two(low[0], low[1]) | (unsigned)Dtype::pack_two(high[0], high[1]) << 16;
-    }
+    unsigned short pairs[4][2];
+    pack_pairs<Dtype>(pairs, x);
+    join_pairs(words, pairs);
 }
 
 /// Where tile `number` of those that begin with a slot of a sequence is, among those that were transposed ahead: all of a head
