@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..ir import Expr
+from ..ir import Expr, Load, Symbol, walk
 
 
 class TileKind(IntEnum):
@@ -82,6 +82,13 @@ class TileRules:
     q_bounds: QBounds | None = None  # where rows are the inner loop
     claims: tuple[str, ...] = ()  # inputs whose claim of `nondecreasing` the rules test, as `sorted_name` says
     columns: tuple[Expr, Expr] | None = None  # of a canvas, where tiles are windows: begin <= kv_idx % width < end
+
+    @property
+    def reads_keys(self) -> bool:
+        """Whether the test of a tile reads tensors at its keys."""
+        loads = (node for node in walk(self.any_kept, self.all_kept) if isinstance(node, Load))
+        names = {part.name for load in loads for part in walk(load) if isinstance(part, Symbol)}
+        return not names.isdisjoint(("kv_first", "kv_last"))
 
     @property
     def bounds(self) -> tuple[Expr, ...]:

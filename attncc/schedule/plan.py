@@ -386,15 +386,13 @@ class KernelPlan:
     @property
     def references(self) -> str:
         """hopper: how probabilities are kept within their type. Old references are trusted, and a tile's sum tells
-        whether they served. e4m3 ends at 448: where products are most of the time, and score lines leave no registers
-        to round early, exponents are bounded before they become probabilities."""
+        whether they served. But e4m3 ends at 448: with much to do above 128 columns, exponents are bounded first."""
         bounded = self.dtype == "e4m3" and self.padded_value_head_dim > 128 and not self._is_light
         return "bounded" if bounded else "trusted"
 
     @property
     def rounds_early(self) -> bool:
-        """hopper: whether P is rounded beside the products of the tile before, which takes registers. With 16 bits that
-        is no faster."""
+        """hopper: whether P is rounded beside the products of the tile before, which takes registers."""
         return self.dtype == "e4m3" and self._is_light
 
     @property
@@ -451,6 +449,8 @@ class KernelPlan:
         """portable, q_outer: whether tiles of keys begin at multiples of block_kv. Else a block's first tile begins at
         its first key: not where splits share tiles, nor where single tiles are tested, whose answers are sharper for
         blocks that divide what masks speak of; dropout bits and remainders of keys ask for it too."""
+        from .weight import takes_remainders
+
         aligned = self.may_split or self.tests_tiles or self.variant.dropout is not None
         return aligned or takes_remainders(self.variant)
 
@@ -468,26 +468,13 @@ class KernelPlan:
         """
         if not self.may_list_tiles or self.skip == "in_kernel":
             return False
-        tests = (self.rules.any_kept, self.rules.all_kept)
-        return self.skip == "lists" or any(isinstance(node, ir.Load) and _reads_keys(node) for node in ir.walk(*tests))
+        return self.skip == "lists" or self.rules.reads_keys
 
     @property
     def may_list_tiles(self) -> bool:
         """Whether there are tests of single tiles that a pre-pass could do."""
         tests = self.tests_tiles and bool(self.variant.keeps)
         return tests and self.pass_name == "forward" and self.loop == "q_outer"
-
-
-def takes_remainders(variant: Variant) -> bool:
-    """Whether keep lines have a remainder in them, or bits, which may be one."""
-    roots = [keep.condition for keep in variant.keeps]
-    roots += [let.value for let in ir.needs(variant, *roots)]
-    operators = ("mod", "bitand", "bitor", "bitxor")
-    return any(isinstance(node, ir.Apply) and node.op in operators for node in ir.walk(*roots))
-
-
-def _reads_keys(node: ir.Expr) -> bool:
-    return any(isinstance(part, ir.Symbol) and part.name in ("kv_first", "kv_last") for part in ir.walk(node))
 
 
 def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:

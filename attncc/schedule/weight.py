@@ -207,3 +207,11 @@ def _cost(node: Expr, load: int = _LOAD) -> int:
 
 def _code(node: Expr, load: int) -> int:
     return _cost(node, load) + (_RARE.get(node.op, 0) if isinstance(node, Apply) else 0)
+
+
+def takes_remainders(variant: Variant) -> bool:
+    """Whether keep lines have a remainder in them, or bits, which may be one."""
+    roots = [keep.condition for keep in variant.keeps]
+    roots += [let.value for let in needs(variant, *roots)]
+    operators = ("mod", "bitand", "bitor", "bitxor")
+    return any(isinstance(node, Apply) and node.op in operators for node in walk(*roots))
