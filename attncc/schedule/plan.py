@@ -393,7 +393,7 @@ class KernelPlan:
     @property
     def rounds_early(self) -> bool:
         """hopper: whether P is rounded beside the products of the tile before, which takes registers."""
-        return self.dtype == "e4m3" and self._is_light
+        return self.dtype == "e4m3" and self.padded_value_head_dim > 128 and self._is_light
 
     @property
     def _is_light(self) -> bool:

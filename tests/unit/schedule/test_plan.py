@@ -53,8 +53,8 @@ def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
 @pytest.mark.parametrize(
     ("dtype", "head_dim", "lines", "expected"),
     [
-        ("e4m3", 128, "", ("trusted", True, 1)),
-        ("e4m3", 128, "keep if q_pos >= kv_idx", ("trusted", True, 1)),
+        ("e4m3", 128, "", ("trusted", False, 1)),
+        ("e4m3", 128, "keep if q_pos >= kv_idx", ("trusted", False, 3)),
         ("e4m3", 256, "", ("trusted", True, 1)),
         ("e4m3", 256, "keep if q_pos >= kv_idx", ("trusted", True, 1)),
         ("e4m3", 256, "score = 30 * tanh(score / 30)", ("bounded", False, 1)),
