@@ -189,6 +189,7 @@ def _counted(count: int, what: str) -> str:
 
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
+    from ..runtime.prepare import few_keys
     from ..schedule.parameters import surveys
     from ..schedule.target import TARGETS
     from ..schedule.transposed_values import TransposedValues, pays
@@ -217,7 +218,9 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         yield f"               {line} alone leaves {count:,} of them partial"
     for survey in surveys(plan):
         found = ["min/max tables"] * (survey.zone_map is not None) + ["whether it is nondecreasing"] * survey.claim
-        yield f"pre-pass       {survey.input}: {' and '.join(found)}, a launch of zone_map before the kernel"
+        left_out = survey.zone_map is None and few_keys(plan, explained.problem)
+        when = ", unless all blocks run at once" * left_out
+        yield f"pre-pass       {survey.input}: {' and '.join(found)}, a launch of zone_map before the kernel{when}"
     if pays(plan, explained.problem):
         size = TransposedValues.of(plan, explained.problem).bytes
         yield f"pre-pass       v is transposed once, {size} bytes, a launch of transpose_values before the kernel"

@@ -103,6 +103,11 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
     return call._replace(q=q, k=k, v=v, out=out), packs, stages_out
 
 
+def few_keys(plan: KernelPlan, problem: Problem) -> bool:
+    """Whether claims are left unverified where all blocks run at once."""
+    return plan.loop == "q_outer" and not problem.packed and problem.kv_len < _MANY_KEYS
+
+
 class _Preparation:
     """Builds the launches of one call, in order: surveys of inputs, lists of tiles, V transposed, the plan's kernel,
     the combine."""
@@ -141,10 +146,8 @@ class _Preparation:
     def _claims_pay(self) -> bool:
         """Whether to verify what inputs claim: not for few keys and blocks that all run at once, since the launch takes
         longer than the tiles that it spares."""
-        problem = self._problem
         at_once = self._family.device.multiprocessors * self._function.resident_blocks
-        few = self._plan.loop == "q_outer" and not problem.packed and problem.kv_len < _MANY_KEYS
-        return not few or self._blocks * self._splits > at_once
+        return not few_keys(self._plan, self._problem) or self._blocks * self._splits > at_once
 
     def _choose_splits(self) -> int:
         plan, problem = self._plan, self._problem

@@ -32,11 +32,13 @@ class TorchArrays:
         self.traces = torch.compiler.is_dynamo_compiling
         self.ordinal: Callable[[Array], int] = torch.Tensor.get_device
         self.pointer: Callable[[Array], int] = torch.Tensor.data_ptr
-        # Where torch has no CUDA there is no such function, nor a tensor to ask it for.
-        self.current_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", int)
+        # These two aren't of torch's documented interface: where they are missing, what it documents takes longer.
+        self.current_stream: Callable[[int], int] = getattr(
+            torch._C, "_cuda_getCurrentRawStream", lambda ordinal: torch.cuda.current_stream(ordinal).cuda_stream
+        )
+        self._current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
         self._dtypes = {name: getattr(torch, name) for name in _DTYPES}
         self._empty_here = _empty_here()
-        self._current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", int)
 
     def observer(self) -> Observer:
         return TensorObserver().observe

@@ -56,7 +56,7 @@ def make(text: str, *, strict: bool = False) -> Lark:
 @contextmanager
 def _overlaps_sought(strict: bool) -> Iterator[None]:
     """Where interegular is installed, lark looks for overlaps unasked, which takes longer than all the rest."""
-    installed = lexer.has_interegular
+    installed = getattr(lexer, "has_interegular", False)  # not of lark's documented interface
     lexer.has_interegular = installed and strict
     try:
         yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,19 @@ def test_memory_where_torch_has_no_allocator_of_compiled_code(
     monkeypatch.setattr(framework, "_empty_here", None)
     framework.allocator((5,), "float32", 0)()
     assert asked == [(((5,), (1,)), {"dtype": torch.float32, "device": torch.device("cuda", 0)})]
+
+
+def test_streams_and_gpus_where_torch_has_no_quick_functions_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_cuda_getCurrentRawStream", "_cuda_getDevice"):
+        monkeypatch.delattr(torch._C, name, raising=False)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda ordinal: SimpleNamespace(cuda_stream=70 + ordinal))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 3)
+    framework = TorchArrays()
+    assert framework.current_stream(1) == 71
+    here: list[Any] = []
+    monkeypatch.setattr(framework, "_empty_here", lambda *form: here.append(form))
+    framework.allocator((5,), "float32", 3)()
+    assert here == [((5,), (1,), torch.float32)]
 
 
 def test_compiled_codes_allocator_makes_what_empty_strided_makes() -> None:
