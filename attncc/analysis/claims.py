@@ -110,11 +110,9 @@ def ahead(algebra: Algebra, begin: Expr, other: Expr) -> Expr:
         return begin
     found = [load for load in _bounds(searches[0].value, "min") if load.input == searches[0].input]
     places = [load.indices[-1] for load in found if load.indices[:-1] == searches[0].indices]
-    beyond = form.plus(Affine({searches[0]: 1}), -1).plus(
-        algebra.form(other), -1
-    )  # of the place: how far behind `other`
-    behind_other = [beyond.plus(algebra.form(place)) for place in places if algebra.range(place).low >= 0]
-    return other if any(algebra.range(algebra.sum(distance)).high <= 0 for distance in behind_other) else begin
+    shift = form.plus(Affine({searches[0]: 1}), -1).plus(algebra.form(other), -1)
+    distances = [shift.plus(algebra.form(place)) for place in places if algebra.range(place).low >= 0]
+    return other if any(algebra.range(algebra.sum(distance)).high <= 0 for distance in distances) else begin
 
 
 def _bounds(value: Expr, op: str) -> frozenset[Load]:

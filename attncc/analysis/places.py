@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..ir import MAX_LENGTH, Apply, Expr, Let, Local, Symbol, apply, const, symbol
+from ..ir import MAX_LENGTH, Apply, Expr, Let, Load, Local, Symbol, apply, const, symbol
 from .canvas import Canvas, position
 from .ranges import Range
 
@@ -63,6 +63,8 @@ class _Places:
                 parts = self._parts(divided)
                 if parts is not None:
                     return self._divided(node.op, parts)
+            case Load():  # in a mask on a canvas none that counts: its normal form has no lookup
+                return Load(node.type, node.input, tuple(map(self.of, node.indices)))
         return Apply(node.type, node.op, tuple(map(self.of, node.args))) if isinstance(node, Apply) else node
 
     def _parts(self, node: Expr) -> _Parts | None:

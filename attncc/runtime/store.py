@@ -57,8 +57,7 @@ class KernelStore(Protocol):
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         """The plan of the pass `backward`, and after it those of `backward_dq` where calls need it and of
-        `backward_patches` where there is one. AttnccError A520 if
-        a package was built without.
+        `backward_patches` where there is one. AttnccError A520 if a package was built without.
 
         `target` None: the plans that the CPU executor walks; none, if a package was built without.
         """

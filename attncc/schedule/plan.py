@@ -54,7 +54,7 @@ class KernelPlan:
     """One kernel: a variant, a pass, a target, and how it runs.
 
     block_q x block_kv is the tile; `warps` share its rows, `block_q / warps` rows each (a multiple of 16; in the family
-    hopper 16). Backward, a block owns keys: its warps share those, and `stages` tiles of Q and dO are in flight.
+    hopper 16). In KEY_PASSES a block owns keys: its warps share those, and `stages` tiles of Q and dO are in flight.
     `stages` K/V tiles are in flight. `split_kv` splits the keys over that many blocks (None: chosen at each launch),
     whose partial results the combine kernel merges; 1 leaves splitting out of the kernel.
     """

@@ -8,10 +8,11 @@ import pytest
 
 from attncc import reference
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.patches import corners, find_canvas, live_share
+from attncc.analysis.patches import corners, find_canvas, live_share, widths
 from attncc.analysis.places import PLACE_SYMBOLS, by_places
 from attncc.analysis.tiles import analyse, analyse_patches
 from attncc.evaluate import evaluate
+from attncc.ir import Load, Symbol, walk
 from tests.unit.analysis.tile_cases import environment, variant_of
 
 NEIGHBOURHOOD = (
@@ -96,6 +97,15 @@ def test_keep_lines_by_places_say_the_same(lines, width, q_rows, kv_rows) -> Non
     for keep in variant.keeps:
         found &= evaluate(by_places(keep.condition, variant.lets, Canvas(width, 1, 1)), box)
     assert (found == reference.mask(variant, q_len, kv_len, num_heads=1)[0, 0]).all()
+
+
+def test_lookups_that_cancel_are_by_places_too() -> None:
+    """They leave a mask its canvas: its normal form has none."""
+    variant = variant_of("input t: i32[kv]", *NEIGHBOURHOOD, "let read = t[kv_idx]", "keep if read - t[kv_idx] <= 0")
+    assert widths(variant, 64, 32, analyse(variant, 64, 32))
+    found = by_places(variant.keeps[-1].condition, variant.lets, Canvas(24, 8, 8))
+    read = {node.name for node in walk(found) if isinstance(node, Symbol)}
+    assert any(isinstance(node, Load) for node in walk(found)) and read == {"kv_row_idx", "kv_column_idx"}
 
 
 def positions(first: int, last: int, width: int) -> np.ndarray:
