@@ -17,9 +17,10 @@ from .machine_code import Compiled, Settled, compiled, other_kernels, settle
 from .problem.facts import KERNEL_DTYPES
 from .runtime.device import best_target
 from .runtime.driver import driver
-from .runtime.store import Configuration, MachineCode, kernel_name, kernel_names
+from .runtime.store import Configuration, MachineCode
 from .schedule.choices import Build
 from .schedule.families import decodes, hopper_lacks, portable_lacks
+from .schedule.kernel_names import kernel_name, kernel_names
 from .schedule.plan import FORWARD_PASSES, PASSES, KernelPlan
 from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
 from .schedule.target import TARGETS

@@ -17,8 +17,8 @@ from attncc.compiler import load_specification
 from attncc.machine_code import Compiled, compiled, other_kernels, settle
 from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
-from attncc.runtime.store import kernel_name
 from attncc.schedule.choices import Build
+from attncc.schedule.kernel_names import kernel_name
 from attncc.schedule.plan import BACKWARD_PASSES, KernelPlan
 from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 from attncc.source import SourceFile

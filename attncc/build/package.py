@@ -15,7 +15,8 @@ from ..compiler import NO_DEFINES, Defines, Specification, check_dtype, check_ta
 from ..diagnostics import warn
 from ..machine_code import Settled, kernel_sources
 from ..runtime.package_store import PLAN_SUFFIX
-from ..runtime.store import Configuration, kernel_name, kernel_names, separate_dq_name
+from ..runtime.store import Configuration
+from ..schedule.kernel_names import kernel_name, kernel_names, separate_dq_name
 from ..schedule.plan import BACKWARD_PASSES, KernelPlan
 from ..schedule.plan_json import to_json
 from ..schedule.schedule import Ladder

@@ -16,7 +16,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..machine_code import Compiled, Settled, compiled, other_kernels, settle
 from ..runtime.nvrtc import Resources
 from ..runtime.package_store import MANIFEST, PLAN_SUFFIX
-from ..runtime.store import kernel_name, separate_dq_name
+from ..schedule.kernel_names import kernel_name, separate_dq_name
 from ..schedule.schedule import Ladder
 from ..source import SourceFile
 from .package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, VariantPackage, prepare

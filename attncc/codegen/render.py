@@ -11,7 +11,7 @@ import jinja2
 
 from .. import resources
 from ..diagnostics import AttnccError, Diagnostic
-from ..schedule import legality
+from ..schedule import kernel_names, legality
 from ..schedule.choices import FRAGMENT_ROWS
 from ..schedule.hopper_backward import HopperBackward
 from ..schedule.parameters import (
@@ -57,7 +57,7 @@ class KernelSource:
 def render(plan: KernelPlan) -> KernelSource:
     """The kernel of a plan. The text depends on the plan, the templates and the paths of the spec alone."""
     entry = f"{plan.variant.name}_{plan.pass_name}"
-    name = f"{entry}_{plan.dtype}_{_head_dims(plan.head_dim, plan.value_head_dim)}_{plan.target}"
+    name = kernel_names.kernel_name(plan)
     text = _fill(
         plan.template,
         name,
@@ -74,8 +74,8 @@ def render(plan: KernelPlan) -> KernelSource:
 
 def render_tile_lists(plan: KernelPlan) -> KernelSource:
     """The pre-pass that lists the live tiles of a plan's blocks of queries; it has the same `Params`."""
-    of_plan = f"{plan.variant.name}_{plan.dtype}_{_head_dims(plan.head_dim, plan.value_head_dim)}_{plan.target}"
-    name, entry = f"tile_lists_{of_plan}", f"tile_lists_{plan.variant.name}"
+    name, entry = kernel_names.tile_lists_name(plan), f"tile_lists_{plan.variant.name}"
+    of_plan = name.removeprefix("tile_lists_")
     text = _fill(
         "tile_lists",
         name,
@@ -90,9 +90,8 @@ def render_tile_lists(plan: KernelPlan) -> KernelSource:
 
 def render_transposition(plan: KernelPlan) -> KernelSource:
     """The kernel that transposes V before the plan's own, for all plans whose tiles of keys are alike."""
-    canvas, columns = plan.canvas, f"{plan.block_kv} keys and {plan.value_head_dim} columns"
-    patches = "" if canvas is None else f"_w{canvas.width}x{canvas.kv_columns}"
-    name = f"transpose_values_d{plan.value_head_dim}_k{plan.block_kv}{patches}_{plan.target}"
+    name = kernel_names.transposition_name(plan)
+    columns = f"{plan.block_kv} keys and {plan.value_head_dim} columns"
     text = _fill(
         "transpose_values",
         name,
@@ -110,7 +109,7 @@ def render_transposition(plan: KernelPlan) -> KernelSource:
 
 def render_combine(dtype: str, target: str) -> KernelSource:
     """The kernel that merges the partial results of splits, for all head dims."""
-    name = f"combine_{dtype}_{target}"
+    name = kernel_names.combine_name(dtype, target)
     text = _fill(
         "combine",
         name,
@@ -128,7 +127,7 @@ def render_combine(dtype: str, target: str) -> KernelSource:
 
 def render_zone_map(dtype: str, target: str) -> KernelSource:
     """The pre-pass over an input of this dtype: its extremes over blocks, and whether it is nondecreasing."""
-    name = f"zone_map_{dtype}_{target}"
+    name = kernel_names.zone_map_name(dtype, target)
     text = _fill(
         "zone_map",
         name,
@@ -147,7 +146,7 @@ def render_delta(plan: KernelPlan) -> KernelSource:
     what = f"delta: what the backward pass needs of each row; {dtype}, head dim {value_head_dim}"
     return _of_rows(
         "delta",
-        f"delta_{plan.row_format}{dtype}_d{value_head_dim}_{plan.target}",
+        kernel_names.delta_name(plan),
         plan,
         params_struct=params_struct(delta_parameters(dtype)),
         header=header.of_prepass(what),
@@ -162,7 +161,7 @@ def render_dq_sum(plan: KernelPlan) -> KernelSource:
     dtype, head_dim = plan.dtype, plan.head_dim
     return _of_rows(
         "dq_sum",
-        f"dq_sum_{plan.row_format}{dtype}_d{head_dim}_{plan.target}",
+        kernel_names.dq_sum_name(plan),
         plan,
         params_struct=params_struct(dq_sum_parameters(dtype)),
         header=header.of_prepass(f"dq_sum: rounds the sum of dQ; {dtype}, head dim {head_dim}"),
@@ -178,7 +177,7 @@ def render_sink_gradient(plan: KernelPlan) -> KernelSource:
     sink_dtype = plan.learned_sink.dtype
     return _of_rows(
         "sink_gradient",
-        f"sink_gradient_{_of_family(plan)}{sink_dtype}_{plan.dtype}_{plan.target}",
+        kernel_names.sink_gradient_name(plan),
         plan,
         params_struct=params_struct(sink_gradient_parameters(sink_dtype)),
         header=header.of_prepass(f"sink_gradient: of an {sink_dtype} sink; {plan.dtype}"),
@@ -190,7 +189,7 @@ def render_exact_sum(plan: KernelPlan) -> KernelSource:
     """The kernel that rounds sums which don't depend on the order of their additions."""
     return _of_rows(
         "exact_sum",
-        f"exact_sum_{plan.target}",
+        kernel_names.exact_sum_name(plan),
         plan,
         params_struct=params_struct(exact_sum_parameters()),
         header=header.of_prepass("exact_sum: rounds the sums of gradients of learnable inputs"),
@@ -202,19 +201,11 @@ def _statistics(plan: KernelPlan) -> str:
     return "statistics_pieces" if plan.family == "hopper" else "statistics_floats"
 
 
-def _of_family(plan: KernelPlan) -> str:
-    return "hopper_" if plan.family == "hopper" else ""
-
-
 def _of_rows(entry: str, name: str, plan: KernelPlan, **values: Any) -> KernelSource:
     """A kernel whose warps take 16 rows at a time."""
     common = {"entry": entry, "dtype": plan.dtype, "row_alignment": plan.row_alignment, "threads": ROWS_THREADS}
     common |= {"tile_order": plan.tile_order, "tile_columns": plan.tile_columns}
     return KernelSource(name, _fill(entry, name, **common, **values), entry, ROWS_THREADS, 0)
-
-
-def _head_dims(head_dim: int, value_head_dim: int) -> str:
-    return f"d{head_dim}" if head_dim == value_head_dim else f"d{head_dim}x{value_head_dim}"
 
 
 def _fill(template: str, name: str, **values: Any) -> str:

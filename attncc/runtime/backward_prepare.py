@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..problem import ArrayFacts, Call, Problem
 from ..problem.gradients import Results
+from ..schedule.kernel_names import delta_name, dq_sum_name, kernel_name
 from ..schedule.plan import DTYPE_BYTES, KernelPlan, backward_plan_for
 from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
@@ -17,7 +18,6 @@ from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
 from .persistent import alike, key_section, section
 from .prepare import checked_grid
 from .steps import Step, StepBuilder, Zero
-from .store import delta_name, dq_sum_name, kernel_name
 from .strides import Strides, contiguous
 from .tensor_maps import backward_maps, mappable
 from .workspace import Workspace

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 
 from ..problem import ArrayFacts, Call, Problem
+from ..schedule.kernel_names import zone_map_name
 from ..schedule.parameters import field_name, surveys
 from ..schedule.plan import KernelPlan
 from .family import Family
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, SCALE, SEED, K, Q, V
 from .steps import Step, StepBuilder
-from .store import zone_map_name
 from .workspace import Workspace
 from .zone_maps import SurveyStep, input_fields
 

@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import Problem
+from ..schedule.kernel_names import (
+    combine_name,
+    delta_name,
+    dq_sum_name,
+    exact_sum_name,
+    kernel_name,
+    sink_gradient_name,
+    tile_lists_name,
+    transposition_name,
+    zone_map_name,
+)
 from ..schedule.parameters import (
     CLAIM_PIECES,
     Parameter,
@@ -24,19 +35,7 @@ from .counters import Counters
 from .device import best_target
 from .driver import Device, Driver, Function, driver
 from .steps import ParamsLayout
-from .store import (
-    Configuration,
-    KernelStore,
-    combine_name,
-    delta_name,
-    dq_sum_name,
-    exact_sum_name,
-    kernel_name,
-    sink_gradient_name,
-    tile_lists_name,
-    transposition_name,
-    zone_map_name,
-)
+from .store import Configuration, KernelStore
 
 
 class Family:
@@ -110,7 +109,7 @@ def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
     """The fields of `Params` of every kernel that launches of a plan may need."""
     structs = {kernel_name(plan): parameters(plan)}
     if plan.may_split:
-        structs[combine_name(plan)] = combine_parameters(plan.out_dtype)
+        structs[combine_name(plan.out_dtype, plan.target)] = combine_parameters(plan.out_dtype)
     if plan.needs_delta:
         structs[delta_name(plan)] = delta_parameters(plan.dtype)
     if plan.adds_dq:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from ..ir import Input
 from ..problem import ArrayFacts, Call, Problem
 from ..problem.inputs import merges
+from ..schedule.kernel_names import exact_sum_name, sink_gradient_name
 from ..schedule.parameters import EXACT_WORDS, field_name, gradient_name, learned
 from ..schedule.plan import KernelPlan
 from .family import Family
 from .operands import CU_SEQLENS_Q, INPUTS
 from .prepare import warps_grid
 from .steps import Step, StepBuilder, Zero
-from .store import exact_sum_name, sink_gradient_name
 from .strides import contiguous
 from .workspace import Workspace
 

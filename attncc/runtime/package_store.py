@@ -11,9 +11,10 @@ from typing import Any
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
+from ..schedule.kernel_names import kernel_names
 from ..schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
 from ..schedule.plan_json import from_json
-from .store import Configuration, MachineCode, kernel_names
+from .store import Configuration, MachineCode
 
 PLAN_SUFFIX = ".plan.json"
 MANIFEST = "manifest.json"

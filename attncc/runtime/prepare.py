@@ -13,6 +13,7 @@ from functools import cached_property
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import ArrayFacts, Call, Problem
 from ..problem.facts import out_dtype
+from ..schedule.kernel_names import combine_name, kernel_name, tile_lists_name, transposition_name
 from ..schedule.live_tiles import most_tiles
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from ..schedule.tile_lists import TileLists
@@ -26,7 +27,6 @@ from .overlap import Spans, spans_of
 from .persistent import alike, section
 from .splits import choose_splits
 from .steps import Step, StepBuilder
-from .store import combine_name, kernel_name, tile_lists_name, transposition_name
 from .strides import Strides, contiguous
 from .tensor_maps import OperandMap, mappable, operand_maps
 from .workspace import Workspace
@@ -248,7 +248,7 @@ class _Preparation:
     def _combine(self) -> Step:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""
         problem = self._problem
-        name = combine_name(self._plan)
+        name = combine_name(self._plan.out_dtype, self._plan.target)
         step, function = StepBuilder(self._family.layout(name)), self._family.function(name)
         step.operand("out", OUT)
         self._operand_lse(step)

@@ -130,21 +130,23 @@ class Ladder:
         legality.check_build(self.build, self.schedule.span)
         refusal: AttnccError | None = None
         found = 0
-        for choice in self._choices():
+        for plan in map(self._plan, self._choices()):
             try:
-                legality.check(self._plan(choice), self.schedule.where)
+                legality.check(plan, self.schedule.where)
             except AttnccError as error:
                 refusal = refusal or error
             else:
+                if self._passes_by(plan):
+                    continue
                 found += 1
-                yield self._plan(choice)
+                yield plan
             if self.names_tiles:
                 break
         if refusal is not None and not found:
             raise refusal
 
     def refused_above(self, plan: KernelPlan) -> dict[str, str]:
-        """Of the rungs above one of `plans`, those that can't be, by their tiles, and why."""
+        """Of the rungs above one of `plans`, those that aren't among them, by their tiles, and why."""
         found: dict[str, str] = {}
         for above in takewhile(lambda item: item is not plan, map(self._plan, self._choices())):
             try:
@@ -152,7 +154,13 @@ class Ladder:
             except AttnccError as error:
                 first = error.diagnostics[0]
                 found[above.tiles] = "; ".join([first.message, *first.notes[:1]])
+            else:
+                if self._passes_by(above):
+                    found[above.tiles] = "not compiled, since such tiles have spilled for variants that ask for as much"
         return found
+
+    def _passes_by(self, plan: KernelPlan) -> bool:
+        return not self.names_tiles and crowded(plan)
 
     def _choices(self) -> Iterator[Choice]:
         seen: set[Choice] = set()
@@ -161,7 +169,7 @@ class Ladder:
             below = range(guess, rungs(family, self.build))
             choices = (choose(self.schedule.chosen, self.build, family, rung) for rung in below)
             for choice in chain(self._for_masks(family, guess), choices):
-                if choice not in seen and (self.names_tiles or not crowded(self._plan(choice))):
+                if choice not in seen:
                     yield choice
                 seen.add(choice)
 

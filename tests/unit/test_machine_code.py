@@ -14,8 +14,9 @@ from attncc.ir import Variant
 from attncc.machine_code import Compiled, Settled, kernel_sources, settle
 from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
-from attncc.runtime.store import Configuration, MachineCode, kernel_names
+from attncc.runtime.store import Configuration, MachineCode
 from attncc.schedule.choices import Build
+from attncc.schedule.kernel_names import kernel_names
 from attncc.schedule.knobs import Value
 from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 

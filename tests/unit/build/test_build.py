@@ -21,7 +21,8 @@ from attncc.machine_code import Compiled, Settled
 from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
 from attncc.runtime.package_store import PackageStore
-from attncc.runtime.store import MachineCode, kernel_names
+from attncc.runtime.store import MachineCode
+from attncc.schedule.kernel_names import kernel_names
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.plan_json import from_json
 from attncc.schedule.schedule import Ladder

@@ -14,7 +14,8 @@ from attncc.ir import Variant
 from attncc.problem import ArrayFacts
 from attncc.runtime import family
 from attncc.runtime.arrays import Observer
-from attncc.runtime.store import Configuration, MachineCode, kernel_names
+from attncc.runtime.store import Configuration, MachineCode
+from attncc.schedule.kernel_names import kernel_names
 from attncc.schedule.parameters import Parameter, struct_format
 from attncc.schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, KernelPlan
 

@@ -13,7 +13,8 @@ from attncc.build.package import plan_text
 from attncc.diagnostics import AttnccError
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.package_store import MANIFEST, PLAN_SUFFIX, PackageStore
-from attncc.runtime.store import Configuration, kernel_name
+from attncc.runtime.store import Configuration
+from attncc.schedule.kernel_names import kernel_name
 from tests import plans
 
 

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from attncc import api
-from attncc.schedule.schedule import Schedule, make_plan
+from attncc.schedule.choices import Build
+from attncc.schedule.schedule import Schedule, make_ladder, make_plan
 
 WIDE, NARROW = (192, 96), (128, 64)  # of head dim 64
 INPUTS = {
@@ -67,3 +68,10 @@ def test_what_the_rules_of_tiles_read() -> None:
 def test_a_schedule_gets_what_it_names() -> None:
     named = Schedule("mine", "v", "forward", "sm_90a", (("block_q", (192,)), ("block_kv", (96,))))
     assert tiles("keep if number[b, kv_idx] > 3", schedule=named) == WIDE
+
+
+def test_a_build_says_what_it_passed_by() -> None:
+    variant = api.parse("attn 1\nvariant v {\ninput number: i32[batch, kv]\nkeep if number[b, kv_idx] > 3\n}\n").variant
+    ladder = make_ladder(variant, Build("forward", "sm_90a", "bf16", 64, 64))
+    passed_by = ladder.refused_above(ladder.first)
+    assert [why for tiles, why in passed_by.items() if " 192 x 96," in tiles and "not compiled" in why], passed_by
