@@ -31,7 +31,9 @@ from .options import (
 if TYPE_CHECKING:
     from ..build import BuiltVariant, VariantPackage
     from ..compiler import Specification
+    from ..ir import Variant
     from ..problem import Problem
+    from ..reference import Accuracy
     from ..schedule.plan import KernelPlan
 
 PACKAGE = "attncc_run"  # the name of the package while it is tried
@@ -88,15 +90,15 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
             out = _run(kernel, arrays, call, device)
             say(f"{_shapes(*arrays)}, {given['dtype']}, on {name}")
         with steps.step("check") as say:
-            accuracy = _check(specification, arrays, call, out, given["dtype"])
-            say(f"{'within' if accuracy.holds else 'OUTSIDE'} the accuracy rule\n{accuracy}")
+            accuracy = _check(specification.variant, arrays, call, out, given["dtype"])
+            say(_judged(accuracy))
     if not accuracy.holds:
         raise AttnccError(Diagnostic("A904", f"{package.name} on {device}: {accuracy}", help="please report this"))
     if as_json():
         click.echo(json.dumps(_result(plan, name, built, accuracy), indent=2))
 
 
-def _result(plan: KernelPlan, device: str, built: BuiltVariant, accuracy: Any) -> dict[str, Any]:
+def _result(plan: KernelPlan, device: str, built: BuiltVariant, accuracy: Accuracy) -> dict[str, Any]:
     """What `--format json` prints where all went well."""
     return {
         "variant": plan.variant.name,
@@ -239,9 +241,23 @@ def _run(kernel: Any, arrays: tuple[Any, ...], call: dict[str, Any], device: str
     return to_host(kernel(*map(to_gpu, arrays), **moved))
 
 
-def _check(specification: Specification, arrays: tuple[Any, ...], call: dict[str, Any], out: Any, dtype: str) -> Any:
+def _check(variant: Variant, arrays: tuple[Any, ...], call: dict[str, Any], out: Any, dtype: str) -> Accuracy:
+    import numpy as np
+
     from .. import reference
 
-    exact, _ = reference.forward(specification.variant, *arrays, **call)
-    baseline, _ = reference.baseline(specification.variant, *arrays, **call)
-    return reference.accuracy(out, baseline, exact, dtype)
+    exact, _ = reference.forward(variant, *arrays, **call)
+    baseline, _ = reference.baseline(variant, *arrays, **call)
+    if all(np.isfinite(values.astype(np.float64)).all() for values in (out, baseline, exact)):
+        return reference.accuracy(out, baseline, exact, dtype)
+    in_kernel = reference.in_kernel_precision(variant, *arrays, **call)
+    return reference.accuracy_where_defined(out, baseline, exact, in_kernel, dtype)
+
+
+def _judged(accuracy: Accuracy) -> str:
+    verdict = f"{'within' if accuracy.holds else 'OUTSIDE'} the accuracy rule\n{accuracy}"
+    rows = accuracy.undefined_rows
+    if not rows:
+        return verdict
+    are = "row is" if rows == 1 else "rows are"
+    return f"{verdict}\n{rows} {are} NaN or infinite by the score lines, as IEEE 754 has it: not compared"

@@ -70,7 +70,7 @@ def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
         work = sequence_work(plan, bound, sequence, compute, meter)
         with np.errstate(invalid="ignore", over="ignore"):
             result = kv_outer(work) if plan.loop == "kv_outer" else q_outer(work, plan.split_kv or 1)
-        out_rows[...], bound.lse_rows(lse, sequence)[...] = result
+            out_rows[...], bound.lse_rows(lse, sequence)[...] = result
     softmax = plan.variant.normalize == "softmax"
     return Result(out, lse if softmax else None, meter.traffic(workload(plan, problem)), meter.tiles)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import ml_dtypes
@@ -28,6 +28,7 @@ class Accuracy:
     baseline_max_error: float
     baseline_mean_error: float
     allowance: float  # eps(dtype) * rms(oracle)
+    undefined_rows: int = 0  # rows with an inf or NaN that the score lines make: those values count nowhere above
 
     @property
     def max_limit(self) -> float:
@@ -54,6 +55,20 @@ def accuracy(out: Array, baseline: Array, oracle: Array, dtype: str) -> Accuracy
     own, other = (np.abs(np.asarray(x).astype(np.float64) - exact) for x in (out, baseline))
     rms = float(np.sqrt(np.mean(exact**2))) if exact.size else 0.0
     return Accuracy(_max(own), _mean(own), _max(other), _mean(other), EPSILON[dtype] * rms)
+
+
+def accuracy_where_defined(out: Array, baseline: Array, oracle: Array, in_kernel: Array, dtype: str) -> Accuracy:
+    """`accuracy` of a call whose score lines may make inf or NaN, as IEEE 754 has it: where the oracle isn't finite,
+    `out` must not be either; where `reference.in_kernel_precision` isn't, it needn't be. Such values are left out, the
+    others judged as by `accuracy`. All arrays have the shape of out, a row along the last axis."""
+    own, other, exact, computed = (np.asarray(x).astype(np.float64) for x in (out, baseline, oracle, in_kernel))
+    undefined = ~np.isfinite(own) & ~(np.isfinite(exact) & np.isfinite(computed))
+    # S rounded to q's type overflows sooner, which is no excuse for `out`.
+    other = np.where(np.isfinite(exact) & ~np.isfinite(other), exact, other)
+    own = np.where(np.isfinite(own) & ~np.isfinite(exact), np.nan, own)  # which no limit admits, not even one of inf
+    own, other, exact = (values[~undefined] for values in (own, other, exact))
+    figures = accuracy(own, other, exact, dtype)
+    return replace(figures, undefined_rows=int(undefined.any(axis=-1).sum()))
 
 
 def _max(errors: Array) -> float:

@@ -4,7 +4,7 @@ rule, which is the same computation in the precision of an unfused implementatio
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,11 @@ class Precision:
     compute: DTypeLike
     rounded: Callable[[Array], Array]  # S, and P where nothing else is said
     rounded_prob: Callable[[Array], Array] | None = None
+
+    @property
+    def prob(self) -> Callable[[Array], Array]:
+        """How P is rounded."""
+        return self.rounded_prob or self.rounded
 
     @classmethod
     def of(cls, dtype: np.dtype[Any]) -> Precision:
@@ -76,7 +81,21 @@ def baseline(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> tup
     P.V summed in fp32. Arguments as for `forward`; out has q's type, lse is fp32. Of e4m3, S is fp32 and out bf16."""
     bound = bind_arrays(Signature(variant), q, k, v, **call)
     out, lse = _attention(bound, Precision.of(q.dtype))
-    return out.astype(out_dtype(q.dtype.name)), lse
+    return _rounded_out(out, q), lse
+
+
+def in_kernel_precision(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> Array:
+    """out with the roundings that kernels have: S as computed in fp32 (of fp64: in fp64), P and out rounded. It is inf
+    or NaN where a kernel's arithmetic of the score lines is. Arguments as for `forward`."""
+    bound = bind_arrays(Signature(variant), q, k, v, **call)
+    of_type = Precision.of(q.dtype)
+    out, _ = _attention(bound, replace(of_type, rounded=lambda x: x, rounded_prob=of_type.prob))
+    return _rounded_out(out, q)
+
+
+def _rounded_out(out: Array, q: Array) -> Array:
+    with np.errstate(over="ignore"):
+        return out.astype(out_dtype(q.dtype.name))
 
 
 def _attention(bound: BoundCall, precision: Precision) -> tuple[Array, Array | None]:
@@ -114,7 +133,7 @@ class Part:
         score = self.masked(rows, self.raw_scores(rows))
         with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             prob, lse = self.probabilities(score)
-            prob = (self.precision.rounded_prob or self.precision.rounded)(self.dropped(prob, rows))
+            prob = self.precision.prob(self.dropped(prob, rows))
             return prob @ self.operand("v"), lse
 
     def operand(self, name: str) -> Array:

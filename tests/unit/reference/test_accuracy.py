@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from attncc.reference import accuracy
+from attncc.reference import accuracy, accuracy_where_defined
 
 ORACLE = np.linspace(-1, 1, 101)
 
@@ -41,3 +41,27 @@ def test_nan_never_holds() -> None:
 def test_nothing_to_compare_holds() -> None:
     empty = np.zeros((2, 0))
     assert accuracy(empty, empty, empty, "bf16").holds
+
+
+def test_what_arithmetic_leaves_undefined_is_not_compared() -> None:
+    """`out` may be inf or NaN where the oracle or the precision of kernels makes that; nowhere else."""
+    rows, nan = ORACLE[:100].reshape(25, 4), np.nan
+    exact, computed, out = rows.copy(), rows.copy(), rows + 1e-4
+    exact[3], computed[3:5], out[3:5] = np.inf, nan, (nan, nan, -np.inf, nan)
+    judged = accuracy_where_defined(out, computed, exact, computed, "bf16")
+    finite = accuracy(np.delete(out, (3, 4), 0), *(np.delete(rows, (3, 4), 0),) * 2, "bf16")
+    assert judged.holds and judged.undefined_rows == 2
+    assert (judged.max_error, judged.allowance) == (finite.max_error, finite.allowance)
+    for where, value in ((3, 1.0), (5, nan), (6, np.inf), (7, 1e3)):
+        wrong = out.copy()
+        wrong[where, 1] = value
+        assert not accuracy_where_defined(wrong, computed, exact, computed, "bf16").holds, where
+
+
+def test_rounded_scores_that_overflow_excuse_nothing() -> None:
+    rows = ORACLE[:100].reshape(25, 4)
+    baseline, out = rows.copy(), rows.copy()
+    baseline[3, 1] = np.nan
+    assert accuracy_where_defined(out, baseline, rows, rows, "bf16").holds
+    out[3, 1] += 1
+    assert not accuracy_where_defined(out, baseline, rows, rows, "bf16").holds

@@ -1,0 +1,41 @@
+"""What `attncc run` makes of a result: the accuracy rule, where score lines may leave NaN."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncc import executor
+from attncc.cli.run import _check, _judged
+from attncc.reference import Accuracy
+from tests.loaded import variant
+from tests.plans import plan, qkv
+
+
+def checked(score: str, dtype: str = "bf16", wrong: object = None) -> Accuracy:
+    """The check of what the executor computes, the first row `wrong` where that is given."""
+    spec, arrays = variant(score), qkv(dtype)
+    out = executor.run(plan(spec, dtype), *arrays).out
+    if wrong is not None:
+        out[0, 0, 0] = wrong
+    return _check(spec, arrays, {}, out, dtype)
+
+
+@pytest.mark.parametrize(
+    ("score", "dtype"),
+    [
+        ("score = log(score * scale)", "bf16"),
+        ("score = exp(exp(score * 3))", "bf16"),  # fp32 overflows before fp64 does
+        ("score = score * (1 / 0)", "fp32"),
+        ("score = exp(exp(score))\nnormalize none", "fp16"),  # and fp16 before fp32
+    ],
+)
+def test_a_spec_that_makes_nan_is_no_error_of_ours(score: str, dtype: str) -> None:
+    accuracy = checked(score, dtype)
+    assert accuracy.holds and accuracy.undefined_rows > 10
+    assert f"\n{accuracy.undefined_rows} rows are NaN or infinite by the score lines" in _judged(accuracy)
+
+
+def test_nan_elsewhere_and_numbers_where_there_is_none_are_errors() -> None:
+    assert "rows are" not in _judged(checked("score = score + 1"))
+    assert not checked("score = score + 1", wrong=float("nan")).holds
+    assert not checked("score = log(score * scale)", wrong=1).holds
