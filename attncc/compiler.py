@@ -175,6 +175,7 @@ class CompiledStore:
     """Kernels of one variant and configuration, compiled when they are first asked for. See `store.KernelStore`."""
 
     def __init__(self, specification: Specification, configuration: Configuration, archs: tuple[str, ...]) -> None:
+        self._made_of = specification, configuration, archs
         self._specification = specification = specification.serving(configuration.dtype)
         self._configuration = configuration
         self._archs = archs
@@ -183,6 +184,10 @@ class CompiledStore:
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
         self._first_plans = specification.plans(configuration, self._host)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without machine code, which another version or another GPU can't use: it is compiled where it is needed."""
+        return CompiledStore, self._made_of
 
     @property
     def variant(self) -> Variant:

@@ -138,6 +138,10 @@ class Kernel:
         """Itself: models are copied, as for a moving average of weights, and a kernel has no state that changes."""
         return self
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew from its plans: a token that was pickled would stand for another kernel in another process."""
+        return Kernel, (self._store,)
+
     def load(self, device: int = 0) -> None:
         """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""
         self._launcher.load(device)

@@ -41,6 +41,10 @@ class PackageStore:
         if not self._names:
             raise AttnccError(_damaged(folder, f"no {PLAN_SUFFIX} file"))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its folder, which may be built anew before it is read."""
+        return PackageStore, (self._folder,)
+
     @cached_property
     def variant(self) -> Variant:
         return self._plan(next(iter(self._names.values()))).variant

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,34 @@ def test_copies_of_a_model_share_the_kernel() -> None:
     other = copy.deepcopy(one)
     assert other.kernel is one.kernel
     assert other.slope is not one.slope
+
+
+ELSEWHERE = """
+import sys, torch, attncc
+q = torch.ones(1, 2, 7, 16, requires_grad=True)
+attncc.compile("attn 1\\nvariant another { score = score * q_pos }", dtype="fp32", head_dim=16)(q, q, q)
+attention, arrays, offset, expected = torch.load(sys.argv[1], weights_only=False)
+assert torch.equal(attention(*arrays, offset=offset, seed=4), expected)
+"""
+
+
+def test_a_saved_module_computes_the_same_in_another_process(tmp_path: Path) -> None:
+    """Which has made another kernel before."""
+    attention = module()
+    path = tmp_path / "saved.pt"
+    torch.save((attention, operands(), OFFSET, attention(*operands(), offset=OFFSET, seed=4).detach()), path)
+    root = Path(attncc.__file__).parent.parent
+    subprocess.run([sys.executable, "-c", ELSEWHERE, str(path)], cwd=root, check=True, timeout=100)
+
+
+def test_a_pickled_kernel_is_another_one() -> None:
+    """Compiled graphs tell kernels by their tokens."""
+    one = module(cap=4.0)
+    other = pickle.loads(pickle.dumps(one))
+    assert other.kernel.token != one.kernel.token
+    assert torch.equal(other(*operands(), offset=OFFSET, seed=4), one(*operands(), offset=OFFSET, seed=4))
+    eight_bits = kernel(PLAIN, "e4m3")
+    assert pickle.loads(pickle.dumps(eight_bits)).variant == eight_bits.variant
 
 
 def test_no_dropout_in_eval_mode() -> None:
