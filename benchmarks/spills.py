@@ -1,10 +1,11 @@
-"""Which kernels spill registers, of all that users may ask for: every spec, dtype, head dim and target.
+"""Which kernels spill registers, of all that users may ask for: every spec, pass, dtype, head dim and target.
 
-    python -m benchmarks.spills [--specs NAMES] [--targets NAMES] [--every] [--jobs N]
+    python -m benchmarks.spills [--passes NAMES] [--specs NAMES] [--targets NAMES] [--every | --shipped] [--jobs N]
 
-Without --every a covering design: of specs, dtypes, head dims and targets, each two meet somewhere. Needs no GPU.
-Kernels have the plans that a build gives them; what was compiled before comes from the cache. Exits with 1 if any
-spills.
+The passes are those of a build: forward (with patches), decode, and backward with all its kernels. Without --every a
+covering design: of specs, dtypes, head dims and targets, each two meet somewhere. With --shipped what `attncc build`
+makes unasked: its dtypes, head dims and targets. Needs no GPU. Kernels have the plans that a build gives them; what was
+compiled before comes from the cache. Exits with 1 if any spills.
 """
 
 from __future__ import annotations
@@ -14,17 +15,22 @@ import os
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
 from attncc.build import prepare
+from attncc.build.package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, launched
 from attncc.machine_code import Settled, settle
 from attncc.resources import folder
+from attncc.schedule.kernel_names import kernel_name
+from attncc.schedule.plan import BACKWARD_PASSES
 from attncc.source import SourceFile
 
 DTYPES = ("fp16", "bf16", "fp32")
 HEAD_DIMS = ((16, 16), (40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256))
 TARGETS = ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_120")
+PASSES = {"forward": ("forward", "patches"), "decode": ("decode",), "backward": BACKWARD_PASSES}
 SPECS = tuple(sorted(path.stem for path in folder("specs").glob("*.attn") if path.stem != "masks"))
 
 
@@ -44,19 +50,38 @@ def every(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
     return (Case(*case) for case in product(specs, DTYPES, HEAD_DIMS, targets))
 
 
-def settled(case: Case) -> list[Settled]:
+def shipped(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
+    wanted = product(specs, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, (item for item in DEFAULT_ARCHS if item in targets))
+    return (Case(spec, dtype, (head_dim, head_dim), target) for spec, dtype, head_dim, target in wanted)
+
+
+DESIGNS = {"cover": cover, "every": every, "shipped": shipped}
+
+
+def settled(case: Case, passes: tuple[str, ...]) -> list[Settled]:
+    """Of the kernels that calls may launch, and of no others."""
     text = (folder("specs") / f"{case.spec}.attn").read_text(encoding="utf-8")
     source = SourceFile(f"specs/{case.spec}.attn", text)
-    packages = prepare(source, archs=[case.target], dtypes=[case.dtype], head_dims=[case.head_dims])
-    return [settle(ladder) for package in packages for ladder in package.ladders]
+    packages = prepare(
+        source,
+        archs=[case.target],
+        dtypes=[case.dtype],
+        head_dims=[case.head_dims],
+        decode="decode" in passes,
+        backward="backward" in passes,
+    )
+    wanted = {name for item in passes for name in PASSES[item]}
+    ladders = (ladder for package in packages for ladder in package.ladders)
+    found = {kernel_name(item.first): settle(item) for item in ladders if item.build.pass_name in wanted}
+    return [found[kernel_name(plan)] for plan in launched(item.plan for item in found.values())]
 
 
-def report(case: Case) -> list[tuple[str, bool]]:
+def report(passes: tuple[str, ...], case: Case) -> list[tuple[str, bool]]:
     """A line for each kernel that spills, or that didn't get its first guess of tiles; and whether it spills."""
     name = f"{case.spec} {case.dtype} {case.head_dims[0]}:{case.head_dims[1]} {case.target}"
     return [
         (f"{name} {item.plan.pass_name}: {item.plan.tiles}: {item.why}; not {dict(item.rejected)}", bool(item.troubles))
-        for item in settled(case)
+        for item in settled(case, passes)
         if item.troubles or item.rejected
     ]
 
@@ -67,15 +92,18 @@ def names(text: str) -> tuple[str, ...]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passes", type=names, default=tuple(PASSES))
     parser.add_argument("--specs", type=names, default=SPECS)
     parser.add_argument("--targets", type=names, default=TARGETS)
-    parser.add_argument("--every", action="store_true")
+    design = parser.add_mutually_exclusive_group()
+    for name in ("every", "shipped"):
+        design.add_argument(f"--{name}", action="store_const", dest="design", const=name, default="cover")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
-    cases = list((every if options.every else cover)(options.specs, options.targets))
+    cases = list(DESIGNS[options.design](options.specs, options.targets))
     spilling = 0
     with ProcessPoolExecutor(options.jobs) as pool:
-        for lines in pool.map(report, cases):
+        for lines in pool.map(partial(report, options.passes), cases):
             for line, spills in lines:
                 print(("SPILLS " if spills else "       ") + line, flush=True)
                 spilling += spills

@@ -7,10 +7,13 @@ from typing import Any
 from attncc.reference.accuracy import EPSILON, Accuracy
 
 
-def judge(out: Any, plain: Any, exact: Any, dtype: str, terms: Any = None) -> Accuracy:
+def judge(out: Any, plain: Any, exact: Any, dtype: str, *, terms: Any = None, spread: Any = None) -> Accuracy:
     """`attncc.reference.accuracy`, computed where the arrays are. `terms`: what `out` sums up in fp32, unsigned. The
-    roundoff of that counts as an error of the baseline."""
+    roundoff of that counts as an error of the baseline. `spread`: how large the baseline's error typically is, which
+    counts where it is less by chance."""
     own, other = (out.double() - exact).abs(), (plain - exact).abs()
+    if spread is not None:
+        other = other.maximum(spread)
     if terms is not None:
         other = other + EPSILON["fp32"] / 2 * terms
     allowance = EPSILON[dtype] * float(exact.square().mean().sqrt())

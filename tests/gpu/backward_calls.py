@@ -25,7 +25,8 @@ class BackwardCall:
 
 
 def backward_call(case: BackwardCase, kernel: Any) -> BackwardCall:
-    """The forward call is made here; lse has a gradient in groups of three."""
+    """The forward call is made here; lse has a gradient in groups of three, and where inputs are learnable: else
+    nothing is left of the gradient of what all pairs of a row share."""
     problem, arrays, variant = case.forward.problem, qkv(case.forward), kernel.variant
     inputs, softmax = inputs_of(variant, problem), variant.normalize == "softmax"
     keywords = {**inputs, **others_of(variant, problem)}
@@ -33,7 +34,8 @@ def backward_call(case: BackwardCase, kernel: Any) -> BackwardCall:
     out, lse = result if softmax else (result, None)
     generator = torch.Generator("cuda").manual_seed(2)
     dout = torch.randn(out.shape, generator=generator, device="cuda").to(out.dtype)
-    dlse = torch.randn(lse.shape, generator=generator, device="cuda") if softmax and problem.group == 3 else None
+    differentiable = softmax and (problem.group == 3 or any(item.learnable for item in variant.inputs))
+    dlse = torch.randn(lse.shape, generator=generator, device="cuda") if differentiable else None
 
     def run() -> Gradients:
         found: Gradients = kernel.backward(

@@ -13,6 +13,29 @@ from tests.gpu.cover import cover
 
 LENGTHS = ((1, 1), (1, 1000), (97, 97), (113, 203), (200, 100), (239, 1), (799, 3), (1023, 1024), (1024, 1023))
 
+# Of 4096 rows and keys: spec, head dims, dtype, and whether sums have one order.
+LONG = (
+    ("causal", (128, 128), "bf16", False),
+    ("alibi_documents", (64, 64), "fp16", True),
+)
+# Further cases of learnable inputs: the design above has each at two lengths and head dims, some of them without a
+# Hopper kernel.
+LEARNABLE = (
+    "batch_bias", "graphormer_edge", "graphormer_spatial", "head_and_query_bias", "head_factor", "key_bias",
+    "query_bias", "relative_bias", "selected_attention", "sink_attention",
+)  # fmt: skip
+_LEARNABLE_FACTORS: dict[str, tuple[Any, ...]] = {
+    "spec": LEARNABLE,
+    "lengths": ((200, 333), (513, 257), (1023, 1024)),
+    "head_dims": ((64, 64), (128, 128)),
+    "group": (1, 3, 4),
+    "dtype": ("fp16", "bf16"),
+    "memory": ("contiguous", "strided"),
+    "layout": ("bhsd", "bshd"),
+    "packed": (False, True),
+    "deterministic": (False, True),
+}
+
 _FACTORS: dict[str, tuple[Any, ...]] = {
     **{name: values for name, values in FACTORS.items() if name not in ("splits", "loop")},
     "deterministic": (False, True),
@@ -48,12 +71,28 @@ def backward_cases(lengths: tuple[tuple[int, int], ...] = LENGTHS) -> tuple[Back
         place = SPECS.index(pair["spec"]) + values.index(pair[other])
         return len(values) <= 4 or place % len(values) in (0, len(values) // 2)
 
-    rows = cover(factors, wanted=wanted)
-    return tuple(
-        BackwardCase(Case(**{k: x for k, x in row.items() if k != "deterministic"}, splits=1, loop="q_outer"),
-                     row["deterministic"])
-        for row in rows
-    )  # fmt: skip
+    return tuple(map(_case, cover(factors, wanted=wanted)))
+
+
+def learnable_cases() -> tuple[BackwardCase, ...]:
+    """Each of these specs with both head dims, and with every value of what has two."""
+
+    def wanted(pair: dict[str, Any]) -> bool:
+        return "spec" not in pair or not {"lengths", "group"} & pair.keys()
+
+    return tuple(map(_case, cover(_LEARNABLE_FACTORS, wanted=wanted)))
+
+
+def long_cases() -> tuple[BackwardCase, ...]:
+    """Few: the oracle keeps all their pairs in fp64."""
+    others = {"lengths": (4096, 4096), "group": 1, "memory": "contiguous", "layout": "bhsd", "packed": False}
+    names = "spec", "head_dims", "dtype", "deterministic"
+    return tuple(_case({**dict(zip(names, item, strict=True)), **others}) for item in LONG)
+
+
+def _case(row: dict[str, Any]) -> BackwardCase:
+    forward = {name: value for name, value in row.items() if name != "deterministic"}
+    return BackwardCase(Case(**forward, splits=1, loop="q_outer"), row["deterministic"])
 
 
 def of_hopper(portable: tuple[BackwardCase, ...]) -> tuple[BackwardCase, ...]:
