@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from .compiler import CompiledStore, Specification
@@ -21,6 +22,11 @@ from .syntax.formatter import format_source
 from .syntax.parser import parse
 
 Measure = Callable[[Sequence[Kernel]], Sequence[float]]  # milliseconds of a call of each
+Watch = Callable[[int], AbstractContextManager[Callable[[str], None]]]  # of so many parts, called after each
+
+
+def unwatched(_: int) -> AbstractContextManager[Callable[[str], None]]:
+    return nullcontext(lambda _: None)
 
 
 @dataclass(frozen=True)
@@ -38,7 +44,13 @@ class Trial:
 
 
 def tune(
-    specification: Specification, configuration: Configuration, target: str, pass_name: str, measure: Measure
+    specification: Specification,
+    configuration: Configuration,
+    target: str,
+    pass_name: str,
+    measure: Measure,
+    *,
+    watch: Watch = unwatched,
 ) -> tuple[Trial, ...]:
     """Every candidate, the fastest first, those that weren't timed last.
 
@@ -54,10 +66,13 @@ def tune(
         except AttnccError as error:
             refused[candidate] = error.diagnostics[0].message
             return Trial(candidate, refused[candidate])
+        finally:
+            advance("")
 
     refused: dict[Schedule, str] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        trials = list(pool.map(compiled, candidates(specification, build)))
+    tried = candidates(specification, build)
+    with watch(len(tried)) as advance, ThreadPoolExecutor(os.cpu_count()) as pool:
+        trials = list(pool.map(compiled, tried))
     possible = [trial for trial in trials if trial.schedule not in refused]
     chosen = [trial for trial in possible if not trial.trouble] or possible
     if not chosen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 FORMAT = "attncc.format"  # key in click's `ctx.meta`: how diagnostics are printed
+PATIENCE = 1.0  # seconds that work takes before a bar appears
 _COLORS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -71,21 +72,26 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def progress(label: str, total: int) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr that appears once the work has taken a second, only on a terminal. Yields `advance(text)`."""
+def progress(label: str, total: int | None = None) -> Iterator[Callable[[str], None]]:
+    """A bar on stderr that appears once the work has taken a second, only on a terminal. Yields `advance(text)`, to be
+    called after each of `total` parts; None: how far it is can't be told."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    start = time.monotonic()
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(label, total=total, visible=False)
+    visible_from = time.monotonic() + PATIENCE
 
-        def advance(text: str) -> None:
-            bar.update(task, advance=1, description=f"{label} {text}", visible=time.monotonic() - start > 1)
+    class Late(Progress):
+        """Its own thread draws it ten times a second: nobody has to advance it for it to appear."""
 
-        yield advance
+        def get_renderables(self) -> Iterable[RenderableType]:
+            if time.monotonic() >= visible_from:
+                yield from super().get_renderables()
+
+    counts = () if total is None else (MofNCompleteColumn(),)
+    columns = (TextColumn("{task.description}"), BarColumn(), *counts, TimeElapsedColumn())
+    with Late(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda text: bar.update(task, advance=1, description=f"{label} {text}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..diagnostics import AttnccError
-from .console import as_json, rich_console
+from .console import as_json, progress, rich_console
 from .files import load_specification
 from .options import (
     SPEC_FILE,
@@ -116,10 +116,11 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     plan = executed_plan([ladder.first for ladder in ladders], problem, device.multiprocessors)
     resources: Resources | str | None = None
     if given["compiles"]:
-        plan, resources = _settled(next(ladder for ladder in ladders if ladder.build.pass_name == plan.pass_name))
+        with progress("compiling"):
+            plan, resources = _settled(next(ladder for ladder in ladders if ladder.build.pass_name == plan.pass_name))
     inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
-    explained = explain(plan, problem, inputs, device)
-    return explained, resources
+    with progress("counting"):
+        return explain(plan, problem, inputs, device), resources
 
 
 def _settled(ladder: Ladder) -> tuple[KernelPlan, Resources | str]:

@@ -69,7 +69,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
         specification = load_specification(file, given)
         say(_parsed(specification))
     device, target, name, multiprocessors = _device(device, given["dtype"])
-    with steps.step("analyse") as say:
+    with steps.step("analyse") as say, progress("analysing"):
         package = _package(file, specification, target, given)
         plan = executed_plan(package.plans, given["problem"], multiprocessors)
         inputs = _inputs(plan, given)
@@ -86,10 +86,10 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
         with steps.step("import") as say:
             kernel = _imported(folder, package.name)
             say(f"from {PACKAGE} import {package.name}: a folder of {_size(Path(folder))}")
-        with steps.step("run") as say:
+        with steps.step("run") as say, progress("running"):
             out = _run(kernel, arrays, call, device)
             say(f"{_shapes(*arrays)}, {given['dtype']}, on {name}")
-        with steps.step("check") as say:
+        with steps.step("check") as say, progress("computing the reference"):
             accuracy = _check(specification.variant, arrays, call, out, given["dtype"])
             say(_judged(accuracy))
     if not accuracy.holds:

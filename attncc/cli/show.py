@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import as_json
+from .console import as_json, progress
 from .files import load_specification, writing
 from .options import (
     SPEC_FILE,
@@ -57,7 +57,8 @@ def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, *
     if b >= problem.batch or h >= problem.num_heads:
         raise click.UsageError(f"there are {problem.batch} sequences and {problem.num_heads} heads, counted from 0")
     variant = load_specification(file, given).variant
-    drawn = _picture(variant, problem, b, h, given)
+    with progress("drawing"):
+        drawn = _picture(variant, problem, b, h, given)
     click.echo(json.dumps(drawn.to_json()) if as_json() else show.text(drawn))
     for path in filter(None, (png, svg)):
         _save(drawn, path)

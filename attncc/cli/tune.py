@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import as_json, rich_console
+from .console import as_json, progress, rich_console
 from .files import load_specification, replace_text
 from .options import (
     SPEC_FILE,
@@ -68,7 +68,7 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     plans = specification.plans(configuration, target)
     pass_name = plan_for(plans, problem, gpu.multiprocessors).pass_name
     measure = _on_gpu(specification.variant, given)
-    trials = tune.tune(specification, configuration, target, pass_name, measure)
+    trials = tune.tune(specification, configuration, target, pass_name, measure, watch=partial(progress, "compiling"))
     if as_json():
         click.echo(json.dumps(_result(trials, gpu.name, pass_name), indent=2))
     else:
@@ -96,7 +96,8 @@ def _on_gpu(variant: Variant, given: dict[str, Any]) -> Measure:
     def measure(kernels: Sequence[Kernel]) -> Sequence[float]:
         q, k, v = map(to_gpu, arrays)
         inputs = {name: to_gpu(value) if isinstance(value, np.ndarray) else value for name, value in drawn.items()}
-        return milliseconds([partial(kernel, q, k, v, **inputs, **seed) for kernel in kernels])
+        with progress("timing"):
+            return milliseconds([partial(kernel, q, k, v, **inputs, **seed) for kernel in kernels])
 
     return measure
 
