@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluate import Array, Environment, evaluate
-from ..ir import Apply, Const, Expr, Load, Variant, walk
+from ..ir import Apply, Const, Expr, Load, Variant, symbol, walk
 from .canvas import Canvas
 from .rules import TileRules
 from .tiles import analyse_patches, canonical_keeps
@@ -16,6 +16,7 @@ _ROWS, _POSITIONS = 256, 4096  # of the canvas on which both are counted, at lea
 _WIDEST, _Q_TILES = 2048, 128  # the widest canvas that is tried, and how many tiles of q are counted, at most
 # Each width takes as long to try as the analysis of the mask, and long rules do without.
 _MOST_WIDTHS, _MOST_NODES = 2, 100
+_BATCH, _HEADS, _KV_HEADS, _HEAD_DIM = 4, 8, 4, 64  # of the sample's call
 _COLUMNS = 8  # of a patch: those of a fragment of scores, which are then neighbours
 
 
@@ -23,14 +24,16 @@ def find_canvas(variant: Variant, block_q: int, block_kv: int, stretches: TileRu
     """The canvas whose patches leave the fewest pairs to compute; None if stretches are about as good.
 
     Widths are the divisors that the keep lines take positions apart by. Both ways are counted on a sample canvas, so a
-    mask that reads inputs stays with stretches.
+    mask that reads inputs, or the scale, which each call may choose, stays with stretches.
     """
     best: tuple[float, Canvas] | None = None
     for width, found in widths(variant, block_q, block_kv, stretches):
         columns = min(_COLUMNS, width & -width, block_q, block_kv) if "floordiv" in found else 1
         canvas = Canvas(width, columns, columns)
-        rules = analyse_patches(variant, block_q, block_kv, canvas)
-        share = live_share(rules, canvas, block_q, block_kv) / live_share(stretches, None, block_q, block_kv, width)
+        whole = live_share(stretches, None, block_q, block_kv, width)
+        if not whole:  # nothing lives on the sample: there is nothing that patches could leave out
+            continue
+        share = live_share(analyse_patches(variant, block_q, block_kv, canvas), canvas, block_q, block_kv) / whole
         if share < (best[0] if best else _WORTH):
             best = share, canvas
     return None if best is None else best[1]
@@ -41,7 +44,7 @@ def widths(variant: Variant, block_q: int, block_kv: int, stretches: TileRules) 
     if len(list(walk(stretches.any_kept, stretches.all_kept))) > _MOST_NODES:
         return []
     keeps = canonical_keeps(variant, block_q, block_kv)
-    if any(isinstance(node, Load) for node in walk(*keeps)):
+    if any(isinstance(node, Load) or node == symbol("scale") for node in walk(*keeps)):
         return []
     return sorted(_divisors(keeps).items(), reverse=True)[:_MOST_WIDTHS]
 
@@ -70,6 +73,17 @@ def sample_length(width: int) -> int:
     return width * max(_ROWS, _POSITIONS // width)
 
 
+def sampled(length: int, q_first: Array, q_last: Array) -> Environment:
+    """What rules read of tiles of q on a sample of so many positions: each is of one head and batch index, so that a
+    mask that tells these apart is counted over all of them at no cost. They are spread as the tiles may be, by
+    ratios that have nothing to do with the golden one."""
+    number = np.arange(q_first.size).reshape(q_first.shape)
+    h, b = ((number * ratio % 1 * count).astype(int) for ratio, count in ((0.754878, _HEADS), (0.414214, _BATCH)))
+    sizes = {"num_heads": _HEADS, "num_kv_heads": _KV_HEADS, "head_dim": _HEAD_DIM, "q_len": length, "kv_len": length}
+    heads = {"b": b, "h": h, "kv_h": h // (_HEADS // _KV_HEADS)}
+    return Environment({**sizes, **heads, "q_first": q_first, "q_last": q_last})
+
+
 def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
     """The share of pairs that live tiles hold, on a sample. It is the same for all sizes of tiles, since the share of a
     neighbourhood falls as the canvas grows, and counts whole tiles of q alone, since a sample has few of them."""
@@ -87,10 +101,10 @@ def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: 
     some = np.flatnonzero(q_pairs == block_q)
     if some.size > _Q_TILES:  # spread by the golden ratio, which no period of a mask falls in with
         some = some[(np.arange(_Q_TILES) * 0.618034 % 1 * some.size).astype(int)]
+    else:  # for as many heads
+        some = np.tile(some, -(-_Q_TILES // some.size))
     q_first, q_last = q_first[some], q_last[some]
-    symbols = {"q_len": length, "kv_len": length, "q_first": q_first[:, None], "q_last": q_last[:, None]}
-    uniform = dict.fromkeys(("b", "h", "kv_h"), 0) | dict.fromkeys(("num_heads", "num_kv_heads"), 1) | {"head_dim": 64}
-    tiles = Environment({**uniform, **symbols, "kv_first": kv_first, "kv_last": kv_last})
+    tiles = sampled(length, q_first[:, None], q_last[:, None]).with_symbols(kv_first=kv_first, kv_last=kv_last)
     live = evaluate(rules.any_kept, tiles) & (kv_last >= evaluate(rules.kv_begin, tiles))
     live = live & (kv_first < evaluate(rules.kv_end, tiles))
     return float((np.broadcast_to(live, (q_first.size, kv_first.size)) @ kv_pairs).mean()) / length

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..evaluate import Environment, evaluate
+from ..evaluate import evaluate
 from ..ir import Variant
 from .canvas import Canvas
 from .key_sets import LaneKeys, keep_masks
-from .patches import corners, live_share, sample_length
+from .patches import corners, live_share, sample_length, sampled
 from .tiles import analyse_patches, analyse_windows
 
 WINDOW_ROWS = 4  # of the canvas, that a tile has
@@ -33,8 +33,7 @@ def find_window(variant: Variant, canvas: Canvas) -> Canvas | None:
         return None
     length = sample_length(canvas.width)
     first, last = corners(length, _ROWS, canvas.q_columns, canvas.width)
-    uniform = dict.fromkeys(("b", "h", "kv_h"), 0) | dict.fromkeys(("num_heads", "num_kv_heads"), 1)
-    seen = Environment({**uniform, "head_dim": 64, "q_len": length, "kv_len": length, "q_first": first, "q_last": last})
+    seen = sampled(length, first, last)
     bounds = (rules.kv_begin, rules.kv_end, *rules.columns)
     begin, end, left, right = (np.broadcast_to(evaluate(bound, seen), first.shape) for bound in bounds)
     columns = -(-int((right - left).max()) // _GRAIN) * _GRAIN

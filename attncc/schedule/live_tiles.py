@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..evaluate import evaluate
-from ..ir import Expr, Load, Search, walk
+from ..ir import Expr, Load, Search, symbol, walk
 from ..problem import Problem
 from ..problem.arrays import environment
 from ..problem.problem import Sequence
@@ -25,8 +25,8 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     """K/V tiles of the block of queries that has most of them, of those of all heads: from the first key that its mask
     may keep to the last, so that no split of a window gets keys that nobody sees.
 
-    All of kv_len where the bounds read inputs, which are on the device, and in patches. Of packed batches, whose
-    lengths are there too, it is what a sequence of mean length has.
+    All of kv_len where the bounds read inputs, which are on the device, or the scale, and in patches. Of packed
+    batches, whose lengths are there too, it is what a sequence of mean length has.
     """
     keys = -(-problem.keys // plan.block_kv)
     bounds = plan.rules.kv_begin, plan.rules.kv_end
@@ -42,8 +42,9 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     blocks = bare.with_symbols(q_first=first // each, q_last=last // each)
     begin, end = (evaluate(bound, blocks) for bound in bounds)
     tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv
-    return int(np.clip(tiles, 0, keys).max())
+    return int(np.clip(tiles, 0, keys).max(initial=0))  # of no heads: 0
 
 
 def _read_inputs(*bounds: Expr) -> bool:
-    return any(isinstance(node, Load | Search) for node in walk(*bounds))
+    """Whether it takes more than lengths to tell them."""
+    return any(isinstance(node, Load | Search) or node == symbol("scale") for node in walk(*bounds))

@@ -57,6 +57,26 @@ def test_defines() -> None:
         attncc.parse(TWO, variant="two", defines={"length": 1})
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "h > 0 and q_pos // 64 == kv_idx // 64",
+        "h % 4 == 3 and (q_pos - kv_idx) % 4 == 0",
+        "q_pos - kv_idx >= 4096 and kv_idx % 4 == 0",
+        "q_pos < 0 and kv_idx // 64 % 2 == 1",
+        "q_len > 5 and num_heads * num_kv_heads % 3 != 1",
+        "h > 0 and q_idx // 3 == kv_idx // 3",
+    ],
+)
+def test_masks_that_are_empty_for_some_heads_or_lengths(condition: str) -> None:
+    text = f"attn 1\nvariant rare {{ keep if {condition} }}\n"
+    rng = np.random.default_rng(0)
+    q, k, v = (rng.standard_normal((1, heads, 150, 16)) for heads in (4, 2, 2))
+    out = attncc.compile(text, dtype="fp64", head_dim=16)(q, k, v)
+    exact, _ = reference.forward(attncc.parse(text).variant, q, k, v)
+    np.testing.assert_allclose(out, exact, atol=1e-12)
+
+
 def test_mask_tile_map_and_reference_agree() -> None:
     documents = attncc.parse(SPECS / "documents.attn")
     doc = np.array([[0] * 10 + [1] * 30 + [2] * 24, [0] * 64], np.int32)

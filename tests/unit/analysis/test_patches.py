@@ -129,6 +129,15 @@ def positions(first: int, last: int, width: int) -> np.ndarray:
         (("keep if q_pos >= kv_idx",), None),
         (("keep if q_idx // 64 == kv_idx // 64",), None),
         (("input step: i32", "keep if (q_pos - kv_idx) % step == 0"), None),
+        (("keep if scale > 0.1", *DILATED), None),  # a call's own
+        (("keep if h % 4 == 3", *DILATED), Canvas(6, 1, 1)),
+        (("keep if h > 0", *DILATED), Canvas(6, 1, 1)),
+        (("keep if b == 3", *DILATED), Canvas(6, 1, 1)),
+        # Of what nothing lives on the sample.
+        (("keep if h >= 1000", *DILATED), None),
+        (("keep if q_pos - kv_idx >= 4096 and kv_idx % 4 == 0",), None),
+        (("keep if q_pos < 0 and kv_idx // 64 % 2 == 1",), None),
+        (("keep if num_heads * num_kv_heads % 3 != 2 and kv_idx % 3 == 0",), None),
     ],
 )
 def test_the_canvas_is_found_where_it_pays(lines, canvas) -> None:
@@ -165,3 +174,9 @@ def test_the_share_grows_with_the_tiles_and_meets_no_period() -> None:
     assert shares == sorted(shares)
     variant = variant_of("keep if q_pos % 128 >= kv_idx % 128")
     assert live_share(analyse(variant, 64, 32), None, 64, 32, 128) == pytest.approx(0.75, abs=0.01)
+
+
+def test_the_share_is_that_of_several_heads_and_batches() -> None:
+    rules = {name: analyse(variant_of(f"keep if {name} % 4 == 3"), 64, 32) for name in ("h", "b")}
+    for of in rules.values():
+        assert live_share(of, None, 64, 32, 16) == pytest.approx(0.25, abs=0.1)

@@ -40,10 +40,15 @@ def problem(q_len: int, kv_len: int, **changes: Any) -> Problem:
         ("keep if kv_idx < 1000 * h", 1, 110),  # the last head has most
         ("input doc: i32[batch, pos] nondecreasing\nkeep if same_document(doc)", 1, 157),  # known on the device alone
         ("input reach: i32\nkeep if kv_idx < reach", 1, 157),
+        ("keep if scale > 0.1 or kv_idx < 100", 1, 157),  # each call's own
     ],
 )
 def test_known_cases(lines: str, q_len: int, tiles: int) -> None:
     assert most_tiles(decode(lines), problem(q_len, 10_000)) == tiles
+
+
+def test_no_heads_have_no_tiles() -> None:
+    assert most_tiles(decode("keep if causal()"), problem(1, 10_000, num_heads=0)) == 0
 
 
 def test_packed_batches_count_as_their_mean() -> None:
