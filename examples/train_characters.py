@@ -1,16 +1,19 @@
 """Trains a small transformer to write characters, with attention from `characters.attn`.
 
-    python examples/train_characters.py                                  # two minutes on a CPU; a GPU, if there is one
-    python examples/train_characters.py --plot loss.png --attention attncc dense dropout
+    python examples/train_characters.py                             # two minutes on a CPU; a GPU, if there is one
+    python examples/train_characters.py --attention attncc dense    # the same curve twice
+    python examples/train_characters.py --attention uncapped sdpa   # and without the cap
 
-It makes its text itself: little sums in sentences, whose ends are told by attending to their beginnings. The same
-model is trained several times, from the same weights and on the same batches:
+It makes its text itself: little sums in sentences, whose ends are told by attending to their beginnings. Each kind
+that is named is trained from the same weights and on the same batches:
 
-    attncc   the variant, without dropout
-    dense    the same formula in plain PyTorch, which builds the matrix of scores: the two curves must agree
-    sdpa     PyTorch's own attention with the same mask and slopes, which can't cap scores
-    uncapped the variant with a cap so high that it is none, as sdpa
-    dropout  the variant with dropout 0.1
+    dropout  the variant with all that it has: ALiBi, a window, a soft cap, and dropout 0.1; the default
+    attncc   the variant without dropout
+    dense    the same formula in plain PyTorch, which builds the matrix of scores: its curve must be that of attncc
+    uncapped the variant without dropout, its cap so high that it is none
+    sdpa     PyTorch's own attention with the same mask and slopes, which can't cap scores: that of uncapped
+
+The curves are plotted to loss.png, if matplotlib is there (`--plot` names another file).
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import argparse
 import math
 import random
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +35,7 @@ from attncc.torch import Attention
 
 SPEC = Path(__file__).with_name("characters.attn")
 CAP, NO_CAP, DROPOUT = 20.0, 1e4, 0.1
-KINDS = ("attncc", "dense", "sdpa", "uncapped", "dropout")
+KINDS = ("dropout", "attncc", "dense", "uncapped", "sdpa")
 
 
 @dataclass(frozen=True)
@@ -229,10 +233,12 @@ def write(model: Transformer, text: Text, size: Size, beginning: str, characters
     return "".join(text.alphabet[number] for number in written[0])
 
 
-def plot(runs: dict[str, Run], path: Path) -> None:
-    """The curves, each the mean of ten steps. Needs matplotlib: `pip install 'attncc[plot]'`."""
-    from matplotlib.figure import Figure
-
+def plot(runs: dict[str, Run], path: Path) -> str:
+    """The curves, each the mean of ten steps; says where they are, or that matplotlib isn't there."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return "the curves aren't plotted: that needs matplotlib, pip install 'attncc[plot]'"
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     for kind, run in runs.items():
@@ -242,24 +248,24 @@ def plot(runs: dict[str, Run], path: Path) -> None:
     axes.set(xlabel="step", ylabel="loss, nats a character", yscale="log")
     axes.legend()
     figure.savefig(path)
+    return f"the curves are in {path}"
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Trains what was asked for, and tells how the runs compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--attention", nargs="+", choices=KINDS, default=["attncc", "dense"])
+    parser.add_argument("--attention", nargs="+", choices=KINDS, default=["dropout"])
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--plot", type=Path, metavar="PNG")
-    given = parser.parse_args()
+    parser.add_argument("--plot", type=Path, metavar="PNG", default=Path("loss.png"))
+    given = parser.parse_args(arguments)
     size, text = GPU if given.device == "cuda" else CPU, Text.of(make_text(200_000))
     runs = {kind: train(kind, size, text, given.steps, given.device) for kind in given.attention}
     for kind, run in runs.items():
         last = run.losses[-20:]
         print(f"{kind:8} {run.seconds * 1e3:7.1f} ms a step, loss of the last steps {sum(last) / len(last):.4f}")
         print(write(run.model, text, size, "anna has 3 pears and finds 4 more:", 60))
-    if given.plot:
-        plot(runs, given.plot)
+    print(plot(runs, given.plot))
 
 
 if __name__ == "__main__":

@@ -63,3 +63,15 @@ def test_it_writes_and_plots(example: Any, runs: dict[str, Any], tmp_path: Path)
     pytest.importorskip("matplotlib")
     example.plot(runs, tmp_path / "loss.png")
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_unasked_it_trains_with_dropout_and_plots(
+    example: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    monkeypatch.chdir(tmp_path)
+    example.main(["--steps", "2", "--device", "cpu"])
+    assert "dropout  step    1" in capsys.readouterr().out
+    assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "needs matplotlib" in example.plot({}, tmp_path / "other.png")
