@@ -48,6 +48,9 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     The candidates are those in the schedule's braces, as in block_kv = {64, 128}; where it has none and names no tiles,
     the tiles that attncc would choose among. Those that spill registers are left out.
 
+    Tuned is the pass that a forward call of these sizes runs: forward, patches or decode. Schedules of the backward
+    passes aren't timed: their first candidates stand. Nor is e4m3: CuPy has no such arrays.
+
     \b
     attncc tune specs/causal.attn --head-dim 128
     attncc tune mine.attn --dry-run --q-len 8192 --batch 2 --heads 32 --kv-heads 8
