@@ -13,7 +13,9 @@ from .options import SPEC_FILE, define_option, format_option
 
 if TYPE_CHECKING:
     from ..analysis.rules import TileRules
+    from ..compiler import Specification
     from ..ir import Variant
+    from ..schedule.plan import KernelPlan
     from ..schedule.schedule import Schedule
     from ..semantics.load import Program
 
@@ -64,22 +66,26 @@ def _rules(variant: Variant) -> TileRules:
 
 def schedule_errors(program: Program) -> list[Diagnostic]:
     """Every A4 of a file: bad lines of its schedules, and each candidate that no kernel can have."""
+    from ..compiler import Specification
     from ..schedule.schedule import from_ast
 
-    variants, found = {variant.name: variant for variant in program.variants}, list[Diagnostic]()
+    judged: list[Schedule] = []
+    found: list[Diagnostic] = []
     for node in program.schedules:
         try:
-            schedule = from_ast(node)
+            judged.append(from_ast(node))
         except AttnccError as error:
             found += error.diagnostics
-        else:
-            found += _impossible(variants[schedule.variant], schedule)
+    for variant in program.variants:
+        own = tuple(schedule for schedule in judged if schedule.variant == variant.name)
+        for schedule in own:
+            found += _impossible(Specification(variant, own), schedule)
     return found
 
 
-def _impossible(variant: Variant, schedule: Schedule) -> list[Diagnostic]:
+def _impossible(specification: Specification, schedule: Schedule) -> list[Diagnostic]:
     """What is wrong with the candidates that run, and with those that are wrong in every combination."""
-    wrong = [(candidate.chosen, _refusal(variant, candidate)) for candidate in schedule.candidates()]
+    wrong = [(candidate.chosen, _refusal(specification, candidate)) for candidate in schedule.candidates()]
     found = list(wrong[0][1])
     for name, values in schedule.settings:
         for value in values:
@@ -88,24 +94,31 @@ def _impossible(variant: Variant, schedule: Schedule) -> list[Diagnostic]:
     return list({(item.code, item.message): item for item in found}.values())
 
 
-def _refusal(variant: Variant, schedule: Schedule) -> tuple[Diagnostic, ...]:
+def _refusal(specification: Specification, schedule: Schedule) -> tuple[Diagnostic, ...]:
     """Why some kernel of the schedule can't be, for the least head dim for which it can't."""
-    from ..schedule.schedule import make_plan
-
     for head_dim in HEAD_DIMS:
         try:
-            make_plan(
-                variant,
-                dtype=DTYPE,
-                head_dim=head_dim,
-                value_head_dim=head_dim,
-                target=schedule.target,
-                pass_name=schedule.pass_name,
-                schedule=schedule,
-            )
+            _first_plan(specification, schedule, head_dim)
         except AttnccError as error:
             return error.diagnostics
     return ()
+
+
+def _first_plan(specification: Specification, schedule: Schedule, head_dim: int) -> KernelPlan:
+    """The first that the schedule's kernel may have. Whether there are patches depends on the pass whose calls they
+    serve, and so on the schedule of that."""
+    from ..schedule.choices import Build
+    from ..schedule.plan import PATCHED_PASSES
+    from ..schedule.schedule import make_ladder, make_patches
+
+    served = {patched: name for name, patched in PATCHED_PASSES.items()}.get(schedule.pass_name)
+    build = Build(served or schedule.pass_name, schedule.target, DTYPE, head_dim, head_dim)
+    if served is None:
+        return make_ladder(specification.variant, build, schedule).first
+    stretches = make_ladder(specification.variant, build, specification.schedule(served, schedule.target))
+    patches = make_patches(stretches, schedule)
+    assert patches is not None  # a schedule for what can't be is refused
+    return patches.first
 
 
 def describe(variant: Variant, rules: TileRules) -> str:
