@@ -88,12 +88,14 @@ def prepare(
     defines: Defines = NO_DEFINES,
     decode: bool = False,
     backward: bool = False,
+    variants: Iterable[str] | None = None,
 ) -> tuple[VariantPackage, ...]:
-    """All variants of a spec for every combination of targets, dtypes and head dims (a pair: of q and k, of values).
+    """All variants of a spec, or those named, for every combination of targets, dtypes and head dims (a pair: of q and
+    k, of values).
 
     With `decode` and `backward`, or where a variant has a schedule for them, the kernels of these passes too; without
     those of decode, calls with few queries run the forward kernel. AttnccError with everything that is wrong with the
-    spec or with what is asked for. Nothing is compiled yet.
+    spec's text, with these variants' schedules or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
     for dtype in dtypes:
@@ -104,7 +106,8 @@ def prepare(
         warn(warning)
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
     configurations = [Configuration(dtype, *pair) for dtype, pair in product(dtypes, dims)]
-    found = [specify(program, variant.name).serving(*dtypes) for variant in program.variants]
+    names = [variant.name for variant in program.variants] if variants is None else variants
+    found = [specify(program, name).serving(*dtypes) for name in names]
     if not decode:
         found = [item.without_unasked_decode() for item in found]
     return tuple(_package(item, source.path, configurations, archs, backward) for item in found)

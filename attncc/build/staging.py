@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..diagnostics import AttnccError, Diagnostic
@@ -38,8 +40,14 @@ def staged(out: Path) -> Iterator[Path]:
     """An empty folder whose entries take the places of their namesakes in `out` once its body is through.
 
     If the body fails or is interrupted, `out` stays as it was; if that happens while entries move, they move back.
+    Of builds into one folder each waits for the one before, so that its body sees all that the others left.
     """
     out.parent.mkdir(parents=True, exist_ok=True)
+    with _alone(out.parent):
+        yield from _staged(out)
+
+
+def _staged(out: Path) -> Iterator[Path]:
     work = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     new, old = work / "new", work / "old"
     try:
@@ -49,6 +57,18 @@ def staged(out: Path) -> Iterator[Path]:
         _exchange(new, out, old)
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds the lock of a folder, which leaves no file in it, where its file system has locks."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _exchange(new: Path, out: Path, old: Path) -> None:

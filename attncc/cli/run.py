@@ -156,11 +156,12 @@ def _package(file: Path, specification: Specification, target: str, given: dict[
     from ..build import prepare
 
     problem: Problem = given["problem"]
-    head_dims = [(problem.head_dim, problem.value_head_dim)]
+    asked: dict[str, Any] = {"archs": [target], "dtypes": [given["dtype"]], "defines": given["defines"]}
+    asked |= {"head_dims": [(problem.head_dim, problem.value_head_dim)], "variants": [specification.variant.name]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AttnccWarning)  # printed when the file was loaded
-        packages = prepare(file, archs=[target], dtypes=[given["dtype"]], head_dims=head_dims, defines=given["defines"])
-    return next(package for package in packages if package.name == specification.variant.name)
+        (package,) = prepare(file, **asked)
+    return package
 
 
 def _inputs(plan: KernelPlan, given: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import numpy as np
 import pytest
 
 from attncc.build import build, package_files, prepare, staging, write
+from attncc.build.staging import earlier_variants, staged
+from attncc.build.text import MARK
 from attncc.codegen.render import render
 from attncc.diagnostics import AttnccError
 from attncc.machine_code import Compiled, Settled
@@ -237,6 +240,25 @@ def snapshot(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+def test_builds_into_one_folder_take_turns(tmp_path: Path) -> None:
+    """Else both would list the variants that are there before either has added its own."""
+    seen: list[list[str]] = []
+
+    def stage(name: str) -> None:
+        with staged(tmp_path / "out") as folder:
+            seen.append(earlier_variants(tmp_path / "out"))
+            (folder / name).mkdir()
+            (folder / name / "__init__.py").write_text(MARK)
+            if name == "one":
+                other.start()
+                other.join(0.1)
+
+    other = threading.Thread(target=stage, args=("two",))
+    stage("one")
+    other.join()
+    assert seen == [[], ["one"]]
+
+
 def test_a_failing_kernel_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -302,6 +324,16 @@ def test_two_variants_of_one_name(tmp_path: Path) -> None:
     with pytest.raises(AttnccError, match=r"A519.*twin\n.*a.attn\n.*b.attn"):
         write(packages, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_variants_that_are_not_asked_for_may_be_wrong() -> None:
+    text = "attn 1\nvariant good {}\nvariant bad {}\nschedule s for bad on sm_80 { block_q = 1024 }\n"
+    (package,) = prepare(text, **SMALL, variants=["good"])
+    assert package.name == "good"
+    with pytest.raises(AttnccError, match=r"A4\d\d"):
+        prepare(text, **SMALL)
+    with pytest.raises(AttnccError, match="A512"):
+        prepare(text, **SMALL, variants=["god"])
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
