@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from .analysis import cost
-from .analysis.grid import TileGrid, rule_tables
+from .analysis.grid import Tally, TileGrid, classified, pieces, rule_tables, tally
 from .analysis.roofline import Device, Roofline, roofline
 from .analysis.rules import TileKind, TileRules
 from .analysis.tiles import analyse
 from .evaluate import Array, Environment
-from .executor.run import plan_grid, workload
+from .executor.run import plan_grid, skips, workload
 from .ir import Keep, Search, Variant, walk
 from .problem import Problem
 from .problem.masks import bind_mask
@@ -93,21 +93,17 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     """
     work, element_bytes = workload(plan, problem), DTYPE_BYTES[plan.dtype]
     pairs = problem.batch * problem.num_heads * problem.q_len * problem.kv_len
-    distinct = plan_grids(plan, problem, inputs)
-    kept = sum(cost.kept_pairs(plan.variant, *of_sequence, problem.num_heads) for of_sequence in distinct)
-    kept = int(kept) * (problem.batch // len(distinct))
-
-    splits = expected_splits(plan, problem, device)
+    kept, splits = _kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
 
     def tiled(name: str, of: KernelPlan) -> Order:
-        distinct = plan_grids(of, problem, inputs)
-        seen = [grid for grid, _ in distinct] * (problem.batch // len(distinct))
+        distinct = tallies(of, problem, inputs)
+        seen = distinct * (problem.batch // len(distinct))
         if of.loop == "kv_outer":
             traffic = cost.kv_outer_traffic(work, seen)
         else:
             traffic = cost.q_outer_traffic(work, seen, splits if of is plan else 1, of.row_heads(problem))
         flops = cost.executed_flops(work, seen)
-        tiles = {kind.name.lower(): sum(grid.count(kind, problem.num_heads) for grid in seen) for kind in TileKind}
+        tiles = {kind.name.lower(): sum(tally.kinds[kind] for tally in seen) for kind in TileKind}
         bound = roofline(flops, traffic, device, element_bytes)
         return Order(name, (of.block_q, of.block_kv), flops, traffic.total, tiles, bound)
 
@@ -145,22 +141,40 @@ def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any])
     keeps = plan.variant.keeps
     if not keeps or plan.skip == "never":
         return ()
-    whole = [grid for grid, _ in plan_grids(plan, problem, inputs)]
-    return tuple(_partial_alone(plan, keep, problem, inputs, whole) for keep in keeps)
+    if len(keeps) == 1:
+        distinct = tallies(plan, problem, inputs)
+        return (sum(tally.kinds[TileKind.PARTIAL] for tally in distinct) * (problem.batch // len(distinct)),)
+    return tuple(_partial_alone(plan, keep, problem, inputs) for keep in keeps)
 
 
-def _partial_alone(
-    plan: KernelPlan, keep: Keep, problem: Problem, inputs: Mapping[str, Any], whole: list[TileGrid]
-) -> int:
+def _partial_alone(plan: KernelPlan, keep: Keep, problem: Problem, inputs: Mapping[str, Any]) -> int:
     statements = tuple(item for item in plan.variant.statements if not isinstance(item, Keep) or item is keep)
     variant = replace(plan.variant, statements=statements)
     alone = replace(plan, variant=variant, rules=analyse(variant, plan.block_q, plan.block_kv))
-    grids = [grid for grid, _ in plan_grids(alone, problem, inputs)]
-    count = 0
-    for number, grid in enumerate(whole):
-        both = (grid.kinds == TileKind.PARTIAL) & (grids[min(number, len(grids) - 1)].kinds == TileKind.PARTIAL)
-        count += int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
+    blocks, count = (plan.block_q, plan.block_kv), 0
+    whole = sequences(plan.variant, plan.rules, problem, inputs)
+    own = [seen for seen, _ in sequences(variant, alone.rules, problem, inputs)]
+    for number, (seen, _) in enumerate(whole):
+        for piece in plan_pieces(plan, seen):
+            partial = piece.kinds == TileKind.PARTIAL
+            if not partial.any():
+                continue
+            environment, single = own[min(number, len(own) - 1)], alone.tests_tiles
+            other = classified(alone.rules, environment, blocks, *piece.tiles, single_tiles=single)
+            both = partial & (other.kinds == TileKind.PARTIAL)
+            count += int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
     return count * (problem.batch // len(whole))
+
+
+def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:
+    """Over all sequences and heads."""
+    distinct = sequences(plan.variant, plan.rules, problem, inputs)
+    kept = (
+        cost.kept_pairs(plan.variant, piece, environment, problem.num_heads)
+        for seen, environment in distinct
+        for piece in plan_pieces(plan, seen)
+    )
+    return sum(kept) * (problem.batch // len(distinct))
 
 
 def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
@@ -205,14 +219,10 @@ def _counterpart(plan: KernelPlan) -> list[KernelPlan]:
     ]
 
 
-def grids(
-    variant: Variant,
-    rules: TileRules,
-    problem: Problem,
-    inputs: Mapping[str, Array],
-    classify: Callable[[Environment], TileGrid],
-) -> list[tuple[TileGrid, Environment]]:
-    """Tiles of each sequence, classified from what its expressions and rules read, and what its keep lines read.
+def sequences(
+    variant: Variant, rules: TileRules, problem: Problem, inputs: Mapping[str, Array]
+) -> list[tuple[Environment, Environment]]:
+    """Of each sequence, what its tile rules read, and what its keep lines read.
 
     A single pair where the mask doesn't depend on the sequence. AttnccError A6xx for inputs that don't suit.
     """
@@ -223,10 +233,18 @@ def grids(
     for environment in bound.environments():
         tables = {**environment.inputs, **maps}
         seen = Environment(environment.symbols, tables, environment.lets, environment.float_dtype)
-        found.append((classify(seen), environment))
+        found.append((seen, environment))
     return found
 
 
-def plan_grids(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array]) -> list[tuple[TileGrid, Environment]]:
-    """`grids` as the plan's kernel sees them."""
-    return grids(plan.variant, plan.rules, problem, inputs, lambda environment: plan_grid(plan, environment))
+def plan_pieces(plan: KernelPlan, environment: Environment) -> Iterator[TileGrid]:
+    """The tiles of a sequence as the plan's kernel sees them, in pieces."""
+    if skips(plan):
+        return pieces(plan.rules, environment, plan.block_q, plan.block_kv, single_tiles=plan.tests_tiles)
+    return iter([plan_grid(plan, environment)])
+
+
+def tallies(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array]) -> list[Tally]:
+    """The tiles of each sequence as the plan's kernel sees them; of one alone, where all sequences have the same."""
+    distinct = sequences(plan.variant, plan.rules, problem, inputs)
+    return [tally(plan_pieces(plan, seen), problem.num_heads) for seen, _ in distinct]

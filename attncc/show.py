@@ -74,7 +74,7 @@ class Picture:
 
 def picture(
     title: str,
-    keep: Callable[[Array], Array],
+    keep: Callable[[Array, Array], Array],
     kinds: Array,
     *,
     q_len: int,
@@ -83,20 +83,42 @@ def picture(
     block_kv: int,
     cells: int = 512,
 ) -> Picture:
-    """Draws a mask in at most `cells` x `cells` cells, a chunk of rows at a time.
+    """Draws a mask in at most `cells` x `cells` cells, a tile's rows at a time.
 
-    `keep` takes int64 query indices [n] and returns bool [n, kv_len]. `kinds` is the tile map [q tiles, kv tiles].
+    `keep` takes int64 positions of queries [n] and of keys [m] and returns bool that broadcasts to [n, m]: it is asked
+    for PARTIAL tiles alone. `kinds` is the tile map [q tiles, kv tiles].
     """
     q_edges, kv_edges = _edges(q_len, cells), _edges(kv_len, cells)
     row_keys = np.empty(q_len, np.int64)
-    columns = np.empty((q_len, len(kv_edges) - 1), np.int32)
-    for rows in _chunks(q_len, max(1, CHUNK // kv_len)):
-        kept = np.broadcast_to(keep(rows), (len(rows), kv_len))
-        row_keys[rows] = np.count_nonzero(kept, axis=1)
-        columns[rows] = np.add.reduceat(kept, kv_edges[:-1], axis=1, dtype=np.int32)
-    counts = np.add.reduceat(columns, q_edges[:-1], axis=0, dtype=np.int64)
+    counts = np.zeros((len(q_edges) - 1, len(kv_edges) - 1), np.int64)
+    for tile, kinds_of_row in enumerate(kinds):
+        full = _keys_by_cell(kinds_of_row == TileKind.FULL, kv_edges, block_kv)
+        partial = np.flatnonzero(kinds_of_row == TileKind.PARTIAL)[:, None] * block_kv + np.arange(block_kv)
+        keys = partial[partial < kv_len]
+        key_cells, key_starts = _runs(kv_edges, keys)
+        first, end = tile * block_q, min((tile + 1) * block_q, q_len)
+        for rows in _chunks(first, end, max(1, CHUNK // max(len(keys), 1))):
+            kept = np.broadcast_to(keep(rows, keys), (len(rows), len(keys)))
+            row_keys[rows] = np.count_nonzero(kept, axis=1) + full.sum()
+            row_cells, row_starts = _runs(q_edges, rows)
+            counts[row_cells] += np.outer(np.diff(row_starts, append=len(rows)), full)
+            if len(keys):
+                by_key_cell = np.add.reduceat(kept, key_starts, axis=1, dtype=np.int64)
+                counts[np.ix_(row_cells, key_cells)] += np.add.reduceat(by_key_cell, row_starts, axis=0)
     density = counts / np.outer(np.diff(q_edges), np.diff(kv_edges))
     return Picture(title, q_len, kv_len, block_q, block_kv, density, row_keys, kinds)
+
+
+def _keys_by_cell(chosen: Array, edges: Array, block: int) -> Array:
+    """How many keys of the chosen tiles lie between each two edges."""
+    before = np.concatenate([[0], np.cumsum(chosen, dtype=np.int64)]) * block
+    tile = np.minimum(edges // block, len(chosen) - 1)
+    return np.diff(before[tile] + chosen[tile] * (edges - tile * block))
+
+
+def _runs(edges: Array, positions: Array) -> tuple[Array, Array]:
+    """The cells in which ascending positions lie, and for each the index of the first of its positions."""
+    return np.unique(np.searchsorted(edges, positions, side="right") - 1, return_index=True)
 
 
 def _edges(length: int, cells: int) -> Array:
@@ -104,9 +126,9 @@ def _edges(length: int, cells: int) -> Array:
     return np.unique(np.linspace(0, length, min(length, cells) + 1).astype(np.int64))
 
 
-def _chunks(length: int, size: int) -> Iterator[Array]:
-    for start in range(0, length, size):
-        yield np.arange(start, min(start + size, length))
+def _chunks(first: int, end: int, size: int) -> Iterator[Array]:
+    for start in range(first, end, size):
+        yield np.arange(start, min(start + size, end))
 
 
 # -------------------------------------------------------------------- text

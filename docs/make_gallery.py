@@ -69,7 +69,7 @@ class Entry:
         maps = self.variant.tile_map(self.q_len, self.kv_len, self.block, self.block, **inputs)
         kept, kinds = masks[min(self.b, len(masks) - 1), 0], maps[min(self.b, len(maps) - 1), 0]
         sizes = {"q_len": self.q_len, "kv_len": self.kv_len, "block_q": self.block, "block_kv": self.block}
-        return picture(self.spec, lambda rows: kept[rows], kinds, **sizes)
+        return picture(self.spec, lambda rows, keys: kept[np.ix_(rows, keys)], kinds, **sizes)
 
     @property
     def environment(self) -> Environment:

@@ -80,6 +80,16 @@ def test_an_internal_error_is_a_diagnostic_not_a_traceback(monkeypatch: pytest.M
         CliRunner().invoke(attncc, ["show", str(SPECS / "causal.attn")], catch_exceptions=False)
 
 
+def test_too_little_memory_is_no_mistake_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    def greedy(*_: object) -> None:
+        np.empty(1 << 60, np.uint8)
+
+    monkeypatch.setattr("attncc.compiler.load", greedy)
+    shown = run("show", SPECS / "causal.attn", status=1).output
+    assert "error[A905]: there isn't enough memory: another 1.00 EiB is needed at once" in shown
+    assert "smaller --q-len" in shown
+
+
 def test_commands_load_only_what_they_need() -> None:
     code = (
         "import sys; from attncc.cli import attncc\n"

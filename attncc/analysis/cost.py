@@ -18,8 +18,10 @@ from ..ir import Variant
 from ..problem import Problem
 from ..problem.arrays import at_positions
 from ..statements import keep_condition
-from .grid import TileGrid
+from .grid import Tally, TileGrid
 from .rules import TileKind
+
+PAIRS = 1 << 21  # of a mask, that are evaluated at once
 
 # -------------------------------------------------------------------- bytes
 
@@ -88,15 +90,14 @@ def standard_traffic(work: Workload) -> Traffic:
     return Traffic(reads, {**work.moved({"out": q_rows}), **matrices})
 
 
-def q_outer_traffic(work: Workload, grids: Iterable[TileGrid], splits: int = 1, heads_together: int = 1) -> Traffic:
+def q_outer_traffic(work: Workload, tallies: Iterable[Tally], splits: int = 1, heads_together: int = 1) -> Traffic:
     """FlashAttention-2's order: a q tile stays on chip while the live K and V tiles pass by. With more than one split,
-    partial results go through HBM to the combine kernel. `grids` holds one grid for each sequence; so many heads load
+    partial results go through HBM to the combine kernel. There is one tally for each sequence; so many heads load
     K and V together."""
     heads = work.problem.num_heads
     traffic = Traffic()
-    for grid in grids:
-        keys = grid.over_heads((grid.kinds != TileKind.EMPTY).sum(axis=(0, 1)) @ grid.kv_sizes, heads) // heads_together
-        rows = heads * grid.q_len
+    for tally in tallies:
+        keys, rows = tally.live_keys // heads_together, heads * tally.q_len
         reads, partial = {"q": rows * splits, "k": keys, "v": keys}, dict.fromkeys(STATE, rows * splits)
         results = dict.fromkeys(RESULTS, rows)
         if splits > 1:
@@ -106,16 +107,13 @@ def q_outer_traffic(work: Workload, grids: Iterable[TileGrid], splits: int = 1, 
     return traffic
 
 
-def kv_outer_traffic(work: Workload, grids: Iterable[TileGrid]) -> Traffic:
+def kv_outer_traffic(work: Workload, tallies: Iterable[Tally]) -> Traffic:
     """Algorithm 1 of the paper: a K and V tile stays on chip while q tiles and their O, l, m pass by. O is kept in HBM
     unnormalised, in the state's type, until a last pass over it writes out and lse."""
     heads = work.problem.num_heads
     traffic = Traffic()
-    for grid in grids:
-        live = grid.kinds != TileKind.EMPTY
-        keys = grid.over_heads(live.any(axis=1).sum(axis=0) @ grid.kv_sizes, heads)
-        visits = grid.over_heads(live.sum(axis=(0, 2)) @ grid.q_sizes, heads)
-        rows = heads * grid.q_len
+    for tally in tallies:
+        keys, visits, rows = tally.used_keys, tally.live_rows, heads * tally.q_len
         state = dict.fromkeys(STATE, visits + rows)
         traffic += Traffic(
             work.moved({"q": visits, "k": keys, "v": keys, **state}),
@@ -134,20 +132,23 @@ def paper_blocks(onchip_elements: int, head_dim: int) -> tuple[int, int]:
 
 
 def kept_pairs(variant: Variant, grid: TileGrid, environment: Environment, num_heads: int) -> int:
-    """Pairs that the variant keeps in one sequence, over all heads. The mask is evaluated on PARTIAL tiles alone."""
+    """Pairs that the variant keeps in some tiles of one sequence, over all heads. The mask is evaluated on PARTIAL
+    tiles alone."""
     condition = keep_condition(variant)
-    if condition is None:
-        return num_heads * grid.q_len * grid.kv_len
+    if condition is None or (grid.is_uniform and grid.kinds.flat[0] == TileKind.FULL):
+        return num_heads * int(grid.q_sizes.sum() * grid.kv_sizes.sum())
     full = (grid.kinds == TileKind.FULL).sum(axis=0)
     pairs = grid.over_heads(grid.q_sizes @ full @ grid.kv_sizes, num_heads)
     for tile in range(grid.q_sizes.size):
         partial = np.repeat(grid.kinds[:, tile] == TileKind.PARTIAL, grid.kv_sizes, axis=-1)  # [heads, kv_len]
         columns = np.flatnonzero(partial.any(axis=0))
-        rows = grid.q_rows(tile)
-        kept = evaluate(condition, at_positions(environment, np.arange(rows.start, rows.stop), columns))
-        kept = kept & partial[:, None, columns]
-        counted = np.broadcast_to(kept, (kept.shape[0], rows.stop - rows.start, columns.size))
-        pairs += np.count_nonzero(counted) * (num_heads // kept.shape[0])
+        keys, rows = columns + grid.kv_tile * grid.block_kv, grid.q_rows(tile)
+        step = max(1, PAIRS // max(columns.size, 1))
+        for start in range(rows.start, rows.stop if columns.size else rows.start, step):
+            q_idx = np.arange(start, min(start + step, rows.stop))
+            kept = evaluate(condition, at_positions(environment, q_idx, keys)) & partial[:, None, columns]
+            counted = np.broadcast_to(kept, (kept.shape[0], q_idx.size, columns.size))
+            pairs += int(np.count_nonzero(counted)) * (num_heads // kept.shape[0])
     return pairs
 
 
@@ -156,9 +157,7 @@ def useful_flops(work: Workload, pairs: int) -> int:
     return 2 * (work.problem.head_dim + work.problem.value_head_dim) * pairs
 
 
-def executed_flops(work: Workload, grids: Iterable[TileGrid]) -> int:
+def executed_flops(work: Workload, tallies: Iterable[Tally]) -> int:
     """What the tensor cores do: whole tiles that aren't EMPTY, head dims padded to 16."""
     padded = sum(-(-dim // 16) * 16 for dim in (work.problem.head_dim, work.problem.value_head_dim))
-    heads = work.problem.num_heads
-    live = ((grid, grid.count(TileKind.PARTIAL, heads) + grid.count(TileKind.FULL, heads)) for grid in grids)
-    return sum(2 * padded * grid.block_q * grid.block_kv * tiles for grid, tiles in live)
+    return sum(2 * padded * tally.block_q * tally.block_kv * tally.live for tally in tallies)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..problem import Problem
 from .cost import Traffic, Workload, kv_outer_traffic, paper_blocks, q_outer_traffic, standard_traffic
-from .grid import uniform_grid
+from .grid import tally, uniform_grid
 from .rules import TileKind
 
 KIB = 1024
@@ -50,7 +50,7 @@ def io_row(length: int, head_dim: int, onchip_kib: int) -> IoRow:
     work = Workload(Problem(1, 1, 1, length, length, head_dim, head_dim), ELEMENT_BYTES)
     kv_blocks = paper_blocks(onchip_kib * KIB // ELEMENT_BYTES, head_dim)
     q_blocks = (kv_blocks[1], kv_blocks[0])
-    by_kv, by_q = (uniform_grid(TileKind.FULL, length, length, *blocks) for blocks in (kv_blocks, q_blocks))
+    by_kv, by_q = (tally([uniform_grid(TileKind.FULL, length, length, *blocks)], 1) for blocks in (kv_blocks, q_blocks))
     return IoRow(
         length, head_dim, onchip_kib, standard_traffic(work),
         kv_blocks, kv_outer_traffic(work, [by_kv]), q_blocks, q_outer_traffic(work, [by_q]),

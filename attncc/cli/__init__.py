@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ class Commands(click.Group):
             report(error.diagnostics)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError, KeyboardInterrupt):
             raise
+        except MemoryError as error:
+            report([out_of_memory(error)])
         except Exception as error:
             if os.environ.get("ATTNCC_DEBUG"):
                 raise
@@ -71,6 +74,17 @@ def internal_error(error: Exception) -> Diagnostic:
         message=f"internal error: {type(error).__name__}: {error}",
         notes=("this is a mistake in attncc, not in your file",),
         help="set ATTNCC_DEBUG=1 for the traceback, and report it together with the command and the .attn file",
+    )
+
+
+def out_of_memory(error: MemoryError) -> Diagnostic:
+    """What a user sees where the numbers asked for are too large for this machine."""
+    asked = re.search(r"Unable to allocate ([\d.]+ \w+)", str(error))  # as NumPy says it
+    needs = f"another {asked[1]} is needed at once" if asked else "another array doesn't fit"
+    return Diagnostic(
+        "A905",
+        f"there isn't enough memory: {needs}",
+        help="give a smaller --q-len, --kv-len or --batch, or larger blocks",
     )
 
 

@@ -175,13 +175,11 @@ def _inputs(plan: KernelPlan, given: dict[str, Any]) -> dict[str, Any]:
 
 def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> str:
     from ..analysis.rules import TileKind
-    from ..explain import plan_grids
+    from ..explain import tallies
 
-    grids = [grid for grid, _ in plan_grids(plan, problem, inputs)]
-    total = sum(grid.kinds.size for grid in grids)
-    shares = [
-        f"{sum((grid.kinds == kind).sum() for grid in grids) / total:.0%} {kind.name.lower()}" for kind in TileKind
-    ]
+    counts = [tally.kinds for tally in tallies(plan, problem, inputs)]
+    total = sum(sum(kinds.values()) for kinds in counts)
+    shares = [f"{sum(kinds[kind] for kinds in counts) / total:.0%} {kind.name.lower()}" for kind in TileKind]
     tables = ", ".join(zone_map.input for zone_map in plan.rules.zone_maps)
     made = f"; min/max tables of {tables}" if tables else ""
     made += f"; {', '.join(plan.rules.claims)} verified to be nondecreasing" if plan.rules.claims else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..analysis.grid import TileGrid
     from ..evaluate import Environment
     from ..ir import Expr, Variant
     from ..problem import Problem
@@ -69,22 +70,23 @@ def _picture(variant: Variant, problem: Problem, b: int, h: int, given: dict[str
     import numpy as np
 
     from .. import show, synthetic
-    from ..analysis.grid import tile_grid
+    from ..analysis.grid import pieces
     from ..analysis.tiles import analyse
-    from ..explain import grids
+    from ..explain import sequences
     from ..statements import keep_condition
 
     inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
     block_q, block_kv = given["block_q"], given["block_kv"]
     rules = analyse(variant, block_q, block_kv)
-    found = grids(variant, rules, problem, inputs, lambda seen: tile_grid(rules, seen, block_q, block_kv))
-    grid, environment = found[min(b, len(found) - 1)]
-    varies = [name for name, count in (("sequence", len(found)), ("head", len(grid.kinds))) if count > 1]
+    found = sequences(variant, rules, problem, inputs)
+    seen, environment = found[min(b, len(found) - 1)]
+    kinds, heads = _tile_map(pieces(rules, seen, block_q, block_kv), problem, (block_q, block_kv), h)
+    varies = [name for name, count in (("sequence", len(found)), ("head", heads)) if count > 1]
     where = ", ".join(f"{name} {index}" for name, index in (("sequence", b), ("head", h)) if name in varies)
     return show.picture(
         f"{variant.name}, {where}" if where else variant.name,
-        _keep(keep_condition(variant), environment, problem.kv_len, h),
-        grid.kinds[min(h, len(grid.kinds) - 1)],
+        _keep(keep_condition(variant), environment, h),
+        kinds,
         q_len=problem.q_len,
         kv_len=problem.kv_len,
         block_q=block_q,
@@ -92,17 +94,29 @@ def _picture(variant: Variant, problem: Problem, b: int, h: int, given: dict[str
     )
 
 
-def _keep(condition: Expr | None, environment: Environment, kv_len: int, h: int) -> Callable[[Any], Any]:
-    """Which keys some query rows of one head keep."""
+def _tile_map(pieces: Iterable[TileGrid], problem: Problem, blocks: tuple[int, int], h: int) -> tuple[Any, int]:
+    """The kinds of one head's tiles, uint8 [q tiles, kv tiles], and how many heads the pieces tell apart."""
+    import numpy as np
+
+    kinds = np.zeros((-(-problem.q_len // blocks[0]), -(-problem.kv_len // blocks[1])), np.uint8)
+    heads = 1
+    for piece in pieces:
+        (rows, columns), heads = piece.tiles, max(heads, len(piece.kinds))
+        kinds[rows.start : rows.stop, columns.start : columns.stop] = piece.kinds[min(h, len(piece.kinds) - 1)]
+    return kinds, heads
+
+
+def _keep(condition: Expr | None, environment: Environment, h: int) -> Callable[[Any, Any], Any]:
+    """Which of some keys some query rows of one head keep."""
     import numpy as np
 
     from ..evaluate import evaluate
     from ..problem.arrays import at_positions
 
-    def keep(rows: Any) -> Any:
+    def keep(rows: Any, keys: Any) -> Any:
         if condition is None:
-            return np.ones((len(rows), kv_len), bool)
-        kept = evaluate(condition, at_positions(environment, rows, np.arange(kv_len)))
+            return np.True_
+        kept = evaluate(condition, at_positions(environment, rows, keys))
         return kept[min(h, len(kept) - 1)] if kept.ndim == 3 else kept
 
     return keep

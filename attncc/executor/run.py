@@ -87,9 +87,14 @@ def workload(plan: KernelPlan, problem: Problem) -> Workload:
     return Workload(problem, element_bytes, max(element_bytes, 4), plan.variant.normalize == "softmax", out_bytes)
 
 
+def skips(plan: KernelPlan) -> bool:
+    """Whether the plan's kernel asks which tiles are EMPTY or FULL."""
+    return bool(plan.variant.keeps) and plan.skip != "never"
+
+
 def plan_grid(plan: KernelPlan, environment: Environment) -> TileGrid:
     """The tiles of a sequence as the plan's kernel sees them; the environment holds the rules' zone maps."""
-    if not plan.variant.keeps or plan.skip == "never":
+    if not skips(plan):
         q_len, kv_len = (int(environment.symbols[name]) for name in ("q_len", "kv_len"))
         kind = TileKind.PARTIAL if plan.variant.keeps else TileKind.FULL
         return uniform_grid(kind, q_len, kv_len, plan.block_q, plan.block_kv)

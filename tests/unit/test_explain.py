@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from attncc.analysis.grid import SLAB, TileGrid, classified
 from attncc.analysis.roofline import DEVICES
 from attncc.explain import Explanation, explain
 from attncc.ir import Variant
@@ -84,6 +85,25 @@ def test_skipping_lowers_flops_and_bytes() -> None:
         assert one.flops < other.flops / 2
         assert one.bytes_moved < other.bytes_moved
     assert window.orders[0] == full.orders[0]  # standard attention skips nothing
+
+
+def test_a_long_problem_is_counted_by_what_its_bounds_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few of its tiles are looked at, and never many at once."""
+    looked_at = []
+
+    def watched(*given: object, **more: object) -> TileGrid:
+        looked_at.append((found := classified(*given, **more)).kinds.size)
+        return found
+
+    monkeypatch.setattr("attncc.analysis.grid.classified", watched)
+    length = 1 << 18
+    problem = Problem(1, 2, 2, length, length, 64, 64)
+    plan = make_plan(variant("keep if causal()"), dtype="bf16", head_dim=64, value_head_dim=64, target="sm_90")
+    found = explain(plan, problem, {}, DEVICES["h200"])
+    assert found.kept_pairs == 2 * length * (length + 1) // 2
+    tiles = found.orders[-1].tiles
+    assert tiles["partial"] == found.partial_tiles[0] and tiles["full"] > 100 * tiles["partial"]
+    assert max(looked_at) < SLAB and sum(looked_at) < sum(tiles.values()) / 4
 
 
 @pytest.mark.parametrize("lines", ["", "keep if causal()"])

@@ -18,7 +18,7 @@ def draw(mask: np.ndarray, block_q: int, block_kv: int, cells: int = 512) -> sho
         tile = mask[i * block_q : (i + 1) * block_q, j * block_kv : (j + 1) * block_kv]
         kinds[i, j] = TileKind.FULL if tile.all() else TileKind.PARTIAL if tile.any() else TileKind.EMPTY
     sizes = {"q_len": q_len, "kv_len": kv_len, "block_q": block_q, "block_kv": block_kv}
-    return show.picture("drawn", lambda rows: mask[rows], kinds, cells=cells, **sizes)
+    return show.picture("drawn", lambda rows, keys: mask[np.ix_(rows, keys)], kinds, cells=cells, **sizes)
 
 
 def test_counts_are_exact_at_any_resolution() -> None:

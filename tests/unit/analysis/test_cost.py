@@ -17,7 +17,7 @@ from attncc.analysis.cost import (
     standard_traffic,
     useful_flops,
 )
-from attncc.analysis.grid import tile_grid, uniform_grid
+from attncc.analysis.grid import tally, tile_grid, uniform_grid
 from attncc.analysis.rules import TileKind
 from attncc.problem import Problem, Signature, bind_arrays
 from tests.plans import CAUSAL, CAUSAL_RULES, FULL, HEADWISE, HEADWISE_RULES, WINDOW, WINDOW_RULES, qkv
@@ -28,9 +28,8 @@ def one_head(length: int, dim: int) -> Workload:
 
 
 def kv_outer_bytes(length: int, dim: int, onchip: int) -> int:
-    return kv_outer_traffic(
-        one_head(length, dim), [uniform_grid(TileKind.FULL, length, length, *paper_blocks(onchip, dim))]
-    ).total
+    grid = uniform_grid(TileKind.FULL, length, length, *paper_blocks(onchip, dim))
+    return kv_outer_traffic(one_head(length, dim), [tally([grid], 1)]).total
 
 
 def standard_bytes(length: int, dim: int) -> int:
@@ -68,7 +67,7 @@ def test_growth_with_each_of_n_d_and_m() -> None:
 
 def test_q_outer_reads_keys_once_for_each_q_tile() -> None:
     work = Workload(Problem(2, 4, 2, 100, 50, 64, 32))
-    grids = [uniform_grid(TileKind.FULL, 100, 50, 32, 16)] * 2
+    grids = [tally([uniform_grid(TileKind.FULL, 100, 50, 32, 16)], 4)] * 2
     assert q_outer_traffic(work, grids) == Traffic(
         {"q": 8 * 100 * 128, "k": 8 * 4 * 50 * 128, "v": 8 * 4 * 50 * 64}, {"out": 8 * 100 * 64, "lse": 8 * 100 * 4}
     )
@@ -80,14 +79,14 @@ def test_q_outer_reads_keys_once_for_each_q_tile() -> None:
 
 def test_empty_tiles_move_nothing() -> None:
     work = one_head(64, 32)
-    empty = uniform_grid(TileKind.EMPTY, 64, 64, 16, 16)
+    empty = tally([uniform_grid(TileKind.EMPTY, 64, 64, 16, 16)], 1)
     assert q_outer_traffic(work, [empty]).reads == {"q": 64 * 64, "k": 0, "v": 0}
     assert kv_outer_traffic(work, [empty]).reads["k"] == 0
 
 
 def test_no_lse_and_no_state_without_softmax() -> None:
     work = Workload(Problem(1, 1, 1, 64, 64, 32, 32), softmax=False)
-    grid = uniform_grid(TileKind.FULL, 64, 64, 16, 16)
+    grid = tally([uniform_grid(TileKind.FULL, 64, 64, 16, 16)], 1)
     assert set(q_outer_traffic(work, [grid], splits=2).writes) == {"out", "partial_out"}
     assert set(kv_outer_traffic(work, [grid]).writes) == {"out", "partial_out"}
 
@@ -120,7 +119,7 @@ def test_kept_pairs(variant, own_rules, lengths) -> None:
 def test_flops() -> None:
     work = Workload(Problem(1, 2, 1, 64, 64, 40, 64))
     assert useful_flops(work, 10) == 10 * (2 * 40 + 2 * 64)
-    grid = uniform_grid(TileKind.FULL, 60, 64, 32, 16)
+    grid = tally([uniform_grid(TileKind.FULL, 60, 64, 32, 16)], 2)
     assert executed_flops(work, [grid]) == 2 * 2 * 4 * 32 * 16 * 2 * (48 + 64)
 
 

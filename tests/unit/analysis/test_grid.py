@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from attncc import reference
+from attncc.analysis import grid
+from attncc.analysis.cost import kept_pairs
 from attncc.analysis.grid import TileGrid, rule_tables, tile_grid, uniform_grid
 from attncc.analysis.rules import TileKind, ZoneMap
 from attncc.ir import const, symbol
@@ -102,3 +104,37 @@ def test_zone_maps() -> None:
     np.testing.assert_array_equal(packed["doc__min"], [[1, 5]] * 3)
     nothing = rule_tables(ZONES, DOCUMENTS, Problem(2, 1, 1, 0, 0, 16, 16), {"doc": doc[:, :0]})
     assert nothing["doc__max"].shape == (2, 0)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64])
+@pytest.mark.parametrize("lengths", [(64, 64), (45, 70), (70, 45), (0, 10), (10, 0)])
+@pytest.mark.parametrize(
+    ("variant", "own_rules"),
+    [(CAUSAL, CAUSAL_RULES), (WINDOW, WINDOW_RULES), (HEADWISE, HEADWISE_RULES), (CAUSAL, rules())],
+    ids=["causal", "window", "headwise", "undecided"],
+)
+def test_pieces_are_the_whole_grid(variant, own_rules, lengths, rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "ROWS", rows)
+    q, k, v = qkv(lengths=lengths)
+    bound = bind_arrays(Signature(variant), q, k, v)
+    seen = bound.environment(next(bound.problem.sequences()), np.float64)
+    for blocks in ((16, 8), (8, 16)):
+        whole, parts = tile_grid(own_rules, seen, *blocks), list(grid.pieces(own_rules, seen, *blocks))
+        kinds = np.zeros((4, *whole.kinds.shape[1:]), np.uint8)
+        for part in parts:
+            down, across = part.tiles
+            kinds[:, down.start : down.stop, across.start : across.stop] = part.kinds
+        np.testing.assert_array_equal(kinds, np.broadcast_to(whole.kinds, kinds.shape))
+        assert grid.tally(parts, 4) == grid.tally([whole], 4)
+        kept = sum(kept_pairs(variant, part, seen, 4) for part in parts)
+        assert kept == kept_pairs(variant, whole, seen, 4)
+
+
+def test_a_tally_by_hand() -> None:
+    kinds = np.array([[[EMPTY, PARTIAL, FULL], [EMPTY, FULL, EMPTY]]], np.uint8)
+    counted = grid.tally([TileGrid(kinds, 12, 40, 8, 16)], 2)
+    assert counted.kinds == {EMPTY: 6, PARTIAL: 2, FULL: 4}
+    assert (counted.live_keys, counted.live_rows, counted.used_keys) == (2 * 40, 2 * 20, 2 * 24)
+    one_kind = uniform_grid(FULL, 12, 40, 8, 16)
+    assert one_kind.is_uniform
+    assert grid.tally([one_kind], 2) == grid.tally([TileGrid(np.full((1, 2, 3), FULL), 12, 40, 8, 16)], 2)

@@ -7,7 +7,7 @@ import pytest
 
 from attncc import executor
 from attncc.analysis.cost import kv_outer_traffic, q_outer_traffic
-from attncc.analysis.grid import TileGrid
+from attncc.analysis.grid import TileGrid, tally
 from attncc.analysis.rules import TileKind
 from attncc.executor.orders import split_work
 from attncc.executor.run import plan_grid, workload
@@ -44,7 +44,8 @@ def test_counted_bytes_are_those_of_the_model(variant, dtype, settings, packed) 
         }
     own = plan(variant, dtype, 16, 24, **settings)
     bound = bind_arrays(Signature(variant), q, k, v, **call)
-    grids = [plan_grid(own, bound.environment(sequence, np.float64)) for sequence in bound.problem.sequences()]
+    seen = (bound.environment(sequence, np.float64) for sequence in bound.problem.sequences())
+    grids = [tally([plan_grid(own, environment)], bound.problem.num_heads) for environment in seen]
     work = workload(own, bound.problem)
     expected = kv_outer_traffic(work, grids) if own.loop == "kv_outer" else q_outer_traffic(work, grids, own.split_kv)
     assert executor.run(own, q, k, v, **call).traffic == expected
