@@ -9,14 +9,12 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from ..diagnostics import AttnccError
-from ..ir import Type, Variant
+from ..diagnostics import AttnccError, Diagnostic
+from ..ir import Variant
 from ..problem.facts import KERNEL_DTYPES
-from ..problem.inputs import declaration
 from ..problem.refusal import refused
 from .operands import Arguments
+from .recordable import differentiated, lost_gradient, unfit
 from .store import Configuration
 
 if TYPE_CHECKING:
@@ -52,16 +50,10 @@ operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 def wants_record(torch: Any, variant: Variant, configurations: Sequence[Configuration], call: Arguments) -> bool:
     """Whether a call can't be run as it is: its gradient is wanted, a seed is to be drawn, or autocast changes it."""
     seedless = call.seed is None and variant.dropout is not None
-    return seedless or _differentiated(torch, call) or _autocast(torch, configurations, call) is not call
+    return seedless or differentiated(torch, call) or _autocast(torch, configurations, call) is not call
 
 
-def _differentiated(torch: Any, call: Arguments) -> bool:
-    return torch.is_grad_enabled() and any(
-        getattr(array, "requires_grad", False) for array in (call.q, call.k, call.v, *call.inputs.values())
-    )
-
-
-def recorded(kernel: Kernel, call: Arguments, *, traced: bool = False) -> Any:
+def recorded(kernel: Kernel, call: Arguments) -> Any:
     """A call on torch's tensors: out, or (out, lse), with their autograd history.
 
     A seed that is needed and missing is drawn from torch's generator, on q's device. Under autocast q, k and v come in
@@ -70,55 +62,69 @@ def recorded(kernel: Kernel, call: Arguments, *, traced: bool = False) -> Any:
     """
     import torch
 
-    from .torch_operator import NAMESPACE, flattened  # only here: it brings the backward pass, which few calls need
+    from .torch_operator import flattened  # only here: it brings the backward pass, which few calls need
 
     variant = kernel.variant
-    call = _autocast(torch, kernel.configurations, call)
-    if call.seed is None and variant.dropout is not None:
-        call = call._replace(seed=torch.randint(2**63 - 1, (), dtype=torch.int64, device=call.q.device))
-    if not (traced or _differentiated(torch, call)):
+    call = _completed(torch, kernel, call)
+    if not differentiated(torch, call):
         return kernel.run_unrecorded(call)
-    if not traced and not _fits(variant, call):
+    if unfit(torch, variant, call):
         raise _refusal(torch, kernel, call)
-    _check_recordable(torch, variant, call)
+    loss = lost_gradient(torch, variant, call)
+    if loss:
+        raise refused("A652", **loss)
     flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
-    if traced:
-        out, lse = getattr(getattr(torch.ops, NAMESPACE), operator_name(kernel.token))(*flat)
-    else:
-        out, lse = _operators_of(kernel.token).recorded(flat)
+    out, lse = _operators_of(kernel.token).recorded(flat)
     return (out, lse) if call.return_lse else out
 
 
-def _fits(variant: Variant, call: Arguments) -> bool:
-    """Whether the arguments have a place in the operator's schema."""
-    declared = {item.name: item for item in variant.inputs}
-    needed = {name for name, item in declared.items() if item.default is None}
-    if not needed <= call.inputs.keys() <= declared.keys() or (call.return_lse and variant.normalize != "softmax"):
-        return False
-    tensors = (call.k, call.v, *(x for x in (call.cu_seqlens_q, call.cu_seqlens_kv) if x is not None))
-    return (
-        all(map(_is_tensor, tensors))
-        and all(
-            _is_tensor(x) if declared[name].axes else _is_scalar(x, declared[name].type)
-            for name, x in call.inputs.items()
-        )
-        and (call.seed is None or _is_scalar(call.seed, Type.INT))
-        and (call.scale is None or _is_scalar(call.scale, Type.FLOAT))
-        and isinstance(call.layout, str)
-    )
+def traced(kernel: Kernel, call: Arguments, stream: Any) -> Any:
+    """A call that torch.compile or torch.export looks at: an operator in their graphs.
+
+    One that can't be such breaks the graph, and runs or is refused as it would be elsewhere; where the graph must not
+    break, torch's error has the reason, with its code.
+    """
+    import torch
+
+    from .torch_operator import NAMESPACE, flattened
+
+    variant = kernel.variant
+    trouble = _untraceable(torch, variant, call, stream)
+    if trouble:
+        return _untraced(torch, kernel, call, stream, trouble)
+    call = _completed(torch, kernel, call)
+    flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
+    out, lse = getattr(getattr(torch.ops, NAMESPACE), operator_name(kernel.token))(*flat)
+    return (out, lse) if call.return_lse else out
 
 
-def _is_tensor(value: Any) -> bool:
-    return hasattr(value, "requires_grad")
+def _completed(torch: Any, kernel: Kernel, call: Arguments) -> Arguments:
+    """The call under autocast, with a seed where it needs one."""
+    call = _autocast(torch, kernel.configurations, call)
+    if call.seed is not None or kernel.variant.dropout is None:
+        return call
+    return call._replace(seed=torch.randint(2**63 - 1, (), dtype=torch.int64, device=call.q.device))
 
 
-def _is_scalar(value: Any, kind: Type) -> bool:
-    """Whether a tensor, or a number of a type that stands for this one; NumPy's numbers are such too."""
-    if _is_tensor(value):
-        return True
-    plain = value.item() if isinstance(value, np.generic | np.ndarray) and value.shape == () else value
-    kinds = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
-    return type(plain) in kinds[kind]
+def _untraceable(torch: Any, variant: Variant, call: Arguments, stream: Any) -> str:
+    """Why a call can't be an operator of a graph, with a code; empty where it can."""
+    if stream is not None:
+        return "A651: `stream` can't be used in a compiled call, which runs on the current stream"
+    fault = unfit(torch, variant, call)
+    if fault:
+        return fault
+    loss = lost_gradient(torch, variant, call)
+    return f"A652: {loss['what']}" if loss else ""
+
+
+def _untraced(torch: Any, kernel: Kernel, call: Arguments, stream: Any, trouble: str) -> Any:
+    if not torch.compiler.is_dynamo_compiling():  # torch.export has run Python up to here, on tensors without memory
+        code, _, message = trouble.partition(": ")
+        raise AttnccError(Diagnostic(code, message, help="call the kernel outside torch.export to see more"))
+    torch._dynamo.graph_break(msg=f"attncc {trouble}")
+    from .untraced import untraced
+
+    return untraced(kernel, call, stream)
 
 
 def _refusal(torch: Any, kernel: Kernel, call: Arguments) -> AttnccError:
@@ -148,24 +154,3 @@ def _autocast(torch: Any, configurations: Sequence[Configuration], call: Argumen
     if not built or any(x.dtype == torch.float64 for x in (call.q, call.k, call.v)):
         return call
     return call._replace(q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype))
-
-
-def _check_recordable(torch: Any, variant: Variant, call: Arguments) -> None:
-    if call.out is not None:
-        raise refused(
-            "A652",
-            "`out` can't be used in a call whose gradient is recorded",
-            expected="out=None",
-            came="a tensor",
-            help="take the result that the call returns, or call under torch.no_grad()",
-        )
-    for item in variant.inputs:
-        value = call.inputs.get(item.name)
-        if not item.learnable and getattr(value, "requires_grad", False) and torch.is_grad_enabled():
-            raise refused(
-                "A652",
-                f"input `{item.name}` requires a gradient, but isn't learnable",
-                expected=f"input {declaration(item)} learnable",
-                came=f"input {declaration(item)}",
-                help=f"declare it learnable, or pass {item.name}.detach()",
-            )

@@ -166,8 +166,14 @@ class Kernel:
         return run_backward(self._store, self._backward, arguments, stream)
 
     def _run(self, call: Arguments, stream: Any) -> Any:
-        if is_traced():
-            return self._recorded(call, traced=True)
+        if not is_traced():
+            return self.run(call, stream)
+        from .autograd import traced
+
+        return traced(self, call, stream)
+
+    def run(self, call: Arguments, stream: Any) -> Any:
+        """A call that torch.compile doesn't look at, of arguments that stand together."""
         if is_foreign(call.q):
             return self._through_dlpack(call, stream)
         framework = framework_of(call.q, "q")
@@ -181,10 +187,10 @@ class Kernel:
         with device.on_stream(stream_handle(stream, ordinal), ordinal):
             return self._launcher.run(device, ordinal, call)
 
-    def _recorded(self, call: Arguments, *, traced: bool = False) -> Any:
+    def _recorded(self, call: Arguments) -> Any:
         from .autograd import recorded
 
-        return recorded(self, call, traced=traced)
+        return recorded(self, call)
 
     def _through_dlpack(self, call: Arguments, stream: Any) -> Any:
         """A call with arrays of another framework: seen as CuPy or NumPy arrays, the results handed back."""

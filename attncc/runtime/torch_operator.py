@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from inspect import signature
 from typing import Any
 
 from ..ir import Input, Type, Variant
 from ..problem.gradients import Gradients
+from ..problem.refusal import refused
 from .arrays import Array
 from .backward_launch import BackwardArguments
 from .operands import Arguments
@@ -80,7 +81,8 @@ class TorchOperators:
         forward.register_fake(self._fake_forward)
         backward.register_fake(self._fake_backward)
         forward.register_autograd(self._by_formula, setup_context=_keep)
-        self.forward, self._backward_operator = forward._opoverload, backward._opoverload
+        backward.register_autograd(_no_second_derivative)
+        self.forward, self.backward = forward._opoverload, backward._opoverload
 
     @property
     def _learnable(self) -> list[Input]:
@@ -126,7 +128,7 @@ class TorchOperators:
         import torch
 
         call, _ = self._arguments(flat)
-        given = [call.inputs[item.name] for item in self._learnable]
+        given = [call.inputs.get(item.name) for item in self._learnable]
         learnable = [
             x.new_empty(x.shape) if isinstance(x, torch.Tensor) else out.new_empty((), dtype=torch.float32)
             for x in given
@@ -134,7 +136,7 @@ class TorchOperators:
         return *(x.new_empty(x.shape) for x in (call.q, call.k, call.v)), *learnable
 
     def _by_formula(self, ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
-        return self.gradients(ctx, dout, dlse, ctx.needs_input_grad)
+        return self.gradients(ctx, dout, dlse, ctx.needs_input_grad, self.backward)
 
     def recorded(self, flat: Sequence[Any]) -> tuple[Array, Array]:
         """The forward operator as a node of the graph that autograd builds while it runs.
@@ -144,12 +146,14 @@ class TorchOperators:
         results: tuple[Array, Array] = _node().apply(self, *flat)
         return results
 
-    def gradients(self, ctx: Any, dout: Any, dlse: Any, needed: Sequence[bool]) -> tuple[Any, ...]:
-        """The gradient of each argument of the forward operator that needs one."""
+    def gradients(
+        self, ctx: Any, dout: Any, dlse: Any, needed: Sequence[bool], run: Callable[..., Any]
+    ) -> tuple[Any, ...]:
+        """The gradient of each argument of the forward operator that needs one, by `run`, the backward operator."""
         out, lse, *tensors = ctx.saved_tensors
         saved = iter(tensors)
         flat = [next(saved) if is_tensor else value for is_tensor, value in ctx.others]
-        dq, dk, dv, *learnable = self._backward_operator(dout, dlse, out, lse, *flat)
+        dq, dk, dv, *learnable = run(dout, dlse, out, lse, *flat)
         found, gradients = iter(learnable), [dq, dk, dv]
         for item in self._inputs:
             gradients.append(next(found) if item.learnable else None)
@@ -168,11 +172,21 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, Array]) -> Non
     ctx.set_materialize_grads(False)
 
 
+def _no_second_derivative(*_: Any) -> None:
+    """The derivative of the backward operator with respect to whatever it takes."""
+    raise refused(
+        "A652",
+        "the gradients of an attention call were differentiated again",
+        expected="first derivatives alone: those of gradients are not computed",
+        came="a second derivative",
+        help="detach the gradients, or leave create_graph=True out",
+    )
+
+
 @cache
 def _node() -> Any:
     """The class of nodes; made when torch is there."""
     import torch
-    from torch.autograd.function import once_differentiable
 
     class Attention(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
         @staticmethod
@@ -186,13 +200,35 @@ def _node() -> Any:
             _keep(ctx, tuple(flat), output)
 
         @staticmethod
-        @once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
-            return None, *ctx.operators.gradients(ctx, dout, dlse, ctx.needs_input_grad[1:])
+            operators = ctx.operators
+            run = partial(_once().apply, operators) if torch.is_grad_enabled() else operators.backward
+            return None, *operators.gradients(ctx, dout, dlse, ctx.needs_input_grad[1:], run)
 
     # torch asks for the signature in every call: made once, it takes half as long.
     Attention.forward.__signature__ = signature(Attention.forward)  # type: ignore[attr-defined]
     return Attention
+
+
+@cache
+def _once() -> Any:
+    """The backward operator as a node, where gradients are recorded too: torch's functional transforms take no operator
+    whose formula was registered."""
+    import torch
+
+    class AttentionBackward(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
+        @staticmethod
+        def forward(operators: TorchOperators, *given: Any) -> tuple[Array, ...]:
+            results: tuple[Array, ...] = operators.backward(*given)
+            return results
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, ...]) -> None:
+            ctx.set_materialize_grads(False)
+
+        backward = staticmethod(_no_second_derivative)
+
+    return AttentionBackward
 
 
 def flattened(inputs: Sequence[Input], call: Arguments, deterministic: bool) -> list[Any]:

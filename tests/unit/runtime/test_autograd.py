@@ -160,18 +160,76 @@ def test_a_gradient_is_never_lost_silently() -> None:
     q, k, v = operands()
     with pytest.raises(AttnccError, match="A652"):
         kernel()(q, k, v, **inputs(), seed=1, out=torch.empty_like(q))
-    with pytest.raises(RuntimeError):
-        (dq,) = torch.autograd.grad(kernel(SIGMOID)(q, k, v).sum(), q, create_graph=True)
+
+
+def squares(q: Any) -> Any:
+    """Of a call, and of its gradients."""
+    given = {name: getattr(value, "detach", lambda value=value: value)() for name, value in inputs().items()}
+    _, k, v = operands()
+    out = kernel()(q, k.detach(), v.detach(), **given, seed=1)
+    (dq,) = torch.autograd.grad(out.square().sum(), q, create_graph=True)
+    return out, dq.square().sum()
+
+
+def test_second_derivatives_are_refused_and_not_0() -> None:
+    q = operands()[0]
+    with pytest.raises(AttnccError, match="A652"):
+        torch.autograd.grad(squares(q)[1], q, allow_unused=True)
+    out, penalty = squares(q)
+    with pytest.raises(AttnccError, match="A652"):
+        (out.sum() + penalty).backward()
+    with pytest.raises(AttnccError, match="A652"):
+        torch.autograd.functional.hessian(lambda q: squares(q)[0].square().sum(), q)
+    own = kernel(SIGMOID)
+    compiled = torch.compile(lambda q: own(q, q[:, :1], q[:, :1]), backend="eager")
+    (dq,) = torch.autograd.grad(compiled(q).sum(), q, create_graph=True)
+    with pytest.raises(AttnccError, match="A652"):
         torch.autograd.grad(dq.sum(), q)
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"slope": None}, {"slope": torch.ones(3)}, {"doc": np.zeros((1, ROWS), np.int32)}, {"cap": True}, {"other": 1},
-        {"scale": "big"}, {"layout": "sbhd"}, {"layout": 3}, {"seed": "x"}, {"cu_seqlens_q": [0, ROWS]},
-    ],
-)  # fmt: skip
+def test_second_derivatives_of_the_functional_interface_are_refused() -> None:
+    def slope(q: Any) -> Any:
+        return torch.func.grad(lambda q: kernel(SIGMOID)(q, q[:, :1], q[:, :1]).square().sum())(q)
+
+    q = operands()[0].detach()
+    assert slope(q).any()
+    with pytest.raises(AttnccError, match="A652"):
+        torch.func.grad(lambda q: slope(q).square().sum())(q)
+
+
+def test_a_scale_that_requires_a_gradient_is_refused_as_in_any_call() -> None:
+    scale = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(AttnccError, match="A619"):
+        kernel(SIGMOID)(*operands(), scale=scale)
+
+
+def test_kernels_of_8_bits_record_nothing() -> None:
+    own = attncc.compile(
+        "attn 1\nvariant eight {\n input slope: f32[head] learnable\n score = score * slope[h]\n}",
+        dtype="e4m3",
+        head_dim=64,
+    )
+    q = torch.randn(1, 2, 8, 64).to(torch.float8_e4m3fn)
+    ones = torch.ones(2)
+    with pytest.raises(AttnccError, match=r"A652.*e4m3"):
+        own(q, q, q, slope=ones.requires_grad_())
+    with pytest.raises(AttnccError, match=r"A652.*e4m3"):
+        own(q.clone().requires_grad_(), q, q, slope=ones.detach())
+    with torch.no_grad():
+        expected = own(q, q, q, slope=ones)
+    compiled = torch.compile(lambda q, slope: own(q, q, q, slope=slope), fullgraph=True, backend="aot_eager")
+    assert torch.equal(compiled(q, ones.detach()), expected)
+
+
+BAD = [
+    {"slope": None}, {"slope": torch.ones(3)}, {"doc": np.zeros((1, ROWS), np.int32)}, {"cap": True}, {"other": 1},
+    {"scale": "big"}, {"layout": "sbhd"}, {"layout": 3}, {"seed": "x"}, {"cu_seqlens_q": [0, ROWS]}, {"seed": 2**65},
+    {"seed": -(2**63) - 1}, {"scale": torch.tensor(0.5)}, {"scale": float("inf")},
+    {"doc": torch.zeros(1, ROWS, requires_grad=True)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", BAD, ids=str)
 def test_bad_arguments_are_named_as_in_any_call(changed: dict[str, Any]) -> None:
     given = {**inputs(), "seed": 1, **changed}
     with pytest.raises(AttnccError) as recorded:
@@ -184,6 +242,47 @@ def test_bad_arguments_are_named_as_in_any_call(changed: dict[str, Any]) -> None
 def test_lse_without_softmax() -> None:
     with pytest.raises(AttnccError, match="A614"):
         kernel(SIGMOID)(*operands(), return_lse=True)
+
+
+def compiled_call(own: attncc.Kernel, more: dict[str, Any], *, fullgraph: bool) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(lambda q, k, v, given: own(q, k, v, **given, **more), fullgraph=fullgraph, backend="eager")
+
+
+@pytest.mark.parametrize("changed", BAD, ids=str)
+def test_bad_arguments_of_compiled_calls(changed: dict[str, Any]) -> None:
+    """Where the graph must not break, torch's error has the code, if it isn't the error itself."""
+    whole = {**inputs(), "seed": 1, **changed}
+    with pytest.raises(AttnccError) as plain:
+        kernel()(*operands(), **whole)
+    given = {name: whole.pop(name) for name in inputs() if name not in changed}
+    with pytest.raises(Exception, match=plain.value.diagnostics[0].code):
+        compiled_call(kernel(), whole, fullgraph=True)(*operands(), given)
+
+
+@pytest.mark.parametrize("changed", [{"other": 1}, {"cap": True}], ids=str)
+def test_bad_arguments_break_the_graph_and_are_named_as_in_any_call(changed: dict[str, Any]) -> None:
+    given = {**inputs(), "seed": 1}
+    with pytest.raises(AttnccError) as plain:
+        kernel()(*operands(), **{**given, **changed})
+    given = {name: value for name, value in given.items() if name not in changed}
+    with pytest.raises(AttnccError) as broken:
+        compiled_call(kernel(), changed, fullgraph=False)(*operands(), given)
+    assert str(broken.value) == str(plain.value)
+
+
+def test_compiled_calls_with_too_little_and_too_much() -> None:
+    given = inputs()
+    del given["slope"]
+    with pytest.raises(AttnccError, match=r"A607.*`slope`"):
+        compiled_call(kernel(), {"seed": 1}, fullgraph=False)(*operands(), given)
+    for more, code in (({"return_lse": True}, "A614"), ({"stream": 7}, "A651")):
+        with pytest.raises(Exception, match=code):
+            compiled_call(kernel(SIGMOID), more, fullgraph=True)(*operands(), {})
+    q, k, v = (x.detach() for x in operands())
+    out = torch.empty_like(q)
+    assert compiled_call(kernel(SIGMOID), {"out": out}, fullgraph=False)(q, k, v, {}) is out
+    assert torch.equal(out, kernel(SIGMOID)(q, k, v))
 
 
 # -------------------------------------------------------------------- seeds
