@@ -23,7 +23,8 @@ _OF_NUMPY = np.generic, np.ndarray
 def differentiated(torch: Any, call: Arguments) -> bool:
     """Whether a gradient of the call is wanted."""
     return torch.is_grad_enabled() and any(
-        getattr(array, "requires_grad", False) for array in (call.q, call.k, call.v, *call.inputs.values())
+        isinstance(array, torch.Tensor) and array.requires_grad
+        for array in (call.q, call.k, call.v, *call.inputs.values())
     )
 
 
@@ -51,7 +52,7 @@ def lost_gradient(torch: Any, variant: Variant, call: Arguments) -> dict[str, st
         }
     for item in variant.inputs:
         value = call.inputs.get(item.name)
-        if not item.learnable and getattr(value, "requires_grad", False) and torch.is_grad_enabled():
+        if isinstance(value, torch.Tensor) and value.requires_grad and not item.learnable and torch.is_grad_enabled():
             return {
                 "what": f"input `{item.name}` requires a gradient, but isn't learnable",
                 "expected": f"input {declaration(item)} learnable",

@@ -245,9 +245,12 @@ def flattened(inputs: Sequence[Input], call: Arguments, deterministic: bool) -> 
 
 def _pair(value: Any, kind: Type) -> list[Any]:
     """A tensor and a number, one of which is None."""
-    if value is None or hasattr(value, "requires_grad"):
+    if isinstance(value, int | float):  # asked first: torch.compile, which follows this, has numbers without attributes
+        number = value
+    elif value is None or hasattr(value, "requires_grad"):
         return [value, None]
-    number = value if isinstance(value, int | float) else value.item()
+    else:
+        number = value.item()
     if kind is Type.INT and number >= _SIGN:  # a seed of 64 bits counts as its two's complement
         number -= _WORD
     return [None, float(number) if kind is Type.FLOAT else number]

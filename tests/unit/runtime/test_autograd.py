@@ -381,6 +381,18 @@ def test_compiled_for_any_length() -> None:
         torch.testing.assert_close(q.grad, expected, rtol=0, atol=0)
 
 
+def test_compiled_for_any_number() -> None:
+    own = kernel()
+    q, k, v = operands()
+    given = inputs()
+    compiled = torch.compile(
+        lambda seed, scale, rate: own(q, k, v, **{**given, "rate": rate}, seed=seed, scale=scale),
+        fullgraph=True, backend="eager", dynamic=True,
+    )  # fmt: skip
+    for seed, scale, rate in ((5, 0.5, 0.25), (-7, 2, 0.5)):
+        assert torch.equal(compiled(seed, scale, rate), own(q, k, v, **{**given, "rate": rate}, seed=seed, scale=scale))
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_export(strict: bool) -> None:
     own = kernel(SIGMOID)
