@@ -122,9 +122,7 @@ def _untraced(torch: Any, kernel: Kernel, call: Arguments, stream: Any, trouble:
         code, _, message = trouble.partition(": ")
         raise AttnccError(Diagnostic(code, message, help="call the kernel outside torch.export to see more"))
     torch._dynamo.graph_break(msg=f"attncc {trouble}")
-    from .untraced import untraced
-
-    return untraced(kernel, call, stream)
+    return torch.compiler.disable(kernel.run)(call, stream)
 
 
 def _refusal(torch: Any, kernel: Kernel, call: Arguments) -> AttnccError:

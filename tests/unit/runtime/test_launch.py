@@ -394,14 +394,15 @@ def test_a_given_stream_is_used(bench: MakeBench) -> None:
 
 def test_what_the_framework_records_is_not_launched(bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     made = bench(plan(plans.FULL))
-    monkeypatch.setattr("attncc.runtime.autograd.recorded", lambda kernel, call, traced: (kernel, call.q, traced))
+    monkeypatch.setattr("attncc.runtime.autograd.recorded", lambda kernel, call: (kernel, call.q))
+    monkeypatch.setattr("attncc.runtime.autograd.traced", lambda kernel, call, stream: (kernel, call.q, stream))
     monkeypatch.setattr(made.framework, "records", lambda variant, configurations, call: True)
     q, k, v = qkv()
-    assert made.kernel(q, k, v) == (made.kernel, q, False)
+    assert made.kernel(q, k, v) == (made.kernel, q)
     assert not made.cuda.launches
     monkeypatch.setattr(made.framework, "traces", lambda: True)
     monkeypatch.setattr("attncc.runtime.kernel.is_traced", lambda: True)
-    assert made.kernel(q, k, v) == (made.kernel, q, True)
+    assert made.kernel(q, k, v, stream=7) == (made.kernel, q, 7)
 
 
 def test_another_device_than_the_current_one(bench: MakeBench) -> None:
