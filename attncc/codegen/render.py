@@ -168,6 +168,7 @@ def render_dq_sum(plan: KernelPlan) -> KernelSource:
         head_dim=head_dim,
         column_blocks=-(-head_dim // FRAGMENT_ROWS),
         adder=TARGETS[plan.target].adder,
+        finished="finished" if plan.family == "hopper" else "finished_before",
     )
 
 

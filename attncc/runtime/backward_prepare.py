@@ -128,6 +128,22 @@ class _Rows:
         self.dq_sum = workspace.take(self.sum_words * _WORD_BYTES)
 
 
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """What thread blocks of the main kernel of the family hopper tell each other, in a call's workspace; 0 at first."""
+
+    next_block: int  # one, which the claims count
+    finished: int  # one for each head of k: how many warps are done with adding
+    turns: int  # one for each of those warps, where sums have an order
+    words: int
+
+    @classmethod
+    def take(cls, workspace: Workspace, heads: int, keys: int, *, ordered: bool) -> _Numbers:
+        words = 1 + heads * (1 + keys * _ADDER_WARPS * ordered)
+        first = workspace.take(words * _WORD_BYTES)
+        return cls(first, first + _WORD_BYTES, first + (1 + heads) * _WORD_BYTES, words)
+
+
 class _Preparation:
     """Builds the launches of one call, in order."""
 
@@ -138,16 +154,20 @@ class _Preparation:
         self.workspace = Workspace()
         self._adds_dq = self._plan.adds_dq and (not form.deterministic or self._plan.orders_dq)
         self._rows = _Rows(self._plan, problem, self.workspace, adds_dq=self._adds_dq)
+        heads, keys = self._batch * problem.num_kv_heads, self._plan.kv_blocks(problem)
+        self._owners = heads * keys * self._plan.gradient_parts
+        hopper = self._plan.family == "hopper"
+        self._numbers = _Numbers.take(self.workspace, heads, keys, ordered=form.deterministic) if hopper else None
         self._learned = LearnedSums(family, form, problem, places.sums, self.workspace)
 
     def steps(self) -> Iterator[Step]:
         yield from self._learned.zeros()
-        if self._rows.sum_words:
-            yield Zero(self._family.device.context, self._rows.dq_sum, self._rows.sum_words)
+        words = self._rows.sum_words + (self._numbers.words if self._numbers else 0)  # one behind the other
+        if words:
+            yield Zero(self._family.device.context, self._rows.dq_sum, words)
         yield from self._delta(self._plan, self._rows)
-        keys = self._plan.kv_blocks(self._problem)
-        owners = self._batch * self._problem.num_kv_heads * keys * self._plan.gradient_parts
-        yield from self._main(self._plan, self._rows, {"kv_blocks": keys}, owners, ("dk", "dv"))
+        keys = {"kv_blocks": self._plan.kv_blocks(self._problem)}
+        yield from self._main(self._plan, self._rows, keys, self._owners, ("dk", "dv"))
         yield from self._rounded_dq() if self._adds_dq else self._separate_dq()
         if self._rows.statistics is not None and self._rows.all_blocks:
             yield from self._learned.of_sink(self._rows.statistics, self._rows.blocks, self._rows.all_blocks)
@@ -187,13 +207,12 @@ class _Preparation:
         if grid:
             yield from survey_steps(self._family, plan, call, problem, self.workspace, main)
             function = self._family.function(name)
-            if plan.family == "hopper":
-                yield from self._persistent(main, function, checked_grid(grid), blocks["kv_blocks"])
-            else:
-                yield main.build(function, checked_grid(grid))
+            if self._numbers is not None:
+                grid = self._persistent(main, function, checked_grid(grid), self._numbers)
+            yield main.build(function, checked_grid(grid))
 
-    def _persistent(self, main: StepBuilder, function: Function, blocks: int, of_head: int) -> Iterator[Step]:
-        """A launch with maps: more blocks of keys than the GPU holds thread blocks are claimed, unless alike.
+    def _persistent(self, main: StepBuilder, function: Function, blocks: int, numbers: _Numbers) -> int:
+        """The grid of a launch with maps: more blocks of keys than the GPU holds at once are claimed, unless alike.
 
         Where sums have an order, blocks of keys wait for each other: they are claimed always, see queue.cuh.
         """
@@ -204,16 +223,12 @@ class _Preparation:
         ordered = self._form.deterministic
         main.set({"blocks": blocks, "section": key_section(plan, problem, heads, device.l2_bytes, ordered=ordered)})
         resident = device.multiprocessors * function.resident_blocks
+        main.workspace("finished", numbers.finished)
         if ordered:
-            words = heads * of_head * _ADDER_WARPS
-            turns = self.workspace.take(words * _WORD_BYTES)
-            main.workspace("turns", turns)
-            yield Zero(device.context, turns, words)
+            main.workspace("turns", numbers.turns)
         if ordered or (blocks > resident and not alike(plan, problem)):
-            counter = self.workspace.take(_WORD_BYTES)
-            main.workspace("next_block", counter)
-            yield Zero(device.context, counter)
-        yield main.build(function, min(blocks, resident))
+            main.workspace("next_block", numbers.next_block)
+        return min(blocks, resident)
 
     def _output_strides(self, name: str) -> dict[str, int]:
         shape = {"dq": self._form.call.q, "dk": self._form.call.k, "dv": self._form.call.v}[name].shape
@@ -235,7 +250,7 @@ class _Preparation:
         yield self._built(step, delta_name(plan), rows)
 
     def _rounded_dq(self) -> Iterator[Step]:
-        plan, rows = self._plan, self._rows
+        plan, rows, problem = self._plan, self._rows, self._problem
         step = self._of_rows(dq_sum_name(plan), rows)
         step.operand("dq", self._places.dq)
         step.workspace("dq_sum", rows.dq_sum)
@@ -246,8 +261,13 @@ class _Preparation:
             step.operand("factor", SCALE)
         else:
             step.set({"factor": plan.head_dim**-0.5})
-        if rows.sum_words:
-            yield self._built(step, dq_sum_name(plan), rows)
+        if not rows.sum_words:
+            return
+        numbers = self._numbers if self._owners else None  # those that it waits for, see finished.cuh
+        if numbers is not None:
+            step.workspace("finished", numbers.finished)
+            step.set({"group": problem.group, "adders": plan.kv_blocks(problem) * _ADDER_WARPS})
+        yield self._built(step, dq_sum_name(plan), rows, early=numbers is not None)
 
     def _of_rows(self, name: str, rows: _Rows) -> StepBuilder:
         """A kernel whose warps take blocks of rows."""
@@ -258,6 +278,6 @@ class _Preparation:
         step.set({**sizes, "row_blocks": rows.blocks})
         return step
 
-    def _built(self, step: StepBuilder, name: str, rows: _Rows) -> Step:
+    def _built(self, step: StepBuilder, name: str, rows: _Rows, *, early: bool = False) -> Step:
         function = self._family.function(name)
-        return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))))
+        return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))), early=early)

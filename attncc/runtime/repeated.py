@@ -25,6 +25,15 @@ class _Config(ctypes.Structure):
     )
 
 
+class _Attribute(ctypes.Structure):
+    """CUlaunchAttribute."""
+
+    _fields_ = (*((name, ctypes.c_uint) for name in ("id", "padding", "value")), ("rest", ctypes.c_uint * 15))
+
+
+_EARLY = _Attribute(6, 0, 1)  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+
+
 class RepeatedLaunch:
     """A launch of `grid` blocks that can be started again and again, by one thread at a time.
 
@@ -43,6 +52,10 @@ class RepeatedLaunch:
         self._maps: Sequence[TensorMap] = ()
         self._start = driver.start
         self._arguments = (ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None)
+
+    def let_begin_early(self) -> None:
+        """From now on starts don't wait for the kernel ahead on the stream, if that lets others begin: finished.cuh."""
+        self._config.attributes, self._config.attribute_count = ctypes.addressof(_EARLY), 1
 
     def view(self, form: Form) -> memoryview[Any]:
         """`Params` as an array of numbers."""

@@ -65,7 +65,8 @@ def _taker(numbers: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 class KernelStep:
     """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows.
 
-    A thread that launches takes one of the launches that are idle, or makes one, and puts it back.
+    A thread that launches takes one of the launches that are idle, or makes one, and puts it back. `early`: the kernel
+    itself waits for what it needs of the one ahead.
     """
 
     def __init__(  # noqa: PLR0917
@@ -76,7 +77,10 @@ class KernelStep:
         writes: Sequence[Write],
         workspace_writes: Sequence[Write],
         maps: tuple[OperandMap, ...],
+        *,
+        early: bool = False,
     ) -> None:
+        self._early = early
         self._function, self._grid, self._params, self._maps = function, grid, params, maps
         self._writes, self._workspace_writes = writes, workspace_writes
         self._bases = _taker([item.operand for item in maps]) if maps else None
@@ -106,6 +110,8 @@ class KernelStep:
 
     def _ready(self, driver: Driver) -> _Ready:
         launch = RepeatedLaunch(driver, self._function, self._grid, self._params, len(self._maps))
+        if self._early:
+            launch.let_begin_early()
         writes, workspace_writes = (
             [(launch.view(form), place, source) for form, place, source in writes]
             for writes in (self._writes, self._workspace_writes)
@@ -158,7 +164,7 @@ class StepBuilder:
         """The kernel takes maps of operands before `Params`."""
         self._maps = maps
 
-    def build(self, function: Function, grid: int) -> KernelStep:
+    def build(self, function: Function, grid: int, *, early: bool = False) -> KernelStep:
         params = self._layout.packer.pack(*self._fields)
         writes, workspace = self._layout.writes(self._operands), self._layout.writes(self._workspace)
-        return KernelStep(function, grid, params, writes, workspace, self._maps)
+        return KernelStep(function, grid, params, writes, workspace, self._maps, early=early)

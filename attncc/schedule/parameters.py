@@ -98,10 +98,13 @@ def delta_parameters(dtype: str) -> tuple[Parameter, ...]:
 
 
 def dq_sum_parameters(dtype: str) -> tuple[Parameter, ...]:
-    """The fields of `Params` of the kernel that rounds the sum of dQ: fp32, 256 for each 16 rows and columns."""
+    """The fields of `Params` of the kernel that rounds the sum of dQ: fp32, 256 for each 16 rows and columns.
+
+    `finished` is null, or counts for each head of k who has added all that is theirs: `adders` in the end.
+    """
     pointers = [*_pointers("const float", "dq_sum"), *_pointers(ELEMENT_TYPES[dtype], "dq")]
-    pointers += _pointers("const int", "cu_seqlens_q")
-    sizes = _ints("batch", "num_heads", "q_len", "row_blocks")
+    pointers += _pointers("const int", "cu_seqlens_q", "finished")
+    sizes = _ints("batch", "num_heads", "q_len", "row_blocks", "group", "adders")
     return _ordered([*pointers, *_strides("dq"), *sizes, Parameter("factor", "float")])
 
 
@@ -243,6 +246,8 @@ def _backward(plan: KernelPlan) -> Iterator[Parameter]:
     yield from _pointers("const float", "statistics")
     if plan.family == "hopper":
         yield from _pointers("int", "next_block", "turns")
+        if plan.owns_keys:
+            yield from _pointers("int", "finished")
     yield from _call(plan)
     for name in ("q", "k", "v", "dout", *outputs):
         yield from _strides(name)
@@ -321,8 +326,8 @@ FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
-    + ["turns", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
-    + ["values_ahead", "kv_tiles"]
+    + ["turns", "finished", "group", "adders", "exact", "tile_lists", "list_batch", "list_heads", "list_words"]
+    + ["list_parts", "values_ahead", "kv_tiles"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

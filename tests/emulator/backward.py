@@ -58,7 +58,13 @@ def backward(
     heads = call.q.shape[-3] * (1 if call.cu is not None else call.batch)
     statistics = np.full((heads, rows, ROW_BLOCK, plan.statistics_bytes // 4), np.nan, np.float32)
     dq_sum = np.zeros((heads, rows, plan.padded_head_dim, ROW_BLOCK), np.float32)
-    values = {"row_blocks": rows, "statistics": 0, "dq_sum": 0 if dq_plan else dq_sum.ctypes.data}
+    finished = np.zeros(heads, np.int32)  # of heads of k
+    values = {
+        "row_blocks": rows,
+        "finished": finished.ctypes.data,
+        "statistics": 0,
+        "dq_sum": 0 if dq_plan else dq_sum.ctypes.data,
+    }
     values |= tensors(call, q=call.q, k=call.k, v=call.v, dout=results.dout, out=results.out, dq=dq, dk=dk, dv=dv)
     if results.lse is not None:
         values["statistics"] = statistics.ctypes.data
@@ -76,7 +82,9 @@ def backward(
         source = render_dq_sum(plan)
         known = sizes(plan, call)
         factor = known["scale"] if plan.family == "hopper" and plan.variant.scale is None else 1
-        kernel.run(source, dq_sum_parameters(plan.dtype), values | known | {"factor": factor}, 2)
+        blocks = plan.kv_blocks(problem_of(plan, call))
+        known |= {"factor": factor, "group": call.q.shape[-3] // call.k.shape[-3], "adders": ADDER_WARPS * blocks}
+        kernel.run(source, dq_sum_parameters(plan.dtype), values | known, 2)
     return Gradients(dq, dk, dv, {name: sums.rounded(name) for name in sums.arrays})
 
 

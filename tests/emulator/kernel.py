@@ -64,6 +64,10 @@ _BODIES = (
     ("load_relaxed", "", "yield(); return *address;"),
     ("store_release", "", "*address = x;"),
     ("acquire", "", ""),
+    ("let_others_begin", "", ""),
+    ("wait_for_kernel_ahead", "", ""),
+    ("count_finished", "", "if (threadIdx.x % 32 == 0) *count += more;"),
+    ("wait_for_count", "", "if (*count != all) __builtin_trap();"),  # kernels run one after the other
     ("load_if", "", "return inside ? load(address) : decltype(load(address))();"),
 )
 # The same for Hopper.

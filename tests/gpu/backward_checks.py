@@ -53,16 +53,50 @@ def normal(*shapes: tuple[int, ...]) -> list[Any]:
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-def check_runs(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
-    """`deterministic` makes dk and dv as in other calls, and dq but for the order of its sums."""
+def _compiled(text: str, head_dim: int) -> Any:
     name = attncc.parse(text).variant.name
     schedule = Schedule("asked", name, "backward", "sm_90a", (("family", ("hopper",)),))
-    kernel = attncc.compile(text, dtype="bf16", head_dim=shapes[0][-1], arch="sm_90a", schedule=schedule)
+    return attncc.compile(text, dtype="bf16", head_dim=head_dim, arch="sm_90a", schedule=schedule)
+
+
+def _random(shapes: list[tuple[int, ...]]) -> list[Any]:
+    """q, k, v and dout."""
     torch.manual_seed(0)
-    q, k, v, dout = (torch.randn(shapes[i], dtype=torch.bfloat16, device="cuda") for i in (0, 1, 1, 0))
+    return [torch.randn(shapes[i], dtype=torch.bfloat16, device="cuda") for i in (0, 1, 1, 0)]
+
+
+def check_runs(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
+    """`deterministic` makes dk and dv as in other calls, and dq but for the order of its sums."""
+    kernel = _compiled(text, shapes[0][-1])
+    q, k, v, dout = _random(shapes)
     out, lse = kernel(q, k, v, return_lse=True, **given)
     plain, *runs = (kernel.backward(dout, q, k, v, out, lse, deterministic=number > 0, **given) for number in range(6))
     assert float((runs[0].dq.float() - plain.dq.float()).norm() / plain.dq.float().norm()) < 2e-3
     for run in runs:
         assert torch.equal(run.dq, runs[0].dq)
         assert torch.equal(run.dk, plain.dk) and torch.equal(run.dv, plain.dv)
+
+
+def check_streams(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
+    """Calls on several streams, copied by what comes behind them there, in graphs too, give what one alone gives."""
+    kernel = _compiled(text, shapes[0][-1])
+    q, k, v, dout = _random(shapes)
+    out, lse = kernel(q, k, v, return_lse=True, **given)
+
+    def gradients() -> list[Any]:
+        made = kernel.backward(dout, q, k, v, out, lse, deterministic=True, **given)
+        return [made.dq.clone(), made.dk.clone(), made.dv.clone()]
+
+    expected, streams, found = gradients(), [torch.cuda.Stream() for _ in range(3)], []
+    torch.cuda.synchronize()
+    for number in range(12):
+        with torch.cuda.stream(streams[number % 3]):
+            found.append(gradients())
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found += [gradients(), gradients()]
+    for _ in range(3):
+        graph.replay()
+    torch.cuda.synchronize()
+    assert all(torch.equal(x, y) for run in found for x, y in zip(run, expected, strict=True))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.gpu.backward_checks import check, check_runs, normal
+from tests.gpu.backward_checks import check, check_runs, check_streams, normal
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -134,3 +134,17 @@ def test_the_same_in_every_run_in_packed_batches() -> None:
     cu = {"q": [0, 3, 3, 3700, 5900, 5910], "kv": [0, 5, 12, 4920, 4920, 7500]}
     given = {f"cu_seqlens_{name}": torch.tensor(x).int().cuda() for name, x in cu.items()}
     check_runs(CAUSAL, [(8, 5910, 64), (2, 7500, 64)], **given)
+
+
+@pytest.mark.parametrize("text", [FULL, CAUSAL], ids=["full", "causal"])
+@pytest.mark.parametrize("head_dim", [64, 128, 256])
+def test_calls_side_by_side(text: str, head_dim: int) -> None:
+    """dQ is rounded while the last blocks of keys are worked on, perhaps beside those of other calls."""
+    check_streams(text, [(2, 8, 1500, head_dim), (2, 4, 1500, head_dim)])
+
+
+def test_packed_calls_side_by_side() -> None:
+    """Of the blocks of keys some have none."""
+    cu = {"q": [0, 3, 3, 3700, 5900, 5910], "kv": [0, 5, 12, 4920, 4920, 7500]}
+    given = {f"cu_seqlens_{name}": torch.tensor(x).int().cuda() for name, x in cu.items()}
+    check_streams(CAUSAL, [(8, 5910, 64), (2, 7500, 64)], **given)

@@ -47,6 +47,7 @@ class Launch:
     params: dict[str, Any]
     context: int
     maps: tuple[int, ...] = ()  # the addresses of the arguments before `Params`
+    early: bool = False  # it may begin before the launch ahead is done
 
 
 class _Function:
@@ -142,7 +143,7 @@ class FakeCuda:
     def cuLaunchKernelEx(self, config: Any, function: Any, arguments: Any, extra: Any) -> int:  # noqa: N802
         form = config._obj
         assert (form.grid_y, form.grid_z, form.threads_y, form.threads_z, extra) == (1, 1, 1, 1, None)
-        assert (form.attributes, form.attribute_count) == (None, 0)
+        assert (form.attributes is None) == (form.attribute_count == 0)
         kernel = self.loaded[function.value - 1]
         if not self.contexts or self.contexts[-1] != self.homes[function.value - 1]:
             return 400 if self.contexts else 201
@@ -151,7 +152,7 @@ class FakeCuda:
         values = layout.unpack(ctypes.string_at(address, layout.size))
         params = dict(zip((item.name for item in self.structs[kernel]), values, strict=True))
         shape = form.grid, form.threads, form.shared_bytes, form.stream
-        self.launches.append(Launch(kernel, *shape, params, self.contexts[-1], tuple(maps)))
+        self.launches.append(Launch(kernel, *shape, params, self.contexts[-1], tuple(maps), form.attribute_count == 1))
         return 0
 
     def cuTensorMapEncodeTiled(self, target: Any, dtype: int, rank: int, base: Any, *rest: Any) -> None:  # noqa: N802

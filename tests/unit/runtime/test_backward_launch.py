@@ -65,18 +65,49 @@ def test_deterministic_calls_have_dq_from_a_kernel_of_its_own(bench: MakeBench) 
     assert made.framework.allocated[-1].shape == (2 * ROWS,)
 
 
-@pytest.mark.parametrize("deterministic", [False, True])
-def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic: bool) -> None:
+def hopper_of(bench: MakeBench) -> Bench:
     sizes = {"dtype": "fp16", "head_dim": D, "value_head_dim": D, "target": "sm_90a"}
     hopper = Schedule("asked", "causal", "backward", "sm_90a", (("family", ("hopper",)),))
     of_backward = make_plan(plans.CAUSAL, pass_name="backward", schedule=hopper, **sizes)
-    made = bench(plans.plan(plans.CAUSAL, "fp16", target="sm_90a"), of_backward)
+    return bench(plans.plan(plans.CAUSAL, "fp16", target="sm_90a"), of_backward)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic: bool) -> None:
+    made = hopper_of(bench)
     made.kernel.backward(**operands(), deterministic=deterministic)
     assert names(made) == ["delta_hopper", "causal_backward", "dq_sum_hopper"]
-    main = made.cuda.launches[1].params
-    words = BATCH * KV_HEADS * main["kv_blocks"] * 4  # one for each warp that adds
-    assert made.cuda.zeroed_words[1:] == ([words, 1] if deterministic else [])
-    assert [main["turns"] != 0, main["next_block"] != 0] == [deterministic] * 2
+    main, heads = made.cuda.launches[1].params, BATCH * KV_HEADS
+    sums = BATCH * HEADS * main["row_blocks"] * 16 * D
+    turns = heads * main["kv_blocks"] * 4 * deterministic  # one for each warp that adds
+    assert made.cuda.zeroed == [(main["dq_sum"], made.framework.stream, 0)]
+    assert made.cuda.zeroed_words == [sums + 1 + heads + turns]  # the next block, and a count for each head
+    numbers = main["dq_sum"] + 4 * sums
+    assert (main["next_block"], main["finished"]) == (numbers * deterministic, numbers + 4)
+    assert main["turns"] == (numbers + 4 * (1 + heads)) * deterministic
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_hopper_rounds_dq_early(bench: MakeBench, packed: bool) -> None:
+    """Who rounds a head waits until all who add to it have counted themselves."""
+    made, given = hopper_of(bench), operands(packed=packed)
+    if packed:
+        given["cu_seqlens_q"] = given["cu_seqlens_kv"] = FakeArray((4,), "int32")
+    made.kernel.backward(**given)
+    _, main, rounds = made.cuda.launches
+    assert [launch.early for launch in made.cuda.launches] == [False, False, True]
+    assert (rounds.params["finished"], rounds.params["group"]) == (main.params["finished"], HEADS // KV_HEADS)
+    assert rounds.params["adders"] == 4 * main.params["kv_blocks"]
+
+
+def test_hopper_rounds_dq_without_keys(bench: MakeBench) -> None:
+    """No kernel is ahead that would count."""
+    made, given = hopper_of(bench), operands()
+    given |= {name: FakeArray((BATCH, KV_HEADS, 0, D), "float16") for name in "kv"}
+    made.kernel.backward(**given)
+    assert names(made) == ["delta_hopper", "dq_sum_hopper"]
+    rounds = made.cuda.launches[-1]
+    assert not rounds.early and not rounds.params["finished"]
 
 
 @pytest.mark.parametrize(
