@@ -162,10 +162,7 @@ class _Preparation:
 
     def steps(self) -> Iterator[Step]:
         yield from self._learned.zeros()
-        words = self._rows.sum_words + (self._numbers.words if self._numbers else 0)  # one behind the other
-        if words:
-            yield Zero(self._family.device.context, self._rows.dq_sum, words)
-        yield from self._delta(self._plan, self._rows)
+        yield from self._cleared()
         keys = {"kv_blocks": self._plan.kv_blocks(self._problem)}
         yield from self._main(self._plan, self._rows, keys, self._owners, ("dk", "dv"))
         yield from self._rounded_dq() if self._adds_dq else self._separate_dq()
@@ -173,11 +170,21 @@ class _Preparation:
             yield from self._learned.of_sink(self._rows.statistics, self._rows.blocks, self._rows.all_blocks)
         yield from self._learned.rounded()
 
+    def _cleared(self) -> Iterator[Step]:
+        """What the main kernel adds to, cleared; where there is a kernel that makes delta, that does it beside."""
+        rows, counts = self._rows, self._numbers.words if self._numbers is not None else 0
+        words = rows.sum_words + counts  # one behind the other
+        if rows.statistics is not None and rows.all_blocks:
+            yield self._delta(self._plan, rows, rows.statistics, counts)
+        elif words:
+            yield Zero(self._family.device.context, rows.dq_sum, words)
+
     def _separate_dq(self) -> Iterator[Step]:
         plan, rows = self._family.plans[1], self._rows
         if plan.family != self._plan.family:
             rows = _Rows(plan, self._problem, self.workspace, adds_dq=False)
-            yield from self._delta(plan, rows)
+            if rows.statistics is not None and rows.all_blocks:
+                yield self._delta(plan, rows, rows.statistics)
         blocks = self._problem.q_blocks(plan.block_q)
         heads = self._batch * self._problem.num_heads
         together = section(plan, self._problem, heads, self._family.device.l2_bytes)
@@ -234,10 +241,9 @@ class _Preparation:
         shape = {"dq": self._form.call.q, "dk": self._form.call.k, "dv": self._form.call.v}[name].shape
         return Strides.of(ArrayFacts(shape, contiguous(shape), ""), self._problem).fields(name)
 
-    def _delta(self, plan: KernelPlan, rows: _Rows) -> Iterator[Step]:
+    def _delta(self, plan: KernelPlan, rows: _Rows, statistics: int, counts: int = 0) -> Step:
+        """The kernel of that name, which clears the sum of dQ, too, and as many words behind it as `counts`."""
         results, problem = self._form.results, self._problem
-        if rows.statistics is None or not rows.all_blocks:
-            return
         step = self._of_rows(delta_name(plan), rows)
         step.operand("out", OUT)
         step.operand("dout", self._places.dout)
@@ -245,9 +251,13 @@ class _Preparation:
         if results.dlse is not None:
             step.operand("dlse", self._places.dlse)
         assert results.out is not None
-        step.workspace("statistics", rows.statistics)
+        step.workspace("statistics", statistics)
+        step.workspace("dq_sum", rows.dq_sum)
+        if counts:
+            step.workspace("counts", rows.dq_sum + rows.sum_words * _WORD_BYTES)
+        step.set({"sum_words": rows.sum_words // rows.all_blocks, "count_words": counts})
         step.set(Strides.of(results.out, problem).fields("out") | Strides.of(results.dout, problem).fields("dout"))
-        yield self._built(step, delta_name(plan), rows)
+        return self._built(step, delta_name(plan), rows)
 
     def _rounded_dq(self) -> Iterator[Step]:
         plan, rows, problem = self._plan, self._rows, self._problem

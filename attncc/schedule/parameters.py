@@ -87,14 +87,14 @@ def delta_parameters(dtype: str) -> tuple[Parameter, ...]:
     `lse` and `dlse` are laid out as the forward pass writes lse; `dlse` may be null. `row_blocks`: blocks of 16 rows of
     a head, in a packed batch one more for each sequence.
 
-    `statistics` has a float2 for each row of each block: lse as an exponent, and delta.
+    `statistics` has a float2 for each row of each block: lse as an exponent, and delta. What it clears besides, or
+    nothing: `sum_words` of the sum of dQ for each block, and `count_words` at `counts`.
     """
     element = ELEMENT_TYPES[dtype]
     pointers = [*_pointers(f"const {element}", "out", "dout"), *_pointers("const float", "lse", "dlse")]
-    pointers += [*_pointers("float", "statistics"), *_pointers("const int", "cu_seqlens_q")]
-    return _ordered(
-        [*pointers, *_strides("out"), *_strides("dout"), *_ints("batch", "num_heads", "q_len", "row_blocks")]
-    )
+    pointers += [*_pointers("float", "statistics", "dq_sum"), *_pointers("const int", "cu_seqlens_q")]
+    sizes = _ints("batch", "num_heads", "q_len", "row_blocks", "sum_words", "count_words")
+    return _ordered([*pointers, *_pointers("int", "counts"), *_strides("out"), *_strides("dout"), *sizes])
 
 
 def dq_sum_parameters(dtype: str) -> tuple[Parameter, ...]:
@@ -326,8 +326,8 @@ FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
     + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
-    + ["turns", "finished", "group", "adders", "exact", "tile_lists", "list_batch", "list_heads", "list_words"]
-    + ["list_parts", "values_ahead", "kv_tiles"]
+    + ["turns", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
+    + ["values_ahead", "kv_tiles"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

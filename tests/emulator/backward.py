@@ -59,11 +59,16 @@ def backward(
     statistics = np.full((heads, rows, ROW_BLOCK, plan.statistics_bytes // 4), np.nan, np.float32)
     dq_sum = np.zeros((heads, rows, plan.padded_head_dim, ROW_BLOCK), np.float32)
     finished = np.zeros(heads, np.int32)  # of heads of k
+    if results.lse is not None:  # the kernel that makes delta clears both
+        dq_sum[:], finished[:] = np.nan, -1
     values = {
         "row_blocks": rows,
         "finished": finished.ctypes.data,
         "statistics": 0,
         "dq_sum": 0 if dq_plan else dq_sum.ctypes.data,
+        "counts": finished.ctypes.data,
+        "sum_words": 0 if dq_plan else ROW_BLOCK * plan.padded_head_dim,
+        "count_words": heads,
     }
     values |= tensors(call, q=call.q, k=call.k, v=call.v, dout=results.dout, out=results.out, dq=dq, dk=dk, dv=dv)
     if results.lse is not None:

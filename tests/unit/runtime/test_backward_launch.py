@@ -47,8 +47,8 @@ def test_sums_and_rounds_dq(bench: MakeBench) -> None:
     assert delta.params["lse"] == given["lse"].pointer and delta.params["dlse"] == 0
     assert delta.params["statistics"] == main.params["statistics"] == workspace.pointer
     assert main.params["dq_sum"] == rounded.params["dq_sum"] == workspace.pointer + 8 * ROWS
-    assert made.cuda.zeroed == [(main.params["dq_sum"], made.framework.stream, 0)]
-    assert made.cuda.zeroed_words == [ROWS * D]
+    assert delta.params["dq_sum"] == main.params["dq_sum"] and not made.cuda.zeroed  # which delta clears
+    assert (delta.params["sum_words"], delta.params["count_words"]) == (16 * D, 0)
     assert (main.params["dk"], main.params["dv"]) == (found.dk.pointer, found.dv.pointer)
     assert rounded.params["dq"] == found.dq.pointer and main.params["row_blocks"] == 3
     assert main.grid == BATCH * KV_HEADS * main.params["kv_blocks"] and main.params["dout"] == given["dout"].pointer
@@ -77,12 +77,13 @@ def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic
     made = hopper_of(bench)
     made.kernel.backward(**operands(), deterministic=deterministic)
     assert names(made) == ["delta_hopper", "causal_backward", "dq_sum_hopper"]
-    main, heads = made.cuda.launches[1].params, BATCH * KV_HEADS
+    delta, main = (launch.params for launch in made.cuda.launches[:2])
+    heads = BATCH * KV_HEADS
     sums = BATCH * HEADS * main["row_blocks"] * 16 * D
     turns = heads * main["kv_blocks"] * 4 * deterministic  # one for each warp that adds
-    assert made.cuda.zeroed == [(main["dq_sum"], made.framework.stream, 0)]
-    assert made.cuda.zeroed_words == [sums + 1 + heads + turns]  # the next block, and a count for each head
     numbers = main["dq_sum"] + 4 * sums
+    assert (delta["dq_sum"], delta["sum_words"]) == (main["dq_sum"], 16 * D) and not made.cuda.zeroed
+    assert (delta["counts"], delta["count_words"]) == (numbers, 1 + heads + turns)  # the next block, one for each head
     assert (main["next_block"], main["finished"]) == (numbers * deterministic, numbers + 4)
     assert main["turns"] == (numbers + 4 * (1 + heads)) * deterministic
 
