@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..ir import MAX_LENGTH, Apply, Expr, Let, Load, Local, Symbol, apply, const, symbol
+from ..ir import MAX_LENGTH, Apply, Expr, Let, Load, Local, Symbol, apply, const, symbol, walk
+from .algebra import TRUE
 from .canvas import Canvas, position
 from .ranges import Range
 
 PLACE_SYMBOLS = ("q_row_idx", "q_column_idx", "kv_row_idx", "kv_column_idx")
 
 _ZERO = const(0)
+_FRAGMENT_COLUMNS = 8  # of scores
 
 
 def place_ranges(canvas: Canvas) -> dict[str, Range]:
@@ -26,6 +28,30 @@ def by_places(expr: Expr, lets: Mapping[str, Let], canvas: Canvas) -> Expr:
     What divides positions by the width becomes a row or a column.
     """
     return _Places(lets, canvas).of(expr)
+
+
+def rows_apart(condition: Expr, canvas: Canvas) -> tuple[Expr, Expr, Expr]:
+    """A condition by places as three of which all must hold: about rows alone, about columns alone, and what is left.
+
+    All is left where patches aren't as wide as a fragment: then lanes differ in rows, too.
+    """
+    if {canvas.q_columns, canvas.kv_columns} != {_FRAGMENT_COLUMNS}:
+        return TRUE, TRUE, condition
+    found: list[Expr] = [TRUE, TRUE, TRUE]
+    for part in _joined(condition):
+        read = {node.name for node in walk(part) if isinstance(node, Symbol)}
+        of_rows, of_columns = (any(f"{side}_{axis}_idx" in read for side in ("q", "kv")) for axis in ("row", "column"))
+        kind = 2 if of_rows and of_columns else int(of_columns)
+        found[kind] = part if found[kind] is TRUE else apply("and", found[kind], part)
+    rows, columns, left = found
+    return rows, columns, left
+
+
+def _joined(condition: Expr) -> list[Expr]:
+    """The parts of a condition that `and` joins."""
+    if isinstance(condition, Apply) and condition.op == "and":
+        return [part for arg in condition.args for part in _joined(arg)]
+    return [condition]
 
 
 @dataclass(frozen=True)

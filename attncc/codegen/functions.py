@@ -35,6 +35,8 @@ PRINTED = frozenset(
     + [
         "keep",
         "keep_at",
+        "keep_rows",
+        "keep_columns",
         *PLACE_SYMBOLS,
         "rows_alike",
         "row_of_lane",

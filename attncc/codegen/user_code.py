@@ -19,7 +19,7 @@ from ..analysis.key_sets import (
     of_columns,
     pairwise_masks,
 )
-from ..analysis.places import PLACE_SYMBOLS, by_places
+from ..analysis.places import PLACE_SYMBOLS, by_places, rows_apart
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
 from ..descales import descaled, score_descale, value_descale
@@ -48,6 +48,7 @@ class UserCode:
     row: str  # struct Row, make_row
     keep: str  # what of the mask must be tested for each pair
     keep_at: str  # backward, in patches: all of the mask, for a pair by its places on the canvas; `keep` is empty
+    keep_apart: str  # keep_rows, keep_columns: what of that looks at rows alone, or columns; `keep_at` has the rest
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     column_bits: str  # but for what is the same in all tiles of a window
@@ -64,9 +65,10 @@ class UserCode:
     @property
     def functions(self) -> str:
         """The structs and functions of the variant, in order; not the includes and Params."""
-        mask = (self.keep, self.keep_at, self.keep_bits, self.column_bits, self.score, self.score_form, self.learned)
+        mask = (self.keep, self.keep_apart, self.keep_at, self.keep_bits, self.column_bits)
+        scores = (self.score, self.score_form, self.learned)
         of_rows = (self.dropout, self.sink, self.value_descale)
-        parts = (self.context, self.row, self.rows_alike, *mask, self.bounds, self.tile_kind, *of_rows)
+        parts = (self.context, self.row, self.rows_alike, *mask, *scores, self.bounds, self.tile_kind, *of_rows)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -106,8 +108,9 @@ class _Printer:
 
     def print(self, masks: tuple[KeepMask, ...], tests_tiles: bool) -> UserCode:
         plan, lowering, fields = self.plan, self.lowering, self.fields
-        keep_at = self.keep_at(plan.canvas) if plan.is_backward and plan.canvas is not None else ""
-        keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not keep_at})
+        by_place = plan.is_backward and plan.canvas is not None
+        keep_apart, keep_at = self.kept_by_places(plan.canvas) if by_place and plan.canvas is not None else ("", "")
+        keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not by_place})
         rows_alike = self.rows_alike(keep, [mask.each for mask in masks if mask.each is not None])
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
@@ -130,8 +133,8 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_at, rows_alike, keep_bits, column_bits, score, form, self.masks_last, learned,
-            bounds, kind, dropout, sink, value_descale,
+            context, row, keep, keep_at, keep_apart, rows_alike, keep_bits, column_bits, score, form, self.masks_last,
+            learned, bounds, kind, dropout, sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -141,11 +144,24 @@ class _Printer:
         head = "bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._mask(head, nodes, BOOL)
 
-    def keep_at(self, canvas: Canvas) -> str:
+    def kept_by_places(self, canvas: Canvas) -> tuple[str, str]:
+        """`keep_apart` and `keep_at`."""
         tests = {keep: by_places(keep.condition, self.variant.lets, canvas) for keep in self.variant.keeps}
-        nodes = {keep: self.lowering.lower(test) for keep, test in tests.items()}
-        places = ", ".join(f"int {name}" for name in PLACE_SYMBOLS)
-        return self._mask(f"bool keep_at(const Params& params, const Context& ctx, {places})", nodes, BOOL)
+        parts = {keep: rows_apart(test, canvas) for keep, test in tests.items()}
+        of_rows, of_columns, left = ({keep: found[kind] for keep, found in parts.items()} for kind in range(3))
+        keep_at = self.tested("keep_at", PLACE_SYMBOLS, left) if {*left.values()} != {TRUE} else ""
+        if {*of_rows.values(), *of_columns.values()} == {TRUE}:
+            return "", keep_at
+        rows, columns = (tuple(name for name in PLACE_SYMBOLS if axis in name) for axis in ("row", "column"))
+        apart = self.tested("keep_rows", rows, of_rows), self.tested("keep_columns", columns, of_columns)
+        return "\n\n".join(apart), keep_at
+
+    def tested(self, name: str, places: Sequence[str], tests: Mapping[Keep, Expr]) -> str:
+        """A function of places, which returns whether all of some tests hold."""
+        some = [keep for keep, test in tests.items() if test != TRUE] or list(tests)[:1]
+        nodes = {keep: self.lowering.lower(tests[keep]) for keep in some}
+        arguments = ", ".join(f"int {place}" for place in places)
+        return self._mask(f"bool {name}(const Params& params, const Context& ctx, {arguments})", nodes, BOOL)
 
     def rows_alike(self, keep: str, tests: Sequence[Expr]) -> str:
         """After `keep`, which has said what of a row it reads: fields. The forward passes alone have a use for it."""

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from attncc import reference
+from attncc.analysis.algebra import TRUE
 from attncc.analysis.canvas import Canvas
 from attncc.analysis.patches import corners, find_canvas, live_share, widths
-from attncc.analysis.places import PLACE_SYMBOLS, by_places
+from attncc.analysis.places import PLACE_SYMBOLS, by_places, rows_apart
 from attncc.analysis.tiles import analyse, analyse_patches
 from attncc.evaluate import evaluate
 from attncc.ir import Load, Symbol, walk
@@ -93,10 +94,26 @@ def test_keep_lines_by_places_say_the_same(lines, width, q_rows, kv_rows) -> Non
     rows, keys = np.arange(q_len)[:, None], np.arange(kv_len)
     places = dict(zip(PLACE_SYMBOLS, (rows // width, rows % width, keys // width, keys % width), strict=True))
     box = environment(q_len, kv_len, h=0).with_symbols(**places)
-    found = np.ones((q_len, kv_len), bool)
+    found, apart = np.ones((2, q_len, kv_len), bool)
     for keep in variant.keeps:
-        found &= evaluate(by_places(keep.condition, variant.lets, Canvas(width, 1, 1)), box)
-    assert (found == reference.mask(variant, q_len, kv_len, num_heads=1)[0, 0]).all()
+        canvas = Canvas(width, 8, 8)
+        condition = by_places(keep.condition, variant.lets, canvas)
+        found &= evaluate(condition, box)
+        for axis, part in zip(("column", "row", ""), rows_apart(condition, canvas), strict=True):
+            assert not axis or not any(axis in node.name for node in walk(part) if isinstance(node, Symbol))
+            apart &= evaluate(part, box)
+    assert (found == reference.mask(variant, q_len, kv_len, num_heads=1)[0, 0]).all() and (found == apart).all()
+
+
+def test_rows_apart_from_columns() -> None:
+    """Both of a neighbourhood; neither of what takes them together, or where lanes differ in rows."""
+    variant = variant_of(
+        "keep if abs(q_idx % 24 - kv_idx % 24) <= 2 and q_idx // 24 == kv_idx // 24 and q_idx >= kv_idx"
+    )
+    for columns, left in ((8, (False, False, False)), (4, (True, True, False))):
+        canvas = Canvas(24, columns, columns)
+        parts = rows_apart(by_places(variant.keeps[0].condition, variant.lets, canvas), canvas)
+        assert tuple(part == TRUE for part in parts) == left
 
 
 def test_lookups_that_cancel_are_by_places_too() -> None:

@@ -160,6 +160,7 @@ def patched(text: str, dtype: str, head_dims: tuple[int, int], canvas: Canvas, r
     [
         (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 20, 24 * 20), 0, False),
         (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 5, 24 * 21), -1, True),
+        (NEIGHBOURHOOD.replace("}", "    keep if q_pos >= kv_idx\n}"), Canvas(24, 8, 8), (24 * 9, 24 * 11), 0, False),
         (DILATED, Canvas(6, 1, 1), (6 * 37, 6 * 50), 0, False),
         (DILATED, Canvas(6, 1, 1), (6 * 90, 6 * 70), -1, True),
     ],
