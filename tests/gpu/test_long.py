@@ -68,10 +68,11 @@ def test_memory_of_gradients(family: str) -> None:
     _gradients(kernel, *small)
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_allocated()
+    before = torch.cuda.memory_stats()["requested_bytes.all.current"]
     out, lse, found = _gradients(kernel, dout, q, k, v)
     torch.cuda.synchronize()
-    taken = torch.cuda.max_memory_allocated() - before
+    # What was asked for: torch may give 66 MiB where 65 are asked for, and counts them as allocated.
+    taken = torch.cuda.memory_stats()["requested_bytes.all.peak"] - before
     plan = kernel._store.backward_plans(kernel.configurations[0], target)[0]
     kept = [out, lse, found.dq, found.dk, found.dv]
     assert taken <= sum(x.nbytes for x in kept) + length * (plan.statistics_bytes + 4 * HEAD_DIM) + SMALL
