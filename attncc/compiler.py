@@ -217,6 +217,9 @@ class CompiledStore:
             )
         return tuple(item.plan for item in self._settled_backward[target])
 
+    def check_backward(self, configuration: Configuration, target: str) -> None:
+        """It is compiled when it is first asked for."""
+
     @cached_property
     def _first_backward_plans(self) -> tuple[KernelPlan, ...]:
         """What the CPU executor walks."""

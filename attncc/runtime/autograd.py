@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
-from ..problem.facts import KERNEL_DTYPES
+from ..problem.facts import KERNEL_DTYPES, ArrayFacts
 from ..problem.refusal import refused
+from .configurations import configuration_of
 from .operands import Arguments
 from .recordable import differentiated, lost_gradient, unfit
 from .store import Configuration
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .torch_operator import TorchOperators
 
 _operators: dict[str, TorchOperators] = {}
+_served: set[tuple[Any, ...]] = set()  # forms of calls on GPUs that are known to have a backward pass
 _lock = threading.Lock()
 
 
@@ -57,8 +59,8 @@ def recorded(kernel: Kernel, call: Arguments) -> Any:
     """A call on torch's tensors: out, or (out, lse), with their autograd history.
 
     A seed that is needed and missing is drawn from torch's generator, on q's device. Under autocast q, k and v come in
-    its type, if the kernel was built for that. AttnccError as `Kernel.__call__`, and A652 where a gradient is wanted of
-    an input that isn't learnable, or `out` is given.
+    its type, if the kernel was built for that. AttnccError as `Kernel.__call__`, A652 where a gradient is wanted that
+    can't be had, and A520 if a package was built without the backward pass.
     """
     import torch
 
@@ -73,9 +75,21 @@ def recorded(kernel: Kernel, call: Arguments) -> Any:
     loss = lost_gradient(torch, variant, call)
     if loss:
         raise refused("A652", **loss)
+    _check_backward(kernel, call)
     flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
     out, lse = _operators_of(kernel.token).recorded(flat)
     return (out, lse) if call.return_lse else out
+
+
+def _check_backward(kernel: Kernel, call: Arguments) -> None:
+    """AttnccError A520 now rather than from `loss.backward()`; asked once for each form of call."""
+    q, v = call.q, call.v
+    form = kernel.token, q.get_device(), q.dtype, q.shape[-1:], v.shape[-1:]
+    if form in _served or q.get_device() < 0:
+        return
+    facts = [ArrayFacts(tuple(x.shape), (), str(x.dtype).removeprefix("torch.")) for x in (q, v)]
+    kernel.check_backward(configuration_of(kernel.variant.name, kernel.configurations, *facts), q.get_device())
+    _served.add(form)
 
 
 def traced(kernel: Kernel, call: Arguments, stream: Any) -> Any:

@@ -99,6 +99,12 @@ class Families:
             self._loaded[key] = Family(self._store, configuration, gpu, gpu.device(ordinal), backward=self._backward)
         return self._loaded[key]
 
+    def check_backward(self, configuration: Configuration, ordinal: int) -> None:
+        """AttnccError A520 if a package has no backward pass for this GPU."""
+        target = best_target(self._store.targets(configuration), driver().device(ordinal).capability)
+        if target is not None:
+            self._store.check_backward(configuration, target)
+
     def load(self, ordinal: int) -> None:
         """Loads all kernels on a GPU now, as first calls would."""
         for configuration in self._store.configurations:

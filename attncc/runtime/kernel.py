@@ -146,6 +146,10 @@ class Kernel:
         """Loads its machine code on a GPU now rather than at the first call, as recording a CUDA graph needs it."""
         self._launcher.load(device)
 
+    def check_backward(self, configuration: Configuration, ordinal: int) -> None:
+        """AttnccError A520 if it is a package's, built without the backward pass for this GPU."""
+        self._launcher.check_backward(configuration, ordinal)
+
     def run_unrecorded(self, call: Arguments) -> Any:
         """A call that torch doesn't record, on the current stream."""
         framework = framework_of(call.q, "q")

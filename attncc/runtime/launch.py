@@ -23,7 +23,7 @@ from .operands import (
 )
 from .overlap import check_spans
 from .prepare import CallForm, Prepared, prepare
-from .store import KernelStore
+from .store import Configuration, KernelStore
 
 _MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
@@ -61,6 +61,10 @@ class Launcher:
         if prepared.spans is not None:
             check_spans(prepared.spans, values)
         return _launch(framework, ordinal, given, values, prepared)
+
+    def check_backward(self, configuration: Configuration, ordinal: int) -> None:
+        """AttnccError A520 if a package has no backward pass for this GPU."""
+        self._families.check_backward(configuration, ordinal)
 
     def load(self, ordinal: int) -> None:
         """Loads all kernels on a GPU now, as a first call would."""

@@ -78,6 +78,9 @@ class PackageStore:
             )
         return plans
 
+    def check_backward(self, configuration: Configuration, target: str) -> None:
+        self.backward_plans(configuration, target)
+
     def report(self) -> Mapping[str, Mapping[str, Any]]:
         return self._manifest
 

@@ -60,6 +60,9 @@ class KernelStore(Protocol):
         `target` None: the plans that the CPU executor walks; none, if a package was built without.
         """
 
+    def check_backward(self, configuration: Configuration, target: str) -> None:
+        """AttnccError A520 where `backward_plans` would raise it. Compiles nothing."""
+
     def report(self) -> Mapping[str, Mapping[str, Any]]:
         """What is known of the machine code that exists so far, by name: the entries of a package's manifest."""
 

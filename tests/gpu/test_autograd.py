@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +13,8 @@ from typing import Any
 import pytest
 
 import attncc
+from attncc.runtime.device import best_target
+from attncc.schedule.target import TARGETS
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -154,6 +158,41 @@ def test_no_synchronisation_in_a_training_step() -> None:
         torch.autograd.grad(call(*leaves).float().sum(), leaves)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_built_packages(backward: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their gradients are those of what `attncc.compile` gives; without a backward pass calls are refused when they are
+    recorded, not when gradients flow."""
+    name, (major, minor) = f"trained_{backward}", torch.cuda.get_device_capability()
+    target = best_target(TARGETS, 10 * major + minor)
+    (tmp_path / "trained.attn").write_text(SPEC)
+    command = [
+        sys.executable,
+        "-m",
+        "attncc",
+        "build",
+        str(tmp_path / "trained.attn"),
+        "-o",
+        str(tmp_path / name),
+        "--arch",
+        str(target),
+    ]
+    command += ["--dtype", "bf16", "--head-dim", "64", *(["--backward"] if backward else [])]
+    subprocess.run(command, check=True, capture_output=True, cwd=Path(attncc.__file__).parent.parent)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    trained = importlib.import_module(name).trained
+
+    def packaged(q: Any, k: Any, v: Any, slope: Any, **more: Any) -> Any:
+        return trained(q, k, v, slope=slope, cap=20.0, rate=0.125, **more)
+
+    if backward:
+        close(gradients(packaged, seed=5), gradients(call, seed=5))
+        return
+    with pytest.raises(attncc.AttnccError, match="A520"):
+        packaged(*operands(), seed=5)
+    with torch.no_grad():
+        assert torch.equal(packaged(*operands(), seed=5), call(*operands(), seed=5))
 
 
 def test_the_example_trains_as_the_dense_formula_does() -> None:

@@ -286,6 +286,9 @@ class FakeStore:
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         return self._plans(configuration, target, BACKWARD_PASSES)
 
+    def check_backward(self, configuration: Configuration, target: str) -> None:
+        pass
+
     def _plans(self, configuration: Configuration, target: str | None, passes: Sequence[str]) -> tuple[KernelPlan, ...]:
         of_target = (plan for plan in self._of(configuration) if target in (None, plan.target))
         return tuple(plan for plan in of_target if plan.pass_name in passes)

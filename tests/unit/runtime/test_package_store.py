@@ -62,6 +62,17 @@ def test_a_package_without_the_backward_pass_names_the_option(tmp_path: Path) ->
     assert "attncc build FILE --backward --arch sm_80" in caught.value.diagnostics[0].help
 
 
+def test_the_backward_pass_is_missed_before_it_is_run(bench: Any, tmp_path: Path) -> None:
+    forward = plans.plan(plans.CAUSAL, "fp16")
+    bench(forward, capability=80)
+    kernel = Kernel(PackageStore(put(tmp_path, forward)))
+    with pytest.raises(AttnccError, match="A520"):
+        kernel.check_backward(Configuration("fp16", 16, 16), 0)
+    put(tmp_path, plans.plan(plans.CAUSAL, "fp16", pass_name="backward", loop="kv_outer"))
+    put(tmp_path, plans.plan(plans.CAUSAL, "fp16", pass_name="backward_dq"))
+    Kernel(PackageStore(tmp_path)).check_backward(Configuration("fp16", 16, 16), 0)
+
+
 def test_hopper_orders_the_sum_of_dq_and_needs_no_pass_for_it(tmp_path: Path) -> None:
     where = {"target": "sm_90a", "head_dim": 64, "value_head_dim": 64}
     hopper = {"pass_name": "backward", "loop": "kv_outer", "family": "hopper", "block_q": 64, "block_kv": 128}
