@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from .analysis import cost
+from .analysis.algebra import FALSE, TRUE
+from .analysis.canvas_tally import canvas_tally, patch_kinds
 from .analysis.grid import Tally, TileGrid, classified, pieces, rule_tables, tally
 from .analysis.roofline import Device, Roofline, roofline
 from .analysis.rules import TileKind, TileRules
-from .analysis.tiles import analyse
+from .analysis.tiles import analyse, analyse_patches
 from .evaluate import Array, Environment
 from .executor.run import plan_grid, skips, workload
-from .ir import Keep, Search, Variant, walk
+from .ir import Keep, Search, Variant, const, symbol, walk
 from .problem import Problem
 from .problem.masks import bind_mask
 from .runtime.splits import choose_splits
@@ -73,7 +75,12 @@ class Explanation:
             "variant": plan.variant.name,
             "problem": asdict(self.problem),
             "device": self.device.name,
-            "plan": {"pass": plan.pass_name, "calls": plan.calls, **{name: getattr(plan, name) for name in names}},
+            "plan": {
+                "pass": plan.pass_name,
+                "calls": plan.calls,
+                **{name: getattr(plan, name) for name in names},
+                "canvas": None if plan.canvas is None else asdict(plan.canvas),
+            },
             "splits": self.splits,
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
@@ -121,6 +128,8 @@ def way_out(plan: KernelPlan, problem: Problem) -> str:
         return "all whole, there is no mask"
     if plan.skip == "never":
         return "none is skipped, as the schedule asks"
+    if plan.rules.columns is not None:
+        return "windows of the canvas, which begin at the first row and column that a block of queries looks at"
     if plan.rules.bounds_suffice:
         searched = any(isinstance(node, Search) for node in walk(*plan.rules.bounds))
         found = "a binary search for each block of queries" if searched else "in closed form"
@@ -136,20 +145,42 @@ def way_out(plan: KernelPlan, problem: Problem) -> str:
 def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> tuple[int, ...]:
     """For each keep line the tiles, over all heads, that stay PARTIAL and would if there were no other line.
 
-    So a tile may count for several lines; each is a reason why its mask must be evaluated.
+    So a tile may count for several lines; each is a reason why its mask must be evaluated. Not of windows, which begin
+    where all lines together say.
     """
     keeps = plan.variant.keeps
-    if not keeps or plan.skip == "never":
+    if not skips(plan) or plan.rules.columns is not None:
         return ()
     if len(keeps) == 1:
         distinct = tallies(plan, problem, inputs)
         return (sum(tally.kinds[TileKind.PARTIAL] for tally in distinct) * (problem.batch // len(distinct)),)
-    return tuple(_partial_alone(plan, keep, problem, inputs) for keep in keeps)
+    count = _partial_alone if plan.canvas is None else _partial_patches_alone
+    return tuple(count(plan, _with_one(plan.variant, keep), problem, inputs) for keep in keeps)
 
 
-def _partial_alone(plan: KernelPlan, keep: Keep, problem: Problem, inputs: Mapping[str, Any]) -> int:
-    statements = tuple(item for item in plan.variant.statements if not isinstance(item, Keep) or item is keep)
-    variant = replace(plan.variant, statements=statements)
+def _with_one(variant: Variant, keep: Keep) -> Variant:
+    """The variant without its other keep lines."""
+    statements = tuple(item for item in variant.statements if not isinstance(item, Keep) or item is keep)
+    return replace(variant, statements=statements)
+
+
+def _partial_patches_alone(plan: KernelPlan, variant: Variant, problem: Problem, inputs: Mapping[str, Any]) -> int:
+    """The same of patches."""
+    blocks, canvas, count = (plan.block_q, plan.block_kv), plan.canvas, 0
+    assert canvas is not None
+    rules = analyse_patches(variant, *blocks, canvas)
+    whole = sequences(plan.variant, plan.rules, problem, inputs)
+    alone = sequences(variant, rules, problem, inputs)
+    for number, (seen, _) in enumerate(whole):
+        other = patch_kinds(rules, alone[min(number, len(alone) - 1)][0], blocks, canvas)
+        for piece, own in zip(patch_kinds(plan.rules, seen, blocks, canvas), other, strict=True):
+            both = (piece == TileKind.PARTIAL) & (own == TileKind.PARTIAL)
+            count += int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
+    return count * (problem.batch // len(whole))
+
+
+def _partial_alone(plan: KernelPlan, variant: Variant, problem: Problem, inputs: Mapping[str, Any]) -> int:
+    """Of the plan's PARTIAL tiles those that are so by the rules of a variant with fewer keep lines."""
     alone = replace(plan, variant=variant, rules=analyse(variant, plan.block_q, plan.block_kv))
     blocks, count = (plan.block_q, plan.block_kv), 0
     whole = sequences(plan.variant, plan.rules, problem, inputs)
@@ -168,6 +199,7 @@ def _partial_alone(plan: KernelPlan, keep: Keep, problem: Problem, inputs: Mappi
 
 def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:
     """Over all sequences and heads."""
+    plan = _in_stretches(plan)  # a mask keeps the same pairs, whatever tiles they lie in
     distinct = sequences(plan.variant, plan.rules, problem, inputs)
     kept = (
         cost.kept_pairs(plan.variant, piece, environment, problem.num_heads)
@@ -175,6 +207,13 @@ def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -
         for piece in plan_pieces(plan, seen)
     )
     return sum(kept) * (problem.batch // len(distinct))
+
+
+def _in_stretches(plan: KernelPlan) -> KernelPlan:
+    """The plan with tiles of the same size that are stretches of positions."""
+    if plan.canvas is None:
+        return plan
+    return replace(plan, canvas=None, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
 
 
 def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
@@ -194,7 +233,7 @@ def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
     elements = TARGETS[plan.target].shared_bytes // DTYPE_BYTES[plan.dtype]
     block_q, block_kv = cost.paper_blocks(elements, plan.head_dim)
     rules = analyse(plan.variant, block_q, block_kv, searches=False)
-    paper = replace(plan, loop="kv_outer", block_q=block_q, block_kv=block_kv, rules=rules)
+    paper = replace(plan, loop="kv_outer", block_q=block_q, block_kv=block_kv, rules=rules, canvas=None)
     return {
         "Algorithm 1": paper,
         **{item.loop: item for item in sorted((plan, *_counterpart(plan)), key=lambda item: item.loop)},
@@ -247,4 +286,12 @@ def plan_pieces(plan: KernelPlan, environment: Environment) -> Iterator[TileGrid
 def tallies(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array]) -> list[Tally]:
     """The tiles of each sequence as the plan's kernel sees them; of one alone, where all sequences have the same."""
     distinct = sequences(plan.variant, plan.rules, problem, inputs)
-    return [tally(plan_pieces(plan, seen), problem.num_heads) for seen, _ in distinct]
+    if plan.canvas is None:
+        return [tally(plan_pieces(plan, seen), problem.num_heads) for seen, _ in distinct]
+    blocks, rules = (plan.block_q, plan.block_kv), plan.rules if skips(plan) else _without_tests(plan.rules)
+    return [canvas_tally(rules, seen, problem.num_heads, blocks, plan.canvas) for seen, _ in distinct]
+
+
+def _without_tests(rules: TileRules) -> TileRules:
+    """Rules by which every tile is PARTIAL."""
+    return replace(rules, any_kept=TRUE, all_kept=FALSE, kv_begin=const(0), kv_end=symbol("kv_len"), columns=None)

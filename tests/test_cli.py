@@ -158,28 +158,6 @@ def test_check_judges_schedules_of_the_backward_passes(spec) -> None:
     assert "error[A406]" in run("check", path, status=1).output
 
 
-DILATED = "keep if 0 <= q_pos - kv_idx < 600 and (q_pos - kv_idx) % 6 == 0"
-
-
-@pytest.mark.parametrize(
-    ("keep", "schedules", "code"),
-    [
-        ("keep if causal()", "schedule s for mine patches on sm_80 { stages = 2 }", "A409"),
-        ("keep if causal()", "schedule s for mine backward_patches on sm_90a { stages = 2 }", "A409"),
-        (DILATED, "schedule s for mine patches on sm_80 { stages = 2 }", None),
-        (DILATED, "schedule s for mine patches on sm_80 { stages = 2 } schedule t for mine on sm_80 { skip = never }",
-         "A409"),
-        (DILATED, "schedule s for mine backward_patches on sm_90 { stages = 2 }", "A409"),
-        (DILATED, "schedule s for mine backward_patches on sm_90a {}", None),
-    ],
-)  # fmt: skip
-def test_check_refuses_schedules_of_patches_as_builds_do(spec, keep: str, schedules: str, code: str | None) -> None:
-    path = spec(keep)
-    path.write_text(f"{path.read_text()}{schedules}\n")
-    shown = run("check", path, status=int(code is not None)).output
-    assert f"error[{code}]" in shown if code else ": ok" in shown
-
-
 def test_defines_must_name_a_const() -> None:
     run("check", SPECS / "sliding_window.attn", "-D", "width=100")
     shown = run("check", SPECS / "sliding_window.attn", "-D", "wdth=100", status=1).output

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluate import Array, Environment, evaluate
-from ..ir import Input, Variant
+from ..ir import TILE_SYMBOLS, Input, Variant
 from ..problem import Problem
 from ..problem.arrays import repeat_axis
 from ..problem.inputs import merges
@@ -156,6 +156,14 @@ def classified(
     q_first, kv_first = q_first * block_q, kv_first * block_kv
     q_last, kv_last = np.minimum(q_first + block_q, q_len) - 1, np.minimum(kv_first + block_kv, kv_len) - 1
     tiles = environment.with_symbols(q_first=q_first, q_last=q_last, kv_first=kv_first, kv_last=kv_last)
+    kinds = tile_kinds(rules, tiles, single_tiles=single_tiles)
+    return TileGrid(kinds, q_len, kv_len, block_q, block_kv, q_tiles.start, kv_tiles.start)
+
+
+def tile_kinds(rules: TileRules, tiles: Environment, *, single_tiles: bool = True) -> NDArray[np.uint8]:
+    """What some tiles are, [num_heads or 1, q tiles, kv tiles]. The environment has their ends: those of q as columns,
+    [q tiles, 1]."""
+    q_first, q_last, kv_first, kv_last = (tiles.symbols[name] for name in TILE_SYMBOLS)
     begin, full_begin, full_end, end = (evaluate(bound, tiles) for bound in rules.bounds[-4:])  # of the inner loop
     first, last = (kv_first, kv_last) if rules.q_bounds is None else (q_first, q_last)
     any_kept = (last >= begin) & (first < end)
@@ -165,8 +173,7 @@ def classified(
         all_kept = all_kept | evaluate(rules.all_kept, tiles)
     kinds = np.where(any_kept, np.where(all_kept, TileKind.FULL, TileKind.PARTIAL), TileKind.EMPTY).astype(np.uint8)
     heads = kinds.shape[0] if kinds.ndim == 3 else 1
-    kinds = np.broadcast_to(kinds, (heads, q_first.size, kv_first.size))
-    return TileGrid(kinds, q_len, kv_len, block_q, block_kv, q_tiles.start, kv_tiles.start)
+    return np.broadcast_to(kinds, (heads, q_first.size, kv_first.size))
 
 
 def pieces(

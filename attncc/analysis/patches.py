@@ -96,8 +96,8 @@ def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: 
     else:
         q_first, q_last = corners(length, block_q, canvas.q_columns, canvas.width)
         kv_first, kv_last = corners(length, block_kv, canvas.kv_columns, canvas.width)
-        q_pairs = _in_patch(q_first, q_last, canvas.q_columns, canvas.width)
-        kv_pairs = _in_patch(kv_first, kv_last, canvas.kv_columns, canvas.width)
+        q_pairs = in_patch(q_first, q_last, canvas.q_columns, canvas.width)
+        kv_pairs = in_patch(kv_first, kv_last, canvas.kv_columns, canvas.width)
     some = np.flatnonzero(q_pairs == block_q)
     if some.size > _Q_TILES:  # spread by the golden ratio, which no period of a mask falls in with
         some = some[(np.arange(_Q_TILES) * 0.618034 % 1 * some.size).astype(int)]
@@ -110,7 +110,7 @@ def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: 
     return float((np.broadcast_to(live, (q_first.size, kv_first.size)) @ kv_pairs).mean()) / length
 
 
-def _in_patch(first: Array, last: Array, columns: int, width: int) -> Array:
+def in_patch(first: Array, last: Array, columns: int, width: int) -> Array:
     """How many positions lie in each patch, of the same columns, from its first corner to its last."""
     found: Array = (last // width - first // width + 1) * columns
     return found

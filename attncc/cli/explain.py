@@ -97,7 +97,7 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     from ..explain import explain
     from ..runtime.device import best_target
     from ..runtime.store import Configuration
-    from ..schedule.plan import executed_plan
+    from ..schedule.plan import plan_for
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
@@ -113,7 +113,7 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     variant = specification.variant
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     ladders = specification.ladders(configuration, target)
-    plan = executed_plan([ladder.first for ladder in ladders], problem, device.multiprocessors)
+    plan = plan_for([ladder.first for ladder in ladders], problem, device.multiprocessors)
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
@@ -189,6 +189,15 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
+def _on_canvas(plan: KernelPlan) -> str:
+    """What the tiles are of a kernel that runs in patches."""
+    canvas = plan.canvas
+    if canvas is None:
+        return ""
+    kind = "windows" if canvas.window else "patches"
+    return f" ({kind} of a canvas {canvas.width} wide: {canvas.q_columns} columns of q, {canvas.kv_columns} of kv)"
+
+
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
     from ..runtime.prepare import few_keys
     from ..schedule.parameters import surveys
@@ -200,7 +209,7 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         plan.split_kv, f"{plan.split_kv} splits"
     )
     yield (
-        f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles, "
+        f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles{_on_canvas(plan)}, "
         f"{_counted(plan.warps, 'warp')}, {_counted(plan.stages, 'stage')}, {splits}, on {plan.target}"
     )
     yield f"its calls      {plan.calls}"

@@ -62,7 +62,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     attncc run mine.attn --device cpu -i prefix=100
     """
     from ..executor.run import bind_for
-    from ..schedule.plan import executed_plan
+    from ..schedule.plan import executed_plan, plan_for
 
     steps = Steps(shown=not as_json())
     with steps.step("parse") as say:
@@ -71,7 +71,8 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     device, target, name, multiprocessors = _device(device, given["dtype"])
     with steps.step("analyse") as say, progress("analysing"):
         package = _package(file, specification, target, given)
-        plan = executed_plan(package.plans, given["problem"], multiprocessors)
+        choose = plan_for if device == "cuda" else executed_plan
+        plan = choose(package.plans, given["problem"], multiprocessors)
         inputs = _inputs(plan, given)
         arrays, call = _arguments(specification, given, inputs)
         bind_for(package.plans, *arrays, **call)  # what is wrong with -i is said before anything is compiled

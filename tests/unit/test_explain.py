@@ -9,9 +9,12 @@ import pytest
 
 from attncc.analysis.grid import SLAB, TileGrid, classified
 from attncc.analysis.roofline import DEVICES
+from attncc.cli.run import _analysed
+from attncc.compiler import load_specification
 from attncc.explain import Explanation, explain
 from attncc.ir import Variant
 from attncc.problem import Problem
+from attncc.runtime.store import Configuration
 from attncc.schedule.schedule import make_plan
 from attncc.semantics.load import load
 from attncc.source import SourceFile
@@ -113,3 +116,16 @@ def test_json_holds_everything(lines: str) -> None:
     assert [order["name"] for order in shown["orders"]] == ["standard", "Algorithm 1", "kv_outer", "q_outer"]
     assert sum(shown["shared_memory"].values()) <= shown["shared_memory_limit"]
     assert all(order["seconds"] > 0 for order in shown["orders"])
+
+
+def test_patches_that_a_schedule_leaves_untested_are_all_computed() -> None:
+    text = "attn 1\nvariant dilated { keep if 0 <= q_pos - kv_idx < 600 and (q_pos - kv_idx) % 6 == 0 }\n"
+    text += "schedule s for dilated patches on sm_80 { skip = never }\n"
+    specification, _ = load_specification(text, None, {})
+    *_, patches = specification.plans(Configuration("bf16", 64, 64), "sm_80")
+    found = explain(patches, Problem(BATCH, HEADS, HEADS, 960, 960, 64, 64), {}, DEVICES["a100"])
+    (order,) = [order for order in found.orders if order.name == "q_outer"]
+    tiles = BATCH * HEADS * patches.q_blocks(found.problem) * patches.kv_blocks(found.problem)
+    assert order.tiles == {"empty": 0, "partial": tiles, "full": 0}
+    assert found.way_out.startswith("none is skipped") and found.partial_tiles == ()
+    assert "0% empty, 100% partial" in _analysed(patches, found.problem, {})
