@@ -11,11 +11,14 @@ from typing import Any
 
 import torch
 
-from .ir import Const, Input, Load
-from .problem.facts import INPUT_DTYPES
+from .ir import Const, Input, Load, Type, Variant
+from .problem.bind import check_layout
+from .problem.facts import INPUT_DTYPES, Signature
 from .problem.inputs import declaration
 from .problem.refusal import refused, shape_text
+from .problem.values import check_values
 from .runtime.kernel import Kernel
+from .runtime.recordable import is_number
 
 __all__ = ["Attention"]
 
@@ -27,17 +30,19 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
         out = attention(q, k, v, doc=doc)
 
     `kernel` comes from `attncc.compile`, or is the function of a built package. Every learnable input needs its first
-    value: a tensor of the input's shape, a number for a scalar, or a Parameter, which is then shared. Other inputs may
-    be given here too, to be buffers, or at each call. A parameter bears the input's name, or `input_` and that name
-    where a Module has an attribute of the name.
+    value: a tensor of the input's shape or what makes one (a list, a NumPy array), a number for a scalar, or a
+    Parameter, which is then shared. Other inputs may be given here too, to be buffers, or at each call. A parameter
+    bears the input's name, or `input_` and that name where a Module has an attribute of the name.
 
     In eval mode there is no dropout: a rate that is an input is 0 then, and where it is a const of the variant,
-    `in_eval` must be a kernel of the same variant without it. AttnccError A656 for what doesn't suit.
+    `in_eval` must be a kernel of the same variant without it. AttnccError A608, A618, A619 and A656 for what doesn't
+    suit.
     """
 
     def __init__(
         self,
         kernel: Any,
+        /,
         *,
         scale: float | None = None,
         layout: str = "bhsd",
@@ -45,18 +50,19 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
         **inputs: Any,
     ) -> None:
         super().__init__()
-        self.kernel = _kernel(kernel)
-        self.in_eval = None if in_eval is None else _kernel(in_eval)
+        self.kernel = _kernel("kernel", kernel)
+        self.in_eval = None if in_eval is None else _kernel("in_eval", in_eval)
         self.scale, self.layout = scale, layout
+        _check_call(self.kernel.variant, scale, layout)
         declared = {item.name: item for item in self.kernel.variant.inputs}
-        _check(declared, inputs)
+        _check_names(declared, inputs)
         self._places = {name: name if not hasattr(self, name) else f"input_{name}" for name in inputs}
         self._dtypes = {name: getattr(torch, INPUT_DTYPES[declared[name].dtype]) for name in inputs}
         dropout = self.kernel.variant.dropout
         self._constant_dropout = isinstance(dropout, Const)
         self._rate = dropout.input if isinstance(dropout, Load) else None
         for name, value in inputs.items():
-            self._keep(declared[name], value)
+            self._keep(declared[name], _first_value(declared[name], value))
 
     def _keep(self, item: Input, value: Any) -> None:
         place, dtype = self._places[item.name], self._dtypes[item.name]
@@ -80,7 +86,8 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
         return_lse: bool = False,
         **inputs: Any,
     ) -> Any:
-        """out, or (out, lse): see `attncc.Kernel`. Inputs given here take the place of those the module holds."""
+        """out, or (out, lse): see `attncc.Kernel`. Inputs, scale and layout given here take the place of those the
+        module holds."""
         given = {name: self._held(name, q.dtype) for name in self._places if name not in inputs}
         if not self.training and self._rate is not None:
             inputs = {**inputs, self._rate: 0.0}
@@ -89,14 +96,11 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
             q,
             k,
             v,
-            scale=self.scale,
-            layout=self.layout,
             cu_seqlens_q=cu_seqlens_q,
             cu_seqlens_kv=cu_seqlens_kv,
             seed=seed,
             return_lse=return_lse,
-            **given,
-            **inputs,
+            **{"scale": self.scale, "layout": self.layout, **given, **inputs},
         )
 
     def _held(self, name: str, operands: torch.dtype) -> Any:
@@ -123,16 +127,29 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
         return repr(self.kernel)
 
 
-def _kernel(given: Any) -> Kernel:
+def _kernel(name: str, given: Any) -> Kernel:
     """A kernel, or that of a built package's function."""
     kernel = given if isinstance(given, Kernel) else getattr(getattr(given, "package", None), "kernel", None)
     if not isinstance(kernel, Kernel):
         expected = "what attncc.compile gives, or a function of a built package"
-        raise refused("A656", "`kernel` is not a kernel", expected=expected, came=type(given).__qualname__)
+        raise refused("A656", f"`{name}` is not a kernel", expected=expected, came=type(given).__qualname__)
     return kernel
 
 
-def _check(declared: Mapping[str, Input], inputs: Mapping[str, Any]) -> None:
+def _check_call(variant: Variant, scale: Any, layout: Any) -> None:
+    check_layout(layout)
+    check_values(Signature(variant), {}, seed=0, scale=scale)
+
+
+def _check_names(declared: Mapping[str, Input], inputs: Mapping[str, Any]) -> None:
+    if "in_eval" in declared:
+        raise refused(
+            "A656",
+            "the variant has an input `in_eval`, which is also an argument of the module",
+            expected="an input of another name",
+            came=declaration(declared["in_eval"]),
+            help="rename the input",
+        )
     for name in inputs:
         if name not in declared:
             known = ", ".join(map(declaration, declared.values())) or "no inputs"
@@ -141,12 +158,42 @@ def _check(declared: Mapping[str, Input], inputs: Mapping[str, Any]) -> None:
         if item.learnable and name not in inputs:
             what = f"the learnable input `{name}` has no first value"
             raise refused("A656", what, expected=f"a value for {declaration(item)}", came="none")
-        if name in inputs:
-            _check_shape(item, inputs[name])
 
 
-def _check_shape(item: Input, value: Any) -> None:
-    shape = tuple(value.shape) if isinstance(value, torch.Tensor) else ()
+def _first_value(item: Input, value: Any) -> Any:
+    """A tensor of the input's shape and sort; for a scalar also a number."""
+    if not item.axes and is_number(value, item.type):
+        return value
+    given = isinstance(value, torch.Tensor)
+    tensor = value if given else _as_tensor(item, value)
+    kept = isinstance(value, torch.nn.Parameter) or (given and not item.learnable)
+    if not _suits(item, tensor.dtype, converts=not kept):
+        came = str(tensor.dtype).removeprefix("torch.")
+        what = f"the value of input `{item.name}` has the wrong element type"
+        raise refused("A656", what, expected=declaration(item), came=came)
+    _check_shape(item, tuple(tensor.shape))
+    return tensor if given else tensor.to(getattr(torch, INPUT_DTYPES[item.dtype]))
+
+
+def _as_tensor(item: Input, value: Any) -> torch.Tensor:
+    try:
+        return torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        what = f"the value of input `{item.name}` is neither a tensor nor a number"
+        came = type(value).__qualname__
+        raise refused("A656", what, expected=f"a value for {declaration(item)}", came=came) from None
+
+
+def _suits(item: Input, dtype: torch.dtype, *, converts: bool) -> bool:
+    """Whether tensors of this type can be an input's value: each float can, for all are converted in the call. What
+    `converts` before takes ints too, for floats and for ints of another width."""
+    is_int = not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+    if item.type is Type.FLOAT:
+        return dtype.is_floating_point or (converts and is_int)
+    return dtype == getattr(torch, INPUT_DTYPES[item.dtype]) or (converts and is_int and item.type is Type.INT)
+
+
+def _check_shape(item: Input, shape: tuple[int, ...]) -> None:
     lengths = [axis.length for axis in item.axes]
     fits = len(shape) == len(lengths) and all(
         length in (None, size) for length, size in zip(lengths, shape, strict=True)

@@ -20,7 +20,7 @@ def bind(signature: Signature, call: Call) -> Problem:
 
     AttnccError A6xx for the first argument that doesn't suit the kernel.
     """
-    _check_layout(call)
+    check_layout(call.layout)
     _check_packing(call)
     for name, facts in _operands(call):
         _check_operand(signature, call, name, facts)
@@ -37,10 +37,11 @@ def _operands(call: Call) -> Iterator[tuple[str, ArrayFacts]]:
     yield from (("q", call.q), ("k", call.k), ("v", call.v))
 
 
-def _check_layout(call: Call) -> None:
-    if call.layout not in LAYOUTS:
+def check_layout(layout: object) -> None:
+    """A618 for what is none."""
+    if layout not in LAYOUTS:
         expected = " or ".join(map(repr, LAYOUTS))
-        raise refused("A618", "`layout` is unknown", expected=expected, came=repr(call.layout), help=_LAYOUT_HELP)
+        raise refused("A618", "`layout` is unknown", expected=expected, came=repr(layout), help=_LAYOUT_HELP)
 
 
 def _check_packing(call: Call) -> None:

@@ -93,17 +93,17 @@ def _numbers(torch: Any, declared: dict[str, Input], call: Arguments) -> str:
         if isinstance(value, torch.Tensor):
             if item.type is not Type.FLOAT and value.requires_grad:
                 return f"A604: input `{name}` has the wrong element type"
-        elif not item.axes and not _is_number(value, item.type):
+        elif not item.axes and not is_number(value, item.type):
             return f"{'A610' if isinstance(value, _NUMBERS) else 'A622'}: input `{name}` is not a number of its type"
-    if call.scale is not None and not _is_number(call.scale, Type.FLOAT):
+    if call.scale is not None and not is_number(call.scale, Type.FLOAT):
         return "A619: `scale` can't be used"
     seed = call.seed
-    if seed is None or isinstance(seed, torch.Tensor) or (_is_number(seed, Type.INT) and -(2**63) <= seed < 2**64):
+    if seed is None or isinstance(seed, torch.Tensor) or (is_number(seed, Type.INT) and -(2**63) <= seed < 2**64):
         return ""
     return f"{'A612' if isinstance(seed, _NUMBERS) else 'A622'}: `seed` can't be used"
 
 
-def _is_number(value: Any, kind: Type) -> bool:
+def is_number(value: Any, kind: Type) -> bool:
     """Whether a number of a type that stands for this one; NumPy's numbers are such too."""
     if isinstance(value, _OF_NUMPY) and value.shape == ():
         value = value.item()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import attncc
@@ -141,12 +142,44 @@ def test_no_dropout_in_eval_mode() -> None:
         ({"slope": 1.0}, "A656"),
         ({"cap": torch.ones(2)}, "A656"),
         ({"half": torch.zeros(4)}, "A656"),
+        ({"half": [[0.0], [0.0, 1.0]]}, "A656"),
+        ({"slope": torch.ones(2, dtype=torch.complex64)}, "A656.*complex64"),
+        ({"cap": "5"}, "A656.*`cap` is neither"),
+        ({"cap": None}, "A656.*`cap` is neither"),
+        ({"cap": True}, "A656.*bool"),
+        ({"rate": None}, "A656"),
+        ({"rate": [0.1]}, r"A656.*shape"),
+        ({"offset": torch.zeros(1)}, "A656.*float32"),
+        ({"offset": [0.5]}, "A656.*float32"),
+        ({"layout": "sbhd"}, "A618"),
+        ({"scale": "big"}, "A619"),
         ({"other": 1}, "A608"),
     ],
+    ids=str,
 )
 def test_values_that_do_not_suit(changed: dict[str, Any], code: str) -> None:
-    with pytest.raises(AttnccError, match=code):
+    with pytest.raises(AttnccError, match=f"(?s){code}"):
         module(**changed)
+
+
+def test_values_that_make_tensors() -> None:
+    attention = module(slope=np.array([0.1, 0.2]), cap=np.float32(5), half=[0, 0, 0], offset=[0])
+    assert {x.dtype for x in attention.parameters()} == {torch.float32}
+    assert torch.equal(attention(*operands(), seed=4), module()(*operands(), offset=OFFSET, seed=4))
+
+
+def test_calls_beat_scale_and_layout() -> None:
+    attention = module(scale=0.5)
+    turned = [x.transpose(1, 2) for x in operands()]
+    out = attention(*turned, offset=OFFSET, seed=4, scale=0.25, layout="bshd")
+    assert torch.equal(out.transpose(1, 2), module(scale=0.25)(*operands(), offset=OFFSET, seed=4))
+
+
+def test_inputs_named_as_the_modules_arguments() -> None:
+    named = PLAIN.replace("{}", "{ input kernel: f32 learnable\n score = score * kernel }")
+    assert Attention(kernel(named), kernel=2.0)(*operands()).requires_grad
+    with pytest.raises(AttnccError, match=r"A656.*`in_eval`"):
+        Attention(kernel(named.replace("kernel", "in_eval")))
 
 
 def test_a_missing_value_and_what_is_no_kernel() -> None:
