@@ -86,7 +86,8 @@ def sampled(length: int, q_first: Array, q_last: Array) -> Environment:
 
 def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
     """The share of pairs that live tiles hold, on a sample. It is the same for all sizes of tiles, since the share of a
-    neighbourhood falls as the canvas grows, and counts whole tiles of q alone, since a sample has few of them."""
+    neighbourhood falls as the canvas grows, and counts the largest tiles of q alone: those that are cut short are many
+    in a sample, and few in a call."""
     of = canvas or Canvas(width, 0, 0)
     length = sample_length(of.width)
     if canvas is None:
@@ -98,7 +99,7 @@ def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: 
         kv_first, kv_last = corners(length, block_kv, canvas.kv_columns, canvas.width)
         q_pairs = in_patch(q_first, q_last, canvas.q_columns, canvas.width)
         kv_pairs = in_patch(kv_first, kv_last, canvas.kv_columns, canvas.width)
-    some = np.flatnonzero(q_pairs == block_q)
+    some = np.flatnonzero(q_pairs == q_pairs.max())
     if some.size > _Q_TILES:  # spread by the golden ratio, which no period of a mask falls in with
         some = some[(np.arange(_Q_TILES) * 0.618034 % 1 * some.size).astype(int)]
     else:  # for as many heads

@@ -93,7 +93,7 @@ class SequenceWork:
     @cached_property
     def heads_together(self) -> int:
         """Query heads for which a tile of K and V is loaded once."""
-        return self.num_heads // len(self.k) if self.plan.packs_heads else 1
+        return max(self.num_heads // len(self.k), 1) if self.plan.packs_heads else 1
 
     @cached_property
     def kv_heads(self) -> Array:

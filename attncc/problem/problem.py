@@ -36,8 +36,8 @@ class Problem:
 
     @property
     def group(self) -> int:
-        """Query heads for each key head."""
-        return self.num_heads // self.num_kv_heads
+        """Query heads for each key head; 1 where there are none at all."""
+        return max(self.num_heads // self.num_kv_heads, 1)
 
     @property
     def total_q(self) -> int:

@@ -13,6 +13,7 @@ from attncc.compiler import Specification
 from attncc.problem import Problem
 from attncc.runtime.store import Configuration
 from attncc.schedule.live_tiles import most_tiles
+from attncc.schedule.plan import plan_for
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 
@@ -55,7 +56,8 @@ def test_planning_never_fails(lines: list[list[str]], hopper: bool, data: st.Dat
     target = "sm_90a" if hopper else "sm_90"
     forward = specification.ladders(configuration, target)
     q_len, kv_len = (data.draw(st.sampled_from([0, 1, 100, 4096])) for _ in range(2))
-    problem = Problem(2, 4, 2, q_len, kv_len, 64, 64)
+    problem = Problem(2, data.draw(st.sampled_from([4, 2, 0])), 2, q_len, kv_len, 64, 64)
+    assert plan_for([ladder.first for ladder in forward], problem, 132)
     for plan in (ladder.first for ladder in forward):
         assert 0 <= most_tiles(plan, problem) <= -(-kv_len // plan.block_kv)
     assert all(ladder.first for ladder in specification.backward_ladders(configuration, target))

@@ -77,6 +77,11 @@ def test_masks_that_are_empty_for_some_heads_or_lengths(condition: str) -> None:
     np.testing.assert_allclose(out, exact, atol=1e-12)
 
 
+def test_a_call_without_heads_gives_an_empty_result() -> None:
+    q, k = np.zeros((2, 0, 5, 16)), np.zeros((2, 1, 7, 16))
+    assert attncc.compile("attn 1\nvariant mine {}\n", dtype="fp64", head_dim=16)(q, k, k).shape == q.shape
+
+
 def test_mask_tile_map_and_reference_agree() -> None:
     documents = attncc.parse(SPECS / "documents.attn")
     doc = np.array([[0] * 10 + [1] * 30 + [2] * 24, [0] * 64], np.int32)

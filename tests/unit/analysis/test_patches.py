@@ -193,6 +193,12 @@ def test_the_share_grows_with_the_tiles_and_meets_no_period() -> None:
     assert live_share(analyse(variant, 64, 32), None, 64, 32, 128) == pytest.approx(0.75, abs=0.01)
 
 
+def test_tiles_larger_than_the_sample_have_a_share() -> None:
+    """Of 512 rows of a canvas of which the sample has 256."""
+    variant, canvas = variant_of("keep if q_pos % 16 >= kv_idx % 16"), Canvas(16, 1, 1)
+    assert live_share(analyse_patches(variant, 512, 64, canvas), canvas, 512, 64) == pytest.approx(17 / 32)
+
+
 def test_the_share_is_that_of_several_heads_and_batches() -> None:
     rules = {name: analyse(variant_of(f"keep if {name} % 4 == 3"), 64, 32) for name in ("h", "b")}
     for of in rules.values():
