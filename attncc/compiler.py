@@ -117,13 +117,25 @@ def read(spec: Path | str) -> SourceFile:
         ) from None
 
 
+def no_variants(where: str, advice: str) -> AttnccError:
+    """A512 for files of masks and consts alone."""
+    return AttnccError(
+        Diagnostic("A512", f"there is no variant {where}: what was given holds masks alone", help=advice)
+    )
+
+
 def specify(program: Program, name: str | None) -> Specification:
     """The variant named, or the only one, with its schedules. AttnccError A512 if the name doesn't settle it."""
     variants = {variant.name: variant for variant in program.variants}
+    if not variants:
+        raise no_variants("here", "give a file that imports it, and whose variant uses its masks")
+    if name is not None and not isinstance(name, str):
+        what, came = "`variant` is not a name", f"came {name!r}"
+        raise AttnccError(Diagnostic("A512", what, notes=(came,), help="give the variant's name as a text, or None"))
     variant = next(iter(variants.values())) if name is None and len(variants) == 1 else variants.get(name or "")
     if variant is None:
-        what = f"there is no variant {name}" if name else f"the file has {len(variants)} variants"
-        known = ", ".join(variants) or "none"
+        what = f"the file has {len(variants)} variants" if name is None else f"there is no variant `{name}`"
+        known = ", ".join(variants)
         hint = did_you_mean(name or "", variants) or "name one with variant=…"
         raise AttnccError(Diagnostic("A512", what, notes=(f"its variants are: {known}",), help=hint))
     return Specification(variant, from_asts(node for node in program.schedules if node.variant.name == variant.name))

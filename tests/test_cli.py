@@ -241,6 +241,10 @@ def test_a_variant_is_chosen_by_an_option(spec) -> None:
     path.write_text(path.read_text() + "variant other {}\n")
     shown = run("show", path, status=1).output
     assert "A512" in shown and "--variant" in shown and "variant=" not in shown
+    path.write_text("attn 1\nmask near() = kv_idx > q_idx - 9\n")
+    for command in ("run", "show", "explain"):
+        shown = run(command, path, status=1).output
+        assert "there is no variant here: what was given holds masks alone" in shown and "--variant" not in shown
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
@@ -324,7 +328,7 @@ def test_explain_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("attncc.machine_code.compile_cached", missing)
     command = ["explain", SPECS / "causal.attn", "--q-len", 64, "--heads", 1]
-    assert "registers      not known, NVRTC isn't installed" in run(*command).output
+    assert "registers      not known: NVRTC is not installed" in run(*command).output
     assert json.loads(run(*command, "--format", "json").stdout)["resources"] is None
 
 

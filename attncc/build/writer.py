@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from .. import __version__
-from ..compiler import NO_DEFINES, Defines
+from ..compiler import NO_DEFINES, Defines, no_variants
 from ..diagnostics import AttnccError, Diagnostic
 from ..machine_code import Compiled, Settled, compiled, other_kernels, settle
 from ..runtime.nvrtc import Resources
@@ -86,8 +86,7 @@ def write(
 def _check_names(packages: Sequence[VariantPackage]) -> None:
     """AttnccError A512 if there is nothing to build, A519 if two variants would share a folder."""
     if not packages:
-        what = "there is no variant to build: what was given holds masks alone"
-        raise AttnccError(Diagnostic("A512", what, help="build the files that import them"))
+        raise no_variants("to build", "build the files that import them")
     origins: dict[str, str] = {}
     for package in packages:
         if package.name in origins:

@@ -132,7 +132,7 @@ def _settled(ladder: Ladder) -> tuple[KernelPlan, Resources | str]:
     except AttnccError as error:
         if [item.code for item in error.diagnostics] != ["A501"]:
             raise
-        return ladder.first, "not known, NVRTC isn't installed"
+        return ladder.first, f"not known: {error.diagnostics[0].message}"
     return found.plan, found.compiled.resources
 
 

@@ -18,7 +18,7 @@ from .facts import ArrayFacts, Call, Signature
 from .inputs import POSITION_TAGS, expected_length, merges, passed_axes
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
-from .refusal import refused
+from .refusal import masked, not_an_array, refused
 from .values import check_values, know_starts, saturated
 
 Array = NDArray[Any]
@@ -132,18 +132,19 @@ def _check_out(out: Array, read: Mapping[str, Any]) -> None:
 
 
 def array_facts(name: str, value: Any) -> ArrayFacts:
-    """The facts of a NumPy array; A622 for anything else."""
+    """The facts of a NumPy array; A622 for anything else, and for a masked one."""
     if not isinstance(value, np.ndarray):
-        came = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-        raise refused("A622", f"`{name}` is not an array", expected="a NumPy array, as q is", came=came)
+        raise not_an_array(name, type(value), "an array, as q is")
+    if isinstance(value, np.ma.MaskedArray):
+        raise masked(name)
     strides = tuple(stride // max(value.itemsize, 1) for stride in value.strides)
     return ArrayFacts(value.shape, strides, str(value.dtype), "cpu")
 
 
 def facts(name: str, value: Any) -> ArrayFacts | type:
-    """The facts of an array, or the Python type of a number (NumPy scalars count as numbers)."""
-    number = plain(value)
-    return type(number) if isinstance(number, bool | int | float) else array_facts(name, value)
+    """The facts of an array, or the Python type of a number (NumPy scalars count as numbers); of anything else its
+    type too, which `bind` refuses."""
+    return array_facts(name, value) if isinstance(value, np.ndarray) else type(plain(value))
 
 
 def plain(value: Any) -> Any:

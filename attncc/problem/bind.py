@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..ir import MAX_LENGTH
 from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Call, Signature, out_dtype
 from .inputs import check_device, check_inputs
 from .problem import Problem
-from .refusal import refused, shape_text
+from .refusal import refused, shape_text, type_text
 
 _PACKED_HELP = "packed batches have rank 3 and come with cu_seqlens_q and cu_seqlens_kv; all others have rank 4"
 _LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
+SEEDS = "an int or a 0-d int64 array"
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
 
 
@@ -171,17 +174,20 @@ def _check_seed(call: Call) -> None:
         check_seed(call.seed)
         check_device(call, "`seed`", call.seed)
     elif call.seed is not None and call.seed is not int:
-        raise refused("A612", "`seed` can't be used", expected="an int or a 0-d int64 array", came=call.seed.__name__)
+        raise refused("A612", "`seed` can't be used", expected=SEEDS, came=type_text(call.seed))
 
 
 def check_seed(facts: ArrayFacts) -> None:
     """A612 where an array can't be a seed."""
     if facts.shape != () or facts.dtype != "int64":
         came = f"{facts.dtype}, shape {shape_text(facts.shape)}"
-        raise refused("A612", "`seed` can't be used", expected="an int or a 0-d int64 array", came=came)
+        raise refused("A612", "`seed` can't be used", expected=SEEDS, came=came)
 
 
 def _check_results(signature: Signature, call: Call, problem: Problem) -> None:
+    if not (isinstance(call.return_lse, int | np.bool_) and call.return_lse in (False, True)):
+        came = repr(call.return_lse)
+        raise refused("A614", "`return_lse` can't be used", expected="True or False", came=came)
     if call.return_lse and signature.variant.normalize != "softmax":
         raise refused(
             "A614",

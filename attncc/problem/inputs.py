@@ -8,11 +8,12 @@ from ..diagnostics import did_you_mean
 from ..ir import Axis, Input, Type
 from .facts import ArrayFacts, Call, Signature
 from .problem import Problem
-from .refusal import refused, shape_text
+from .refusal import not_an_array, refused, shape_text, type_text
 
 POSITION_TAGS = ("q", "kv", "pos")
 CALL_ARGUMENTS = ("scale", "layout", "cu_seqlens_q", "cu_seqlens_kv", "seed", "out", "return_lse", "stream")
 
+ANY_NUMBER = (float, int, bool)
 _NUMBERS: dict[Type, tuple[type, ...]] = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
 
 
@@ -122,17 +123,20 @@ def _check_scalar(signature: Signature, call: Call, declared: Input, facts: Arra
         check_dtype(signature, declared, facts)
         check_device(call, f"input `{declared.name}`", facts)
     elif facts not in _NUMBERS[declared.type]:
+        kinds = " or ".join(kind.__name__ for kind in _NUMBERS[declared.type])
         raise refused(
             "A610",
             f"input `{declared.name}` is not a number of its type",
-            expected=f"{' or '.join(kind.__name__ for kind in _NUMBERS[declared.type])}, for {declaration(declared)}",
-            came=facts.__name__,
+            expected=f"{kinds if facts in ANY_NUMBER else 'a number or a 0-d array'}, for {declaration(declared)}",
+            came=type_text(facts),
         )
 
 
 def _check_array(signature: Signature, call: Call, problem: Problem, declared: Input, facts: ArrayFacts | type) -> None:
     if not isinstance(facts, ArrayFacts):
         expected = f"an array, for {declaration(declared)}"
+        if facts not in ANY_NUMBER:
+            raise not_an_array(declared.name, facts, expected)
         raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__)
     check_dtype(signature, declared, facts)
     check_device(call, f"input `{declared.name}`", facts)

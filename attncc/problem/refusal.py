@@ -10,5 +10,27 @@ def refused(code: str, what: str, *, expected: object, came: object, help: str =
     return AttnccError(Diagnostic(code, what, notes=(f"expected {expected}", f"came {came}"), help=help))
 
 
+def type_text(kind: type) -> str:
+    """`str`, `torch.Tensor`"""
+    return f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+
+
+def not_an_array(name: str, kind: type, expected: str) -> AttnccError:
+    """A622 for what has this type in place of an array."""
+    advice = "convert it with numpy.asarray or torch.as_tensor"
+    return refused("A622", f"`{name}` is not an array", expected=expected, came=type_text(kind), help=advice)
+
+
+def masked(name: str) -> AttnccError:
+    """A622 for a masked array of NumPy: what it masks would take part."""
+    return refused(
+        "A622",
+        f"`{name}` is a masked array, whose mask would be ignored",
+        expected="a plain array",
+        came="numpy.ma.MaskedArray",
+        help=f"pass {name}.filled(…); what a call leaves out is said by the variant's keep lines",
+    )
+
+
 def shape_text(shape: tuple[int, ...]) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
 from ..problem.facts import ArrayFacts
-from ..problem.refusal import refused
+from ..problem.refusal import masked, not_an_array
 
 Array = Any  # an array of the caller's framework
 NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -135,13 +135,9 @@ def framework_of(array: Array, name: str) -> Framework:
 def _find(array: Array, name: str) -> Framework:
     home = _home(array)
     if home is None:
-        raise refused(
-            "A622",
-            f"`{name}` is not an array",
-            expected="a NumPy, CuPy or torch array, or one with __dlpack__",
-            came=f"{type(array).__module__}.{type(array).__qualname__}".removeprefix("builtins."),
-            help="convert it with numpy.asarray or torch.as_tensor",
-        )
+        raise not_an_array(name, type(array), "a NumPy, CuPy or torch array, or one with __dlpack__")
+    if isinstance(array, np.ma.MaskedArray):
+        raise masked(name)
     if home not in _by_home:
         _by_home[home] = _HOMES[home]()
     return _by_home[home]
@@ -156,6 +152,11 @@ def is_traced() -> bool:
     """Whether torch.compile or torch.export looks at a call instead of running it."""
     torch = sys.modules.get("torch")
     return torch is not None and bool(torch.compiler.is_compiling())
+
+
+def is_array(value: Any) -> bool:
+    """Whether it is an array at all, of any framework or one that comes by DLPack."""
+    return type(value) in known_frameworks or hasattr(value, "__dlpack__") or _home(value) is not None
 
 
 def is_foreign(array: Array) -> bool:
@@ -182,6 +183,11 @@ def stream_handle(stream: Any, ordinal: int) -> int:
     came = f"{handle}" if isinstance(handle, int) else f"{type(stream).__module__}.{type(stream).__qualname__}"
     expected = "a torch or CuPy stream, an object with __cuda_stream__, or a handle as an int"
     raise AttnccError(_no_stream(expected, came))
+
+
+def no_stream_here(stream: Any) -> AttnccError:
+    """A651 for a stream where the arrays are on the CPU."""
+    return AttnccError(_no_stream("None, since the arrays are on the CPU", repr(stream)))
 
 
 def _no_stream(expected: str, came: str) -> Diagnostic:

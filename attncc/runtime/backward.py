@@ -9,7 +9,7 @@ from .. import executor
 from ..problem.arrays import array_facts
 from ..problem.gradients import Gradients
 from ..schedule.plan import KernelPlan
-from .arrays import DeviceFramework, HostFramework, framework_of, is_foreign, stream_handle
+from .arrays import DeviceFramework, HostFramework, framework_of, is_foreign, no_stream_here, stream_handle
 from .backward_launch import BackwardArguments, BackwardLauncher
 from .configurations import configuration_of
 from .foreign import handed_back, opened
@@ -26,6 +26,8 @@ def run_backward(
     framework = framework_of(arguments.call.q, "q")
     ordinal = framework.ordinal(arguments.call.q)
     if ordinal < 0:
+        if stream is not None:
+            raise no_stream_here(stream)
         return _on_host(store, cast(HostFramework, framework), arguments)
     device = cast(DeviceFramework, framework)
     with nullcontext() if stream is None else device.on_stream(stream_handle(stream, ordinal), ordinal):

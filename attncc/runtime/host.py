@@ -10,7 +10,7 @@ from .. import executor
 from ..problem.arrays import array_facts
 from ..problem.refusal import refused
 from ..schedule.plan import executed_plan
-from .arrays import HostFramework, framework_of
+from .arrays import HostFramework, framework_of, is_array
 from .configurations import configuration_of
 from .operands import Arguments, mixed
 from .store import KernelStore
@@ -47,7 +47,7 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
 def seen_by(framework: HostFramework, name: str, value: Any) -> Any:
     """An array as NumPy sees it. AttnccError A605 if it is on a GPU, A654 if it is not of q's framework; what is no
     array is for `bind` to refuse."""
-    if value is None or isinstance(value, int | float | np.generic):
+    if isinstance(value, np.generic) or not is_array(value):
         return value
     own = framework_of(value, name)
     if own.ordinal(value) >= 0:

@@ -18,6 +18,7 @@ from .arrays import (
     is_foreign,
     is_traced,
     known_frameworks,
+    no_stream_here,
     stream_handle,
 )
 from .foreign import handed_back, opened
@@ -183,6 +184,8 @@ class Kernel:
         framework = framework_of(call.q, "q")
         ordinal = framework.ordinal(call.q)
         if ordinal < 0:
+            if stream is not None:
+                raise no_stream_here(stream)
             wanted = framework.records(self.variant, self.configurations, call)
             return self._recorded(call) if wanted else self.run_unrecorded(call)
         device = cast(DeviceFramework, framework)

@@ -91,6 +91,8 @@ class Nvrtc:
             for builtins in Path(name).parent.glob("libnvrtc-builtins.so.*"):
                 ctypes.CDLL(str(builtins))
         self._api = ctypes.CDLL(name)
+        if not hasattr(self._api, "nvrtcVersion"):
+            raise OSError("it is a library, but no libnvrtc")
         self._api.nvrtcGetErrorString.restype = ctypes.c_char_p
         major, minor = ctypes.c_int(), ctypes.c_int()
         self._api.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))

@@ -15,7 +15,7 @@ from ..problem import ArrayFacts, Call, Signature, check_values
 from ..problem.bind import check_seed
 from ..problem.inputs import check_dtype
 from ..problem.refusal import refused
-from .arrays import Array, DeviceFramework, framework_of
+from .arrays import Array, DeviceFramework, framework_of, is_array
 
 # The operands of every call, in order; the variant's inputs follow in theirs.
 Q, K, V, OUT, LSE, COUNTER, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(11)
@@ -25,7 +25,8 @@ _PLAIN = _NUMBERS | {NoneType}
 _ALIGNMENT_MASK = 15  # bases are to be multiples of 16 bytes
 _MOST_ROLES = 256  # that are kept for one kernel; at one more all are dropped, to be made again as they come
 _NAMES = ("q", "k", "v", "out", "lse", "counter", "cu_seqlens_q", "cu_seqlens_kv", "seed", "scale")
-# In place of a type: what is an array on a GPU, and an array on the CPU that holds no number, which `bind` refuses.
+# In place of a type: what is an array on a GPU, and what `bind` refuses: an array on the CPU that holds no number, or
+# neither an array nor a number.
 _ARRAY, _UNFIT = object(), object()
 
 Kinds = tuple[Any, ...]  # of a call's operands: the types of the arguments, or HostNumber, _ARRAY, _UNFIT
@@ -150,7 +151,12 @@ class Reader:
         """The roles of arguments once the numbers in 0-d arrays that the CPU can read stand among the values."""
         kinds = list(raw)
         for operand in doubtful:
-            values[operand], kinds[operand] = self._host_number(self._names[operand], values[operand])
+            try:
+                values[operand], kinds[operand] = self._host_number(self._names[operand], values[operand])
+            except AttnccError:
+                if is_array(values[operand]) or operand in self._tensors or operand == SCALE:
+                    raise
+                values[operand], kinds[operand] = None, _UNFIT
         opened = tuple(kinds)
         return self._roles.get(opened) or self._learn(opened, values)
 
@@ -183,7 +189,7 @@ def call_of(framework: DeviceFramework, call: Arguments) -> Call:
 
 
 def _facts(name: str, value: Any) -> ArrayFacts | type:
-    if value is None or type(value) in _NUMBERS:
+    if value is None or type(value) in _NUMBERS or not is_array(value):
         return type(value)
     own = framework_of(value, name)
     if own.ordinal(value) < 0 and not value.shape:
@@ -197,7 +203,9 @@ def check_host_numbers(signature: Signature, call: Arguments) -> None:
     AttnccError A604, A612 or A619.
     """
     for name, value in (("scale", call.scale), ("seed", call.seed), *call.inputs.items()):
-        if value is None or type(value) in _NUMBERS or isinstance(value, np.generic) or value.shape:
+        if value is None or type(value) in _NUMBERS or isinstance(value, np.generic):
+            continue
+        if not is_array(value) or value.shape:
             continue
         own = framework_of(value, name)
         facts = own.facts(value)

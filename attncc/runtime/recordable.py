@@ -16,7 +16,6 @@ from ..problem.inputs import declaration
 from .operands import Arguments
 
 _KINDS = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
-_NUMBERS = bool, int, float
 _OF_NUMPY = np.generic, np.ndarray
 
 
@@ -94,13 +93,13 @@ def _numbers(torch: Any, declared: dict[str, Input], call: Arguments) -> str:
             if item.type is not Type.FLOAT and value.requires_grad:
                 return f"A604: input `{name}` has the wrong element type"
         elif not item.axes and not is_number(value, item.type):
-            return f"{'A610' if isinstance(value, _NUMBERS) else 'A622'}: input `{name}` is not a number of its type"
+            return f"A610: input `{name}` is not a number of its type"
     if call.scale is not None and not is_number(call.scale, Type.FLOAT):
         return "A619: `scale` can't be used"
     seed = call.seed
     if seed is None or isinstance(seed, torch.Tensor) or (is_number(seed, Type.INT) and -(2**63) <= seed < 2**64):
         return ""
-    return f"{'A612' if isinstance(seed, _NUMBERS) else 'A622'}: `seed` can't be used"
+    return "A612: `seed` can't be used"
 
 
 def is_number(value: Any, kind: Type) -> bool:

@@ -200,6 +200,7 @@ def test_a_schedule_may_be_given() -> None:
         ({"head_dim": 20}, "A4"),
         ({"arch": "sm_75"}, "A513"),
         ({"variant": "three"}, "A512"),
+        ({"variant": 3}, "A512"),
     ],
 )
 def test_bad_settings(settings: dict[str, Any], code: str) -> None:

@@ -9,7 +9,7 @@ from attncc.evaluate import evaluate
 from attncc.ir import Type, size_symbol, symbol
 from attncc.problem import ArrayFacts, Signature, bind_arrays
 from attncc.problem.arrays import at_positions, facts
-from tests.plans import ALIBI, DOCUMENTS, FULL, Variant, declared, load, qkv
+from tests.plans import ALIBI, DOCUMENTS, DROPOUT, FULL, Variant, declared, load, qkv
 
 
 def test_facts_of_numpy_arrays() -> None:
@@ -30,6 +30,34 @@ def test_what_is_no_array_is_refused(value) -> None:
     assert "`slope`" in str(error.value)
     with pytest.raises(AttnccError, match="A622"):
         bind_arrays(Signature(FULL), value, k, v)
+
+
+@pytest.mark.parametrize("value", ["3", None, 1j, [3.0], np.complex64(1)])
+def test_what_is_no_number_is_refused_as_one(value) -> None:
+    with pytest.raises(AttnccError, match=r"A610.*`cap`") as error:
+        bind_arrays(Signature(ALIBI), *qkv(), slope=np.ones(4, np.float32), cap=value)
+    assert "expected a number or a 0-d array, for cap: f32" in str(error.value)
+    if value is not None:
+        with pytest.raises(AttnccError, match=r"A612.*`seed`"):
+            bind_arrays(Signature(DROPOUT), *qkv(), seed=value)
+
+
+def test_masked_arrays_are_refused() -> None:
+    """Their mask would be ignored."""
+    q, k, v = qkv()
+    for given in ((np.ma.masked_array(q), k, v), (q, k, np.ma.masked_array(v))):
+        with pytest.raises(AttnccError, match=r"A622.*is a masked array"):
+            bind_arrays(Signature(FULL), *given)
+    with pytest.raises(AttnccError, match=r"A622.*`slope` is a masked array"):
+        bind_arrays(Signature(ALIBI), q, k, v, slope=np.ma.masked_array(np.ones(4, np.float32)), cap=1.0)
+
+
+@pytest.mark.parametrize("value", ["yes", None, 2, np.zeros(2)])
+def test_return_lse_is_true_or_false(value) -> None:
+    with pytest.raises(AttnccError, match=r"A614.*`return_lse`"):
+        bind_arrays(Signature(FULL), *qkv(), return_lse=value)
+    for good in (True, np.False_):
+        bind_arrays(Signature(FULL), *qkv(), return_lse=good)
 
 
 def test_rows_are_views_with_heads_first() -> None:

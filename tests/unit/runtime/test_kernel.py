@@ -89,6 +89,19 @@ def test_refusals_name_the_argument() -> None:
         kernel()(q, k, 3, **call())
     with pytest.raises(AttnccError, match=r"A622.*`q`"):
         kernel()([1.0], k, v, **call())
+    with pytest.raises(AttnccError, match=r"A610.*`cap`(.*\n)*.*a number or a 0-d array, for cap: f32"):
+        kernel()(q, k, v, slope=call()["slope"], cap="3")
+    with pytest.raises(AttnccError, match=r"A622.*`k` is a masked array"):
+        kernel()(q, np.ma.masked_array(k), v, **call())
+
+
+def test_a_stream_means_nothing_on_the_cpu() -> None:
+    arrays = plans.qkv()
+    for given in (arrays, tuple(map(tensor, arrays))):
+        with pytest.raises(AttnccError, match=r"A651(.*\n)*.*expected None, since the arrays are on the CPU"):
+            kernel()(*given, **call(), stream=3)
+        with pytest.raises(AttnccError, match="A651"):
+            kernel().backward(given[0], *given, given[0], None, **call(), stream=3)
 
 
 def torch_on_gpu() -> Any:

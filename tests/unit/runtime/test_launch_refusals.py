@@ -36,6 +36,10 @@ def test_bad_arguments_are_refused_before_any_launch(bench: MakeBench) -> None:
     assert "A622" in str(refused(made, q, k, v, **good, cu_seqlens_q=3, cu_seqlens_kv=3))
     assert "A610" in str(refused(made, q, k, v, slope=slope, cap=True))
     assert "A610" in str(refused(made, q, k, v, slope=slope, cap=None))
+    for value in ("3", 1j, [3.0]):
+        assert "A610]: input `cap` is not a number" in str(refused(made, q, k, v, slope=slope, cap=value))
+        assert "A612]: `seed` can't be used" in str(refused(made, q, k, v, **good, seed=value))
+    assert "A614" in str(refused(made, q, k, v, **good, return_lse="yes"))
     assert "A619" in str(refused(made, q, k, v, **good, scale=math.nan))
     assert "A604" in str(refused(made, *qkv("float32"), **good))
 

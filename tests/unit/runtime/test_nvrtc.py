@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,7 +95,14 @@ def test_an_unknown_target_is_refused() -> None:
     assert "sm_80" in caught.value.diagnostics[0].notes[0]
 
 
-@pytest.mark.parametrize(("override", "named"), [("/nowhere/libnvrtc.so.13", nvrtc.OVERRIDE), ("", "attncc[cuda13]")])
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("/nowhere/libnvrtc.so.13", nvrtc.OVERRIDE),
+        (_ctypes.__file__, nvrtc.OVERRIDE),  # a library that is no NVRTC
+        ("", "attncc[cuda13]"),
+    ],
+)
 def test_a_missing_nvrtc_names_what_to_mend(monkeypatch: pytest.MonkeyPatch, override: str, named: str) -> None:
     monkeypatch.setenv(nvrtc.OVERRIDE, override)
     monkeypatch.setattr(nvrtc, "_wheel_libraries", list)
