@@ -92,6 +92,17 @@ def test_keys_that_two_warpgroups_share(head_dims: tuple[int, int], text: str, o
     check(plan, None, Call(*qkv(plan, (1, 2, 150), (1, 1, 140))), ordered=ordered)
 
 
+@pytest.mark.parametrize(("text", "head_dims"), [(DOCUMENTS, (128, 128)), (SOFTCAP, (64, 64)), (SIGMOID, (40, 72))])
+def test_shared_keys_where_registers_are_few(text: str, head_dims: tuple[int, int]) -> None:
+    """The last rung of all: few pairs at once."""
+    plan = plan_of(text.replace("    dropout 0.3\n", ""), "bf16", head_dims, -1)
+    assert (plan.block_kv, plan.thrifty, plan.variant.dropout) == (64, True, None)
+    doc = np.sort(np.random.default_rng(1).integers(0, 3, (1, 140)).astype(np.int32))
+    known = {"cap": np.array(3.0, np.float32), "doc": doc}
+    inputs = {item.name: known[item.name] for item in plan.variant.inputs}
+    check(plan, None, Call(*qkv(plan, (1, 2, 140), (1, 1, 140)), inputs=inputs))
+
+
 def test_slopes_that_one_warpgroup_tells_another() -> None:
     """In a packed batch, of score lines whose derivative depends on the score."""
     plan = plan_of(SOFTCAP.replace("    dropout 0.3\n", ""), "fp16", (256, 16))
