@@ -104,10 +104,15 @@ def _check(*tensors: Array) -> Guard:
 
 def no_memory(tensor: Array) -> Diagnostic:
     """For tensors whose values don't lie in memory one by one: sparse ones, views that negate, those of transforms."""
-    kind = "a view that negates another tensor" if tensor.is_neg() else f"layout {tensor.layout}"
+    kind, help = f"layout {tensor.layout}", "pass tensor.to_dense()"
+    if tensor.is_neg():
+        kind, help = "a view that negates another tensor", "pass tensor.resolve_neg()"
+    elif str(tensor.layout) == "torch.strided":
+        kind = "what torch.func.vmap, jvp or another transform passes for a tensor"
+        help = "call the kernel outside the transform; it takes batches itself, and has first derivatives by autograd"
     return Diagnostic(
         "A650",
         "a tensor's values don't lie in memory as they are",
         notes=("expected a dense tensor", f"came {kind}"),
-        help="pass tensor.to_dense(), or tensor.resolve_neg()",
+        help=help,
     )

@@ -16,7 +16,7 @@ from ..problem.facts import ArrayFacts
 from .arrays import NUMPY_BFLOAT16, NUMPY_E4M3, Array, Observer
 from .autograd import wants_record
 from .strides import contiguous
-from .tensor_observer import TensorObserver, no_memory
+from .tensor_observer import TensorObserver, no_memory, pointer
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "bool", "int32", "int64")
 
@@ -44,13 +44,17 @@ class TorchArrays:
         return TensorObserver().observe
 
     def facts(self, array: Array) -> ArrayFacts:
-        """AttnccError A652 if torch expects the tensor's gradient, A650 if it is neither on the CPU nor on a GPU."""
+        """AttnccError A652 if torch expects the tensor's gradient or tangent, A650 if it is neither on the CPU nor on a
+        GPU, or has no memory."""
         if array.requires_grad and self._torch.is_grad_enabled():
             raise AttnccError(_no_gradient())
         if array.device.type not in ("cpu", "cuda"):
             raise AttnccError(_no_device(str(array.device)))
         if array.layout != self._torch.strided or array.is_neg():
             raise AttnccError(no_memory(array))
+        pointer(array)  # refuses what has none
+        if self._torch.autograd.forward_ad.unpack_dual(array).tangent is not None:
+            raise AttnccError(_no_tangent())
         dtype = str(array.dtype).removeprefix("torch.")
         return ArrayFacts(tuple(array.shape), array.stride(), dtype, str(array.device))
 
@@ -111,6 +115,14 @@ def _no_gradient() -> Diagnostic:
         "A652",
         "a tensor of this call requires a gradient, which the call doesn't record",
         help="call under torch.no_grad(), or pass tensor.detach()",
+    )
+
+
+def _no_tangent() -> Diagnostic:
+    return Diagnostic(
+        "A652",
+        "a tensor of this call has a tangent, and there are no derivatives in forward mode",
+        help="take first derivatives by backward(), or pass torch.autograd.forward_ad.unpack_dual(tensor).primal",
     )
 
 

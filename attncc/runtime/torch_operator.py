@@ -183,6 +183,16 @@ def _no_second_derivative(*_: Any) -> None:
     )
 
 
+def _no_forward_mode(*_: Any) -> None:
+    raise refused(
+        "A652",
+        "there are no derivatives in forward mode",
+        expected="first derivatives by backward()",
+        came="a tensor with a tangent",
+        help="use torch.autograd.grad, or torch.func.vjp in place of jvp",
+    )
+
+
 @cache
 def _node() -> Any:
     """The class of nodes; made when torch is there."""
@@ -198,6 +208,8 @@ def _node() -> Any:
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, Array]) -> None:
             ctx.operators, *flat = inputs
             _keep(ctx, tuple(flat), output)
+
+        jvp = staticmethod(_no_forward_mode)
 
         @staticmethod
         def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:

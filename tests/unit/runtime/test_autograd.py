@@ -197,6 +197,20 @@ def test_second_derivatives_of_the_functional_interface_are_refused() -> None:
         torch.func.grad(lambda q: slope(q).square().sum())(q)
 
 
+def test_transforms_and_tangents_are_refused() -> None:
+    q = operands()[0].detach()
+    for transform in (
+        lambda call: torch.vmap(call)(torch.stack([q, q])),
+        lambda call: torch.func.jvp(call, (q,), (q,)),
+    ):
+        with pytest.raises(AttnccError, match="A650"):
+            transform(lambda q: kernel(SIGMOID)(q, q[:, :1], q[:, :1]))
+    for grad in (True, False):
+        with torch.autograd.forward_ad.dual_level(), pytest.raises(AttnccError, match="A652"):
+            dual = torch.autograd.forward_ad.make_dual(operands()[0].detach().requires_grad_(grad), q)
+            kernel(SIGMOID)(dual, q[:, :1], q[:, :1])
+
+
 def test_a_scale_that_requires_a_gradient_is_refused_as_in_any_call() -> None:
     scale = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     with pytest.raises(AttnccError, match="A619"):
@@ -419,6 +433,17 @@ def test_autocast(grad: bool) -> None:
     if grad:
         out.float().sum().backward()
         assert q.grad.dtype == given["slope"].grad.dtype == torch.float32
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_autocast_to_a_type_that_was_not_built(grad: bool) -> None:
+    own = kernel(dtype="bf16")
+    refused = pytest.raises(AttnccError, match=r"(?s)A604.*autocast.*dtype=torch.bfloat16")
+    with torch.autocast("cpu", torch.float16), torch.set_grad_enabled(grad), refused:
+        own(*operands(torch.float32), **inputs(torch.float32), seed=1)
+    single = kernel(SIGMOID, "fp32")  # as it is without autocast
+    with torch.autocast("cpu", torch.float16), torch.set_grad_enabled(grad):
+        assert single(*operands(torch.float32)).dtype == torch.float32
 
 
 def test_the_operator_passes_torchs_own_checks() -> None:
