@@ -154,7 +154,7 @@ def check_targets(names: Sequence[str]) -> None:
             raise AttnccError(
                 Diagnostic(
                     "A513",
-                    f"{name} is not a target",
+                    f"{name or 'an empty text'} is not a target",
                     notes=(f"the targets are {', '.join(TARGETS)}; sm_80 serves every GPU of 8.x, older ones none",),
                     help=did_you_mean(str(name), TARGETS),
                 )

@@ -17,6 +17,7 @@ import click
 from .. import __version__
 from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from .console import report
+from .files import on_the_command_line
 
 COMMANDS = ("check", "fmt", "build", "show", "explain", "run", "tune", "import-flex")
 
@@ -38,7 +39,7 @@ class Commands(click.Group):
             with _warnings_as_diagnostics():
                 return super().invoke(ctx)
         except AttnccError as error:
-            report(error.diagnostics)
+            report([on_the_command_line(item) for item in error.diagnostics])
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError, KeyboardInterrupt):
             raise
         except MemoryError as error:

@@ -12,7 +12,7 @@ import click
 
 from ..diagnostics import AttnccError
 from .console import as_json, progress, rich_console
-from .files import load_specification
+from .files import check_element_types, load_specification
 from .options import (
     SPEC_FILE,
     define_option,
@@ -111,6 +111,11 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     check_targets([target])
     specification, problem = load_specification(file, given), given["problem"]
     variant = specification.variant
+    check_element_types(variant, given["given_inputs"])
+    if best_target([target], device.capability) is None:
+        click.echo(
+            f"note: kernels for {target} don't run on --device {device.name}, whose roofline this is\n", err=True
+        )
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     ladders = specification.ladders(configuration, target)
     plan = plan_for([ladder.first for ladder in ladders], problem, device.multiprocessors)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..diagnostics import AttnccError, Diagnostic
+from ..diagnostics import Diagnostic
 from .console import as_json, report
 
 if TYPE_CHECKING:
     from ..compiler import Specification
+    from ..ir import Variant
 
 
 def load_specification(path: Path, given: dict[str, Any]) -> Specification:
@@ -26,18 +28,44 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
     """
     from .. import compiler
 
-    try:
-        specification, program = compiler.load_specification(path, given["variant"], given["defines"])
-    except AttnccError as error:
-        raise AttnccError([_on_the_command_line(item) for item in error.diagnostics]) from None
+    specification, program = compiler.load_specification(path, given["variant"], given["defines"])
     if program.warnings:
         report(program.warnings, err=as_json())
     return specification.serving(given["dtype"]) if "dtype" in given else specification
 
 
-def _on_the_command_line(found: Diagnostic) -> Diagnostic:
-    """The same, with the option's name where Python's keyword stood."""
+_AXIS = re.compile(r"axis `(\w+)` of input")
+_OPTIONS = {
+    "batch": "--batch",
+    "head": "--heads",
+    "kv_head": "--kv-heads",
+    "q": "--q-len",
+    "kv": "--kv-len",
+    "pos": "--kv-len",
+}
+
+
+def on_the_command_line(found: Diagnostic) -> Diagnostic:
+    """The same, with options where the help speaks of Python."""
+    axis = _AXIS.match(found.message)
+    if found.code == "A609" and axis and axis[1] in _OPTIONS:
+        came = found.notes[-1].removeprefix("came ")
+        return replace(found, help=f"give {_OPTIONS[axis[1]]} {came}, or another array")
     return replace(found, help=found.help.replace("variant=…", "--variant NAME"))
+
+
+def check_element_types(variant: Variant, given: Mapping[str, Any]) -> None:
+    """A604 for an input of `-i` that no kernel would take, where a command makes no call of one."""
+    import numpy as np
+
+    from ..problem import Signature
+    from ..problem.arrays import array_facts
+    from ..problem.inputs import check_dtype
+
+    declared = {item.name: item for item in variant.inputs}
+    for name, value in given.items():
+        if name in declared and isinstance(value, np.ndarray):
+            check_dtype(Signature(variant, "bf16"), declared[name], array_facts(name, value))
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -41,11 +41,14 @@ def command(
     attncc import-flex masks.py:documents.inner --input 'doc:i32[batch, pos]'
     """
     from ..flex import import_flex
+    from ..flex.naming import variant_name
 
     if as_json() and out is None:
         raise click.UsageError("--format json prints diagnostics on stdout; name a file for the .attn text with -o")
     if out is not None and out.exists() and not force:
         raise click.UsageError(f"{out} is there already; name another file, or replace it with --force")
+    if name is not None and variant_name(name) != name:
+        raise click.UsageError(f"--name {name}: no variant can be called that; {variant_name(name)} would do")
     imported = import_flex(targets, inputs, name)
     if out is None:
         click.echo(imported.text, nl=False)

@@ -20,11 +20,11 @@ SPEC_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def parse_value(text: str) -> int | float | bool:
-    """A value as in a `.attn` file: true, false, an int, a float. ValueError on anything else."""
+    """A value as in a `.attn` file: true, false, an int (also as in 0xff), a float. ValueError on anything else."""
     if text in ("true", "false"):
         return text == "true"
     try:
-        return int(text)
+        return int(text, 16 if "0x" in text.lower() else 10)
     except ValueError:
         return float(text)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import as_json, progress
-from .files import load_specification, writing
+from .files import check_element_types, load_specification, writing
 from .options import (
     SPEC_FILE,
     PictureFile,
@@ -55,9 +55,12 @@ def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, *
     from .. import show
 
     problem: Problem = given["problem"]
-    if b >= problem.batch or h >= problem.num_heads:
-        raise click.UsageError(f"there are {problem.batch} sequences and {problem.num_heads} heads, counted from 0")
+    for letter, wanted, option, count in (("b", b, "batch", problem.batch), ("h", h, "heads", problem.num_heads)):
+        if wanted >= count:
+            needs = f"--{letter} {wanted} needs --{option} {wanted + 1} at least"
+            raise click.UsageError(f"{needs}: --{option} is {count}, and they are counted from 0")
     variant = load_specification(file, given).variant
+    check_element_types(variant, given["given_inputs"])
     with progress("drawing"):
         drawn = _picture(variant, problem, b, h, given)
     click.echo(json.dumps(drawn.to_json()) if as_json() else show.text(drawn))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics, Label, did_you_mean
 from ..ir import Type
 from ..semantics.builtins import TAGS
-from ..source import SourceFile
+from ..source import SourceFile, Span
 from ..syntax import ast, printer
 from ..syntax.parser import parse
 from .bounds import least
@@ -33,9 +33,7 @@ def declared_inputs(options: Iterable[str]) -> dict[str, ast.Input]:
     """The inputs that `--input name:dtype[axes] properties` declare. AttnccError A0 where that isn't `.attn`."""
     found: dict[str, ast.Input] = {}
     for option in options:
-        source = SourceFile("--input", f"attn 1\nvariant v {{\ninput {option}\n}}\n")
-        module = parse(source)
-        item = module.items[0]
+        item = _parsed(option).items[0]
         assert isinstance(item, ast.Variant)
         for statement in item.statements:
             if not isinstance(statement, ast.Input):
@@ -44,6 +42,23 @@ def declared_inputs(options: Iterable[str]) -> dict[str, ast.Input]:
                 )
             found[statement.name.name] = statement
     return found
+
+
+def _parsed(option: str) -> ast.Module:
+    """The option as the input of a variant; mistakes are shown in its own text, which is all that the user wrote."""
+    head, shown = "attn 1\nvariant v {\ninput ", SourceFile("--input", option)
+
+    def place(at: int) -> int:
+        return min(max(at - len(head), 0), len(option))
+
+    try:
+        return parse(SourceFile("--input", f"{head}{option}\n}}\n"))
+    except AttnccError as error:
+        first = error.diagnostics[0]
+        where = first.span and Span(shown, place(first.span.start), place(first.span.end))
+        said = first.message.partition(", found")[0]
+        form = "the form is name:dtype[axes], as in 'doc:i32[batch, pos]'"
+        raise AttnccError(replace(first, message=said, span=where, labels=(), edit=None, help=form)) from None
 
 
 class Inputs:

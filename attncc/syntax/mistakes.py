@@ -120,6 +120,31 @@ def _foreign_operator(trouble: Trouble) -> Mistake | None:
     return None
 
 
+# Words that compare in Python -> what to write.
+_WORDS = {
+    "in": "compare with each, as in `x == 1 or x == 5`, or with both ends, as in `2 <= x < 5`",
+    "is": "write `==`, or `!=` for `is not`",
+}
+
+
+def _foreign_word(trouble: Trouble) -> Mistake | None:
+    word = trouble.token
+    if word not in _WORDS or trouble.new_line or terminals()["=="] not in trouble.expected:
+        return None
+    diagnostic = Diagnostic("A003", f"there is no operator `{word}`", trouble.at, help=_WORDS[str(word)])
+    return Mistake(diagnostic, ((terminals()["=="],),))
+
+
+def _range_of_two(trouble: Trouble) -> Mistake | None:
+    """`range(2, 4)`"""
+    opened = trouble.opened[-1] if trouble.opened else None
+    before = next((word for word, bracket in pairwise(trouble.tokens) if bracket is opened), None)
+    if trouble.token.type != terminals()[","] or before is None or before.type != "RANGE":
+        return None
+    help_ = "`for i in range(8)` goes from 0 to 7; to begin at 2, write `i + 2` for `i`"
+    return Mistake(Diagnostic("A003", "`range` takes one count", trouble.at, help=help_), (("PLUS",),))
+
+
 def _equals(trouble: Trouble) -> Mistake | None:
     """`=` where values are compared, `==` where one is given."""
     wrong, right = trouble.token, "==" if trouble.token.type == "EQUAL" else "="
@@ -163,6 +188,28 @@ def _number_runs_into_name(trouble: Trouble) -> Mistake | None:
 
 
 # -------------------------------------------------------------------- brackets
+
+
+def _item_in_variant(trouble: Trouble) -> Mistake | None:
+    """An item that is indented as the statements of a variant or a mask are: it was not meant to stand below."""
+    opening = trouble.opened[-1] if trouble.opened else None
+    if opening is None or opening.type != "LBRACE" or trouble.token.type not in (*ITEMS, "IMPORT"):
+        return None
+    if not trouble.new_line or trouble.at.column <= _indentation(trouble, opening) + 1:
+        return None
+    what, where = f"`{trouble.token}` cannot stand here", "inside of another item"
+    help_ = "write it above or below, outside of the braces"
+    if trouble.token.type == "IMPORT":
+        help_ = _MISPLACED["IMPORT"]
+    return Mistake(
+        Diagnostic("A008", what, trouble.at, where, help=help_), (("RBRACE", trouble.token.type), ("RBRACE",))
+    )
+
+
+def _indentation(trouble: Trouble, token: Token) -> int:
+    """Blanks before the first word of the token's line."""
+    line = trouble.source.text[: token.start_pos].rpartition("\n")[2]
+    return len(line) - len(line.lstrip())
 
 
 def _never_closed(trouble: Trouble) -> Mistake | None:
@@ -325,7 +372,10 @@ _RULES: tuple[Rule, ...] = (
     _number_runs_into_name,
     _keep_without_if,
     _foreign_operator,
+    _foreign_word,
+    _range_of_two,
     _lacks,
+    _item_in_variant,
     _never_closed,
     _never_opened,
     _equals,

@@ -1,0 +1,70 @@
+"""What commands say of options that don't go with each other or with the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from attncc.cli import attncc
+from attncc.cli.options import parse_value
+from attncc.resources import folder
+
+DOCUMENTS = folder("specs") / "documents.attn"
+
+
+def said(*arguments: object, status: int) -> str:
+    result = CliRunner().invoke(attncc, [str(item) for item in arguments])
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def test_values_are_those_of_files() -> None:
+    values = {"0xff": 255, "-0x10": -16, "12": 12, "1e3": 1000.0, "true": True}
+    assert {text: parse_value(text) for text in values} == values
+    for text in ("0xfg", "twelve", ""):
+        with pytest.raises(ValueError):
+            parse_value(text)
+
+
+def test_arrays_of_another_size_name_the_option(tmp_path: Path) -> None:
+    np.save(tmp_path / "doc.npy", np.zeros((2, 64), np.int32))
+    given = ["--q-len", 64, "-i", f"doc={tmp_path / 'doc.npy'}"]
+    for command in ("show", "explain"):
+        assert "help: give --batch 2, or another array" in said(command, DOCUMENTS, *given, status=1)
+    assert "--kv-len 64" in said("show", DOCUMENTS, "--batch", 2, *given[2:], status=1)
+
+
+def test_arrays_that_no_kernel_takes_are_refused_without_a_call(tmp_path: Path) -> None:
+    np.save(tmp_path / "doc.npy", np.zeros((1, 64), np.int64))
+    for command in ("show", "explain"):
+        shown = said(command, DOCUMENTS, "--q-len", 64, "-i", f"doc={tmp_path / 'doc.npy'}", status=1)
+        assert "A604" in shown and "expected int32" in shown
+
+
+def test_heads_and_sequences_that_there_are_not() -> None:
+    assert "--h 3 needs --heads 4" in said("show", DOCUMENTS, "--h", 3, status=2)
+    assert "--b 1 needs --batch 2" in said("show", DOCUMENTS, "--b", 1, status=2)
+
+
+def test_a_target_that_the_device_does_not_run_is_remarked() -> None:
+    few = ["--q-len", 64, "--heads", 1, "--no-compile", "--device", "a100", "--arch"]
+    assert "note: kernels for sm_90a don't run on --device a100" in said("explain", DOCUMENTS, *few, "sm_90a", status=0)
+    assert "note:" not in said("explain", DOCUMENTS, *few, "sm_80", status=0)
+
+
+def test_an_empty_target_is_named(tmp_path: Path) -> None:
+    shown = said("build", DOCUMENTS, "-o", tmp_path / "kernels", "--arch", "", status=1)
+    assert "error[A513]: an empty text is not a target" in shown
+
+
+def test_import_flex_shows_what_was_written(tmp_path: Path) -> None:
+    mod = tmp_path / "mods.py"
+    mod.write_text("def near(b, h, q_idx, kv_idx):\n    return q_idx >= kv_idx\n")
+    shown = said("import-flex", f"{mod}:near", "--input", "zz", status=1)
+    assert "1 | zz\n" in shown and "name:dtype[axes]" in shown and "}" not in shown
+    assert "--name if: no variant can be called that; if_" in said(
+        "import-flex", f"{mod}:near", "--name", "if", status=2
+    )
