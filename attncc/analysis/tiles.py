@@ -19,6 +19,8 @@ from .rules import QBounds, TileRules, sorted_name
 from .terms import NEAR
 from .values import WRAPS
 
+_ANY_KEYS = 1 << 30  # a stretch of keys is no longer
+
 
 def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv", *, searches: bool = True) -> TileRules:
     """Sound rules for tiles of at most block_q x block_kv pairs; docs/analysis.md gives the argument.
@@ -84,6 +86,18 @@ def same_for_all(variant: Variant, block_q: int, block_kv: int, ints: Sequence[E
     intervals = [mask.box.interval(canonical.of(expr)) for expr in ints]
     same = mask.box.algebra.both(*(mask.box.algebra.compare("eq", *interval[:2]) for interval in intervals))
     return FALSE if mask.box.zones.used else same
+
+
+def all_hold(variant: Variant, block_q: int, conditions: Sequence[Expr]) -> Expr:
+    """Whether conditions hold for all pairs of at most block_q rows and any stretch of keys, over the ends of both.
+
+    What is claimed of inputs is used, and part of the answer. FALSE where that can't be told.
+    """
+    mask = _lower(variant, block_q, _ANY_KEYS, Trust.PRESUMED)
+    algebra = mask.box.algebra
+    canonical = Canonical(algebra, variant.lets)
+    found = mask.box.truth(algebra.both(*(canonical.of(condition) for condition in conditions))).all
+    return FALSE if mask.box.zones.used else algebra.both(found, *mask.box.claims.presumed)
 
 
 def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canvas, inner: str = "kv") -> TileRules:

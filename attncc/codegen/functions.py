@@ -45,6 +45,7 @@ PRINTED = frozenset(
         "kv_bounds",
         "q_bounds",
         "tile_kind",
+        "tests_hold",
         "make_context",
         "make_row",
         "EMPTY",

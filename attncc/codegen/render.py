@@ -24,6 +24,7 @@ from ..schedule.parameters import (
     zone_map_parameters,
 )
 from ..schedule.plan import MAX_SPLITS, KernelPlan
+from ..schedule.searching import searches
 from ..schedule.target import TARGETS
 from . import header
 from .line_marks import restored
@@ -67,6 +68,7 @@ def render(plan: KernelPlan) -> KernelSource:
         header=header.of_plan(plan),
         wgmma=products(plan),
         adder=TARGETS[plan.target].adder,
+        searches=searches(plan),
         shares=HopperBackward(plan),
     )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..analysis.algebra import FALSE
+from ..analysis.tiles import all_hold
 from ..ir import Expr
 from ..schedule.plan import KernelPlan
 from .expressions import Lowering
@@ -70,6 +74,21 @@ def tile_kind(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
     arguments = "int q_first, int q_last, int kv_first, int kv_last"
     head = f"TileKind tile_kind(const Params& params, const Context& ctx, {arguments})"
     return make_function(head, body.lines, ["What the tile q_first..q_last x kv_first..kv_last holds, at most."])
+
+
+def tests_hold(plan: KernelPlan, tests: Sequence[Expr], lowering: Lowering, fields: Fields) -> str:
+    """`tests_hold(params, ctx, q_first, q_last, kv_first, kv_last)`: with both ends. Empty where it can't be told."""
+    finds_once = plan.family == "portable" and plan.warps_see_less and plan.canvas is None
+    rule = all_hold(plan.variant, plan.block_q // plan.warps, tests) if finds_once else FALSE
+    if rule is FALSE:
+        return ""
+    root = fields.interner.intern(lowering.lower(rule))
+    body = Body(fields, Level.ELEMENT, [(root, None)])
+    body.add(f"return {body.value(root)};")
+    arguments = "int q_first, int q_last, int kv_first, int kv_last"
+    head = f"bool tests_hold(const Params& params, const Context& ctx, {arguments})"
+    comment = "Whether it is known that `keep` holds for all pairs of some rows of a warp and a stretch of keys."
+    return make_function(head, body.lines, [comment])
 
 
 def _position(node: Node, length_name: str) -> Node:

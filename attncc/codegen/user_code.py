@@ -50,6 +50,7 @@ class UserCode:
     keep_at: str  # backward, in patches: all of the mask, for a pair by its places on the canvas; `keep` is empty
     keep_apart: str  # keep_rows, keep_columns: what of that looks at rows alone, or columns; `keep_at` has the rest
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
+    tests_hold: str  # tests_hold: where whole stretches of keys may be known to pass them
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     column_bits: str  # but for what is the same in all tiles of a window
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
@@ -68,7 +69,8 @@ class UserCode:
         mask = (self.keep, self.keep_apart, self.keep_at, self.keep_bits, self.column_bits)
         scores = (self.score, self.score_form, self.learned)
         of_rows = (self.dropout, self.sink, self.value_descale)
-        parts = (self.context, self.row, self.rows_alike, *mask, *scores, self.bounds, self.tile_kind, *of_rows)
+        of_tiles = self.bounds, self.tile_kind, self.tests_hold
+        parts = (self.context, self.row, self.rows_alike, *mask, *scores, *of_tiles, *of_rows)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -111,7 +113,8 @@ class _Printer:
         by_place = plan.is_backward and plan.canvas is not None
         keep_apart, keep_at = self.kept_by_places(plan.canvas) if by_place and plan.canvas is not None else ("", "")
         keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not by_place})
-        rows_alike = self.rows_alike(keep, [mask.each for mask in masks if mask.each is not None])
+        tests = [mask.each for mask in masks if mask.each is not None]
+        rows_alike = self.rows_alike(keep, tests)
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
             score, form = gradients.score_gradient(plan, lowering, fields), ""
@@ -122,6 +125,7 @@ class _Printer:
             form = "" if self.form is None else form_code.functions(self.form, lowering, fields)
         bounds = tile_code.loop_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
         kind = tile_code.tile_kind(plan, lowering, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
+        hold = tile_code.tests_hold(plan, tests, lowering, fields) if rows_alike else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
         value_descale = self.value_descale() if descaled(self.variant) else ""
@@ -133,8 +137,8 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_at, keep_apart, rows_alike, keep_bits, column_bits, score, form, self.masks_last,
-            learned, bounds, kind, dropout, sink, value_descale,
+            context, row, keep, keep_at, keep_apart, rows_alike, hold, keep_bits, column_bits, score, form,
+            self.masks_last, learned, bounds, kind, dropout, sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements

@@ -1,4 +1,14 @@
+#include "attncc/key_span.cuh"
 #include "attncc/tiles.cuh"
+
+/// x, of which each warp has its own, in shared memory, for all warps from the block's next barrier on.
+template <int WARPS, class T>
+__device__ __forceinline__ const T* of_warps(const T& x) {
+    alignas(16) __shared__ T places[WARPS];
+    const int thread = thread_index();
+    if (thread % 32 == 0) places[thread / 32] = x;
+    return places;
+}
 
 /// The keys that each warp's rows look at. Together they are what the block looks at, so that bounds which are searched for are
 /// searched for once. They are kept in shared memory, of which a warp reads its own at each tile: a loop has no registers for them.
@@ -25,6 +35,12 @@ struct Ranges {
             all.end = some ? (first ? range.end : max(all.end, range.end)) : all.end;
         }
         return all;
+    }
+
+    /// The keys that the calling warp's rows look at.
+    __device__ __forceinline__ KeySpan keys() const {
+        const TileRange& range = ranges[thread_index() / 32];
+        return {range.begin, range.end};
     }
 
     /// The tile as the calling warp's rows see it.
