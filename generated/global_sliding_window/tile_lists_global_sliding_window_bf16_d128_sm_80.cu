@@ -1219,7 +1219,6 @@ struct QueryBlock {
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
-
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {

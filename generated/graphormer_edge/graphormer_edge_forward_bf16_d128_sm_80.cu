@@ -1180,7 +1180,6 @@ struct QueryBlock {
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
-
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
@@ -1851,6 +1850,7 @@ struct Ranges {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     graphormer_edge_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
+    // What a block is, and the keys that its rows look at.
     const Work& work = parked(Rows::find_work(params));
     const Rows rows(params, work);
     if (!rows.exist()) return;
@@ -1880,6 +1880,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         KvOrder, false, decltype(kind_of)> tiles(range, context.kv_len, kind_of);
     KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
+
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
 
     stream.wait_first();  // and Q
