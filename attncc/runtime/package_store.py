@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,8 @@ from .store import Configuration, MachineCode
 PLAN_SUFFIX = ".plan.json"
 MANIFEST = "manifest.json"
 
-_NAME = re.compile(
-    r"(?P<variant>\w+)_(?P<pass>" + "|".join(PASSES) + r")_(?P<dtype>([a-z]+\d+)+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
-    r"_(?P<target>sm_\d+a?)"
-)
+_CONFIGURATION = r"(?P<dtype>([a-z]+\d+)+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?_(?P<target>sm_\d+a?)"
+_FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
 
 class PackageStore:
@@ -31,13 +29,11 @@ class PackageStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._names: dict[tuple[Configuration, str, str], str] = {}  # by configuration, target and pass
-        for path in sorted(folder.glob(f"*{PLAN_SUFFIX}")):
-            name = path.name.removesuffix(PLAN_SUFFIX)
-            found = _NAME.fullmatch(name)
-            if found:
-                head_dim = int(found["head_dim"])
-                configuration = Configuration(found["dtype"], head_dim, int(found["value"] or head_dim))
-                self._names[configuration, found["target"], found["pass"]] = name
+        names = sorted(path.name.removesuffix(PLAN_SUFFIX) for path in folder.glob(f"*{PLAN_SUFFIX}"))
+        for name, found in _read_names(names):
+            head_dim = int(found["head_dim"])
+            configuration = Configuration(found["dtype"], head_dim, int(found["value"] or head_dim))
+            self._names[configuration, found["target"], found["pass"]] = name
         if not self._names:
             raise AttnccError(_damaged(folder, f"no {PLAN_SUFFIX} file"))
 
@@ -124,6 +120,14 @@ class PackageStore:
             raise AttnccError(_damaged(self._folder, f"{path.name}: {error}")) from None
         assert isinstance(plan, KernelPlan)
         return plan
+
+
+def _read_names(names: Sequence[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    """Names of plans, and what is in them. The variant is what stands before `_forward`, which each has a plan of: the end of
+    its own name may be that of a pass."""
+    for variant in dict.fromkeys(found["variant"] for found in map(_FORWARD.fullmatch, names) if found):
+        pattern = re.compile(rf"{variant}_(?P<pass>{'|'.join(PASSES)})_{_CONFIGURATION}")
+        yield from ((name, found) for name in names if (found := pattern.fullmatch(name)))
 
 
 def _damaged(folder: Path, what: str) -> Diagnostic:

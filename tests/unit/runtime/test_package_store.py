@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,20 @@ def test_configurations_targets_and_passes_come_from_file_names(tmp_path: Path) 
     assert store.plans(small, "sm_80") == (made[0],)
     assert store.plans(large, None) == (made[3],)
     assert store.variant == plans.CAUSAL
+
+
+@pytest.mark.parametrize("name", ["neighbours", "neighbours_backward", "forward"])
+def test_passes_whose_names_end_alike(tmp_path: Path, name: str) -> None:
+    """Nobody takes the backward pass in patches for the patches of a variant called by its first word, or the other way."""
+    variant = replace(plans.CAUSAL, name=name)
+    forward = plans.plan(variant, "bf16", target="sm_90a")
+    passes = ("patches", "backward", "backward_patches")
+    made = [replace(forward, pass_name=pass_name) for pass_name in passes]
+    store, configuration = PackageStore(put(tmp_path, forward, *made)), Configuration("bf16", 16, 16)
+    assert [plan.pass_name for plan in store.plans(configuration, "sm_90a")] == ["forward", "patches"]
+    found = store._names[configuration, "sm_90a", "backward_patches"]
+    assert found == f"{name}_backward_patches_bf16_d16_sm_90a"
+    assert store._names[configuration, "sm_90a", "patches"] == f"{name}_patches_bf16_d16_sm_90a"
 
 
 def test_a_package_without_machine_code_runs_on_the_cpu(tmp_path: Path) -> None:
