@@ -123,8 +123,8 @@ class PackageStore:
 
 
 def _read_names(names: Sequence[str]) -> Iterator[tuple[str, re.Match[str]]]:
-    """Names of plans, and what is in them. The variant is what stands before `_forward`, which each has a plan of: the end of
-    its own name may be that of a pass."""
+    """Names of plans, and what is in them. The variant is what stands before `_forward`, which each has a plan of: its
+    own name may end as that of a pass."""
     for variant in dict.fromkeys(found["variant"] for found in map(_FORWARD.fullmatch, names) if found):
         pattern = re.compile(rf"{variant}_(?P<pass>{'|'.join(PASSES)})_{_CONFIGURATION}")
         yield from ((name, found) for name in names if (found := pattern.fullmatch(name)))

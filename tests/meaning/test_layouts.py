@@ -94,30 +94,25 @@ LENGTHS = [(17, 40), (0, 9), (33, 33), (1, 64), (20, 0), (50, 12)]
 @pytest.mark.parametrize("name", ["causal", "documents", "gated"])
 def test_packed_batches_equal_their_sequences(attend, device, draw, name, layout) -> None:
     """All lengths differ, some are 0: out and lse of each sequence equal those of a dense call with it alone, to the
-    last bit unless sizes choose what runs: by default a short sequence alone runs decode, and of few keys alone it isn't
-    verified that documents are in order."""
+    last bit unless sizes choose what runs: by default a short sequence alone runs decode, and whether documents are in
+    order isn't verified of few keys alone."""
     chosen = attend.settings is None or (name == "documents" and device.arch is not None)
     tolerance = {"rtol": 2**-9, "atol": 2**-12} if chosen else {"rtol": 0}
-    _check_packed(attend, device, draw, name, layout, LENGTHS, tolerance)
+    _check_packed(attend, draw, name, layout, LENGTHS, **tolerance)
 
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
-def test_packed_documents_of_many_keys_equal_their_sequences(attend, device, draw, layout) -> None:
+def test_packed_documents_of_many_keys_equal_their_sequences(attend, draw, layout) -> None:
     """To the last bit: it is verified that they are in order, in a batch and alone."""
     if attend.settings in (None, DECODE):
         pytest.skip("sizes choose the pass, or how keys are split")
-    _check_packed(attend, device, draw, "documents", layout, [(q, kv and kv + 256) for q, kv in LENGTHS], {"rtol": 0})
+    _check_packed(attend, draw, "documents", layout, [(q, kv and kv + 256) for q, kv in LENGTHS], rtol=0)
 
 
 def _check_packed(
-    attend: Any,
-    device: Any,
-    draw: Any,
-    name: str,
-    layout: str,
-    lengths: list[tuple[int, int]],
-    tolerance: dict[str, float],
+    attend: Any, draw: Any, name: str, layout: str, lengths: list[tuple[int, int]], **tolerance: float
 ) -> None:
+    device = attend.device
     rng = np.random.default_rng(3)
     parts = [(draw(4, q, 32), draw(2, kv, 32), draw(2, kv, 32)) for q, kv in lengths]
     extra = [_inputs(name, q, kv, rng) for q, kv in lengths]

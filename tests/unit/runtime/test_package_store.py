@@ -45,7 +45,7 @@ def test_configurations_targets_and_passes_come_from_file_names(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["neighbours", "neighbours_backward", "forward"])
 def test_passes_whose_names_end_alike(tmp_path: Path, name: str) -> None:
-    """Nobody takes the backward pass in patches for the patches of a variant called by its first word, or the other way."""
+    """Nobody takes backward calls in patches for the patches of a variant with a longer name, or the other way."""
     variant = replace(plans.CAUSAL, name=name)
     forward = plans.plan(variant, "bf16", target="sm_90a")
     passes = ("patches", "backward", "backward_patches")
