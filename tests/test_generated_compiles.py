@@ -5,9 +5,9 @@ backward kernels, in two.
 ptxas 13.0 has been seen to give such a predicate's register away before: the value was never set, and the kernel wrote
 anywhere.
 
-All specs in bf16 with both head dims, for both targets, once where they differ in their names alone, and the decode pass
-of every other one with one for one; other targets, dtypes and head dims meet on some specs, mostly on the one that exercises the most
-code (`benchmarks.spills` sweeps them all).
+All specs in bf16 with both head dims, for both targets, once where they differ in their names alone, and the decode
+pass of every other one with one for one; other targets, dtypes and head dims meet on some specs, mostly on the one that
+exercises the most code (`benchmarks.spills` sweeps them all).
 """
 
 from __future__ import annotations
