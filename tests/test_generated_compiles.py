@@ -99,7 +99,7 @@ def backward_cases() -> Iterator[Case]:
     for spec, head_dim in OF_HOPPER:
         yield Case(spec, "sm_90a", "bf16", head_dim, backward=True)
     yield Case("causal", "sm_80", "bf16", 128, backward=True)
-    yield Case("relative_bias", "sm_80", "bf16", 64, backward=True)
+    yield Case("relative_bias", "sm_80", "bf16", 128, backward=True)
     yield Case(BUSIEST, "sm_80", "fp16", 40, backward=True)
     yield Case(BUSIEST, "sm_90", "bf16", 64, backward=True)
     yield Case(BUSIEST, "sm_90", "bf16", 256, backward=True)
