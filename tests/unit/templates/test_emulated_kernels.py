@@ -189,6 +189,20 @@ def test_packed_documents_found_by_search(claimed: bool) -> None:
     check(plan, call)
 
 
+def test_packed_documents_equal_their_sequences() -> None:
+    """To the last bit, for each is verified to be in order; else tiles would begin elsewhere."""
+    plan = plan_of(DOCUMENTS, "fp16", (32, 32), block_q=16, block_kv=32, warps=1, stages=3)
+    cu = np.int32([0, 17, 17, 50, 51]), np.int32([0, 296, 561, 850, 914])
+    doc = np.concatenate([np.arange(n) // 101 for n in np.diff(cu[1])]).astype(np.int32)
+    q, k, v = qkv(plan, (2, 51), (1, 914))
+    packed = forward(plan, Call(q, k, v, cu=cu, inputs={"doc": doc}))
+    for rows, keys in zip(map(slice, cu[0], cu[0][1:]), map(slice, cu[1], cu[1][1:]), strict=True):
+        arrays = (q[:, rows], k[:, keys], v[:, keys])
+        alone = forward(plan, Call(*(x[None] for x in arrays), inputs={"doc": doc[None, keys]}))
+        for found, expected in zip(packed, alone, strict=True):
+            np.testing.assert_array_equal(found[:, rows], expected[0])
+
+
 @pytest.mark.parametrize(
     ("text", "canvas", "dtype", "q_len", "kv_len"),
     [
