@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -61,7 +60,12 @@ def _staged(out: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Holds the lock of a folder, which leaves no file in it, where its file system has locks."""
+    """Holds the lock of a folder, which leaves no file in it, where the system and its file system have such locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):
