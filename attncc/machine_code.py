@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +21,9 @@ from .codegen.render import (
 from .runtime.cache import compile_cached
 from .runtime.nvrtc import Resources
 from .runtime.store import MachineCode
-from .schedule.parameters import surveys
+from .schedule.kernel_names import other_kinds, surveyed_dtypes
 from .schedule.plan import KernelPlan
 from .schedule.schedule import Ladder
-from .schedule.transposed_values import may_transpose_ahead
 
 
 @dataclass(frozen=True)
@@ -83,29 +82,27 @@ class Settled:
 
 
 def kernel_sources(plan: KernelPlan, own: KernelSource | None = None) -> dict[str, KernelSource]:
-    """The CUDA file of every kernel that launches of a plan may need, by name (`runtime.store.kernel_names`).
+    """The CUDA file of every kernel that launches of a plan may need, by name (`schedule.kernel_names`).
 
     `own`: the plan's own, if it is rendered already.
     """
     return {source.name: source for source in (own or render(plan), *_other_sources(plan))}
 
 
+_OTHERS: dict[str, Callable[[KernelPlan], KernelSource]] = {
+    "combine": lambda plan: render_combine(plan.out_dtype, plan.target),
+    "delta": render_delta,
+    "dq_sum": render_dq_sum,
+    "tile_lists": render_tile_lists,
+    "transposition": render_transposition,
+    "sink_gradient": render_sink_gradient,
+    "exact_sum": render_exact_sum,
+}
+
+
 def _other_sources(plan: KernelPlan) -> list[KernelSource]:
-    sources = [render_combine(plan.out_dtype, plan.target)] if plan.may_split else []
-    if plan.needs_delta:
-        sources.append(render_delta(plan))
-    if plan.adds_dq:
-        sources.append(render_dq_sum(plan))
-    if plan.tile_lists:
-        sources.append(render_tile_lists(plan))
-    if may_transpose_ahead(plan):
-        sources.append(render_transposition(plan))
-    if plan.learned_sink is not None:
-        sources.append(render_sink_gradient(plan))
-    if plan.learns:
-        sources.append(render_exact_sum(plan))
-    dtypes = {plan.variant.input(item.input).dtype for item in surveys(plan)}
-    return sources + [render_zone_map(dtype, plan.target) for dtype in sorted(dtypes)]
+    others = [_OTHERS[kind](plan) for kind in other_kinds(plan)]
+    return others + [render_zone_map(dtype, plan.target) for dtype in surveyed_dtypes(plan)]
 
 
 def compiled(source: KernelSource, target: str) -> Compiled:

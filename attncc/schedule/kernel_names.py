@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from .parameters import surveys
@@ -77,22 +78,37 @@ def exact_sum_name(plan: KernelPlan) -> str:
     return f"exact_sum_{plan.target}"
 
 
+_OTHER_NAMES: dict[str, Callable[[KernelPlan], str]] = {
+    "combine": lambda plan: combine_name(plan.out_dtype, plan.target),
+    "delta": delta_name,
+    "dq_sum": dq_sum_name,
+    "tile_lists": tile_lists_name,
+    "transposition": transposition_name,
+    "sink_gradient": sink_gradient_name,
+    "exact_sum": exact_sum_name,
+}
+
+
+def other_kinds(plan: KernelPlan) -> tuple[str, ...]:
+    """What launches of a plan may need besides its own kernel and those of `surveyed_dtypes`."""
+    needed = {
+        "combine": plan.may_split,
+        "delta": plan.needs_delta,
+        "dq_sum": plan.adds_dq,
+        "tile_lists": plan.tile_lists,
+        "transposition": may_transpose_ahead(plan),
+        "sink_gradient": plan.learned_sink is not None,
+        "exact_sum": plan.learns,
+    }
+    return tuple(kind for kind, is_needed in needed.items() if is_needed)
+
+
+def surveyed_dtypes(plan: KernelPlan) -> tuple[str, ...]:
+    """Of the inputs that a pre-pass reads, which has a kernel for each."""
+    return tuple(sorted({plan.variant.input(item.input).dtype for item in surveys(plan)}))
+
+
 def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
     """Every kernel that launches of a plan may need, the plan's own first."""
-    names = [kernel_name(plan)]
-    if plan.may_split:
-        names.append(combine_name(plan.out_dtype, plan.target))
-    if plan.needs_delta:
-        names.append(delta_name(plan))
-    if plan.adds_dq:
-        names.append(dq_sum_name(plan))
-    if plan.tile_lists:
-        names.append(tile_lists_name(plan))
-    if may_transpose_ahead(plan):
-        names.append(transposition_name(plan))
-    if plan.learned_sink is not None:
-        names.append(sink_gradient_name(plan))
-    if plan.learns:
-        names.append(exact_sum_name(plan))
-    names += [zone_map_name(plan.variant.input(item.input).dtype, plan.target) for item in surveys(plan)]
-    return tuple(dict.fromkeys(names))
+    others = (_OTHER_NAMES[kind](plan) for kind in other_kinds(plan))
+    return kernel_name(plan), *others, *(zone_map_name(dtype, plan.target) for dtype in surveyed_dtypes(plan))

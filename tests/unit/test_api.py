@@ -307,6 +307,19 @@ def test_sizes_of_masks_and_tile_maps() -> None:
         sized.tile_map(8, 8, 0, 4, **given)
 
 
+def test_the_reference_of_gradients_is_the_slope_of_the_reference() -> None:
+    variant = attncc.parse("attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n")
+    rng = np.random.default_rng(2)
+    q, k, v, dout = (rng.standard_normal((1, 1, 5, 16)) for _ in range(4))
+    found = variant.reference_backward(dout, q, k, v)
+    step = 1e-6 * rng.standard_normal(q.shape)
+    for name, gradient in (("q", found.dq), ("k", found.dk), ("v", found.dv)):
+        arrays = {"q": q, "k": k, "v": v}
+        ends = [variant.reference(**arrays | {name: arrays[name] + side * step})[0] for side in (1, -1)]
+        slope = (dout * (ends[0] - ends[1])).sum() / 2
+        np.testing.assert_allclose((gradient * step).sum(), slope, rtol=1e-5)
+
+
 def test_an_unknown_argument_is_not_its_own_correction() -> None:
     q = np.zeros((1, 1, 4, 16))
     with pytest.raises(AttnccError, match="A608") as caught:
