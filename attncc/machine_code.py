@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from .codegen.render import (
@@ -112,13 +113,17 @@ def compiled(source: KernelSource, target: str) -> Compiled:
     return Compiled(code, cubin.resources)
 
 
+_rendering = Lock()  # threads that render at once, which Python runs by turns, would all begin to compile late
+
+
 def settle(ladder: Ladder) -> Settled:
     """The first plan for which ptxas neither spills registers nor serialises products; if there is none, the one that
     spills least. All attempts are kept in the cache, so that a later process pays for none of them.
     """
     attempts: list[tuple[KernelPlan, KernelSource, Compiled]] = []
     for plan in ladder.plans():
-        source = render(plan)
+        with _rendering:
+            source = render(plan)
         attempts.append((plan, source, compiled(source, plan.target)))
         if not troubles(attempts[-1][2].resources):
             break

@@ -113,3 +113,5 @@ def main() -> None:
         attncc(prog_name="attncc")
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        gc.freeze()  # what is left goes with the process: to look for garbage took a build 0.1 s after its last word

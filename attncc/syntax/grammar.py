@@ -1,22 +1,18 @@
 """The LALR(1) automaton of `grammars/attn.lark`.
 
-To make it from the grammar takes 0.1 s, which every command would pay. So it is kept in the user's cache folder
-(`$ATTNCC_CACHE`, else the platform's), by the content of all that it depends on. A missing, damaged or unwritable
-entry costs that time and nothing else. The entry is pickled data of lark's: as with the compiled kernels beside it,
-who may write to that folder may run code.
+To make it from the grammar takes 0.1 s, which every command would pay. So it ships made, as `grammars/attn.json`, which
+`python grammars/make_automaton.py` writes. It is for one version of lark, whose own it is: with another one, the
+automaton is made from the grammar.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import os
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
+from typing import Any
 
 import lark
 from lark import Lark, lexer
@@ -24,19 +20,31 @@ from lark.lexer import PatternStr
 
 from .. import resources
 
-_DIGEST_BYTES = 32
-
 
 @cache
 def grammar() -> Lark:
     """The parser, made once for each process. It keeps no state between parses; threads may share it."""
     text = resources.read("grammars", "attn.lark")
-    path = _cache_path(text)
-    kept = _load(path)
-    if kept is None:
-        kept = make(text)
-        _save(kept, path)
-    return kept
+    kept = json.loads(resources.read("grammars", "attn.json"))
+    return _loaded(kept) if kept["key"] == key(text) else make(text)
+
+
+def key(text: str) -> str:
+    """What an automaton that was kept is for: a grammar's text, and a version of lark."""
+    return hashlib.sha256(f"{lark.__version__}\0{text}".encode()).hexdigest()
+
+
+def _loaded(kept: dict[str, Any]) -> Lark:
+    """The parser of what `grammars/make_automaton.py` has kept."""
+    table = kept["data"]["parser"]["parser"]
+    table["tokens"] = _numbered(table["tokens"])
+    table["states"] = _numbered({state: _numbered(actions) for state, actions in table["states"].items()})
+    return Lark.load({"data": kept["data"], "memo": _numbered(kept["memo"])})
+
+
+def _numbered(items: Mapping[str, Any]) -> dict[int, Any]:
+    """JSON's keys are texts."""
+    return {int(number): item for number, item in items.items()}
 
 
 def make(text: str, *, strict: bool = False) -> Lark:
@@ -80,40 +88,3 @@ def terminals() -> dict[str, str]:
 def keywords() -> frozenset[str]:
     """Every reserved word of the language."""
     return frozenset(text for text in terminals() if text.isalpha())
-
-
-def _cache_path(text: str) -> Path:
-    override = os.environ.get("ATTNCC_CACHE")
-    if override:
-        folder = Path(override)
-    else:
-        import platformdirs
-
-        folder = Path(platformdirs.user_cache_dir("attncc"))
-    parts = (text, lark.__version__, *map(str, sys.version_info))
-    return folder / f"{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()}.grammar"
-
-
-def _load(path: Path) -> Lark | None:
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return None
-    digest, body = data[:_DIGEST_BYTES], data[_DIGEST_BYTES:]
-    return Lark.load(io.BytesIO(body)) if hashlib.sha256(body).digest() == digest else None
-
-
-def _save(parser: Lark, path: Path) -> None:
-    """Writes beside the place and renames, so that processes may race; each writes the same."""
-    file = io.BytesIO()
-    parser.save(file, ())
-    body = file.getvalue()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as temporary:
-                temporary.write(hashlib.sha256(body).digest() + body)
-            Path(name).replace(path)
-        except OSError:
-            Path(name).unlink(missing_ok=True)
