@@ -1,26 +1,42 @@
 """Tiles of the family hopper that ptxas is known to refuse a variant: nobody compiles these in vain.
 
 What a warpgroup has left besides its accumulators, and its producer altogether, is scarce where three warpgroups
-multiply. Each rule here is what kernels of 16 bits have in common that spilled or serialised their products in such
-tiles, and no kernel that fits does; a kernel of which nothing is known is compiled, as ever (`machine_code.settle`).
+multiply, and backward where each owner holds dK and dV of 64 keys. Each rule here is what kernels of 16 bits have in
+common that spilled or serialised their products in such tiles, and no kernel that fits does; a kernel of which nothing
+is known is compiled, as ever (`machine_code.settle`).
 """
 
 from __future__ import annotations
 
+from math import inf
+
 from ..ir import Load, walk
 from .plan import KernelPlan
-from .weight import asks_much, room
+from .weight import asks_much, entries_met, room
 
 _CROWDED = 3  # warpgroups; of those with more, none waits for products beside others
 _DROPOUT_REGISTERS = 42  # of a consumer, besides its accumulators and what a mask keeps: not enough for dropout
 _BITS_KEYS = 16  # keys for which a lane, with two rows, holds a register of what the mask keeps
 _ENTRIES_READ = 32  # of inputs, by the rules of tiles: more than a producer has registers for
+_OWNED_KEYS = 128  # of a backward block whose owners have half of them each; of fewer, one has dK and the other dV
+# The most of each of `entries_met` that isn't known to spill there, by whether the plan is thrifty and by the columns
+# that dK and dV have at least.
+_OWNERS_ROOM: dict[bool, dict[int, tuple[float, float]]] = {
+    False: {256: (3, 6), 128: (7, inf)},
+    True: {256: (15, 10)},
+}
 
 
 def crowded(plan: KernelPlan) -> bool:
     """Whether the tiles leave too few registers for what the variant asks for."""
-    if plan.family != "hopper" or plan.is_backward or plan.element_bytes != 2 or plan.warpgroups != _CROWDED:
+    if plan.family != "hopper" or plan.element_bytes != 2:
         return False
+    if plan.is_backward:
+        return plan.pass_name == "backward" and plan.block_kv == _OWNED_KEYS and _owners_crowded(plan)
+    return plan.warpgroups == _CROWDED and _consumers_crowded(plan)
+
+
+def _consumers_crowded(plan: KernelPlan) -> bool:
     return _drops_masked(plan) or _reads_much(plan) or (room(plan.variant) > 0 and asks_much(plan.variant))
 
 
@@ -32,3 +48,10 @@ def _drops_masked(plan: KernelPlan) -> bool:
 def _reads_much(plan: KernelPlan) -> bool:
     tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.uses_tile_kind else ()
     return sum(isinstance(node, Load) for node in walk(*plan.rules.bounds, *tests)) > _ENTRIES_READ
+
+
+def _owners_crowded(plan: KernelPlan) -> bool:
+    """Whether pairs are asked about more than was seen to fit beside dK and dV."""
+    columns = plan.padded_head_dim + plan.padded_value_head_dim
+    known = (limits for least, limits in _OWNERS_ROOM[plan.thrifty].items() if columns >= least)
+    return any(asked > limit for asked, limit in zip(entries_met(plan.variant), next(known, ()), strict=False))

@@ -98,6 +98,17 @@ def asks_much(variant: Variant) -> bool:
     return bool(_loads(variant, tests)) and sum(map(_cost, _varying_of(variant, tests))) > _LOAD
 
 
+@lru_cache(maxsize=64)
+def entries_met(variant: Variant) -> tuple[int, int]:
+    """How many entries of a query's own row score lines compare with each of its pairs; and how many entries are read
+    for each pair, by score lines and mask."""
+    scores = _scores(variant)
+    varying = _varying_of(variant, scores)
+    met = {child for node in varying for child in node.children if isinstance(child, Load)} - varying
+    of_row = sum(any(_of_query(variant, index) for index in load.indices) for load in met)
+    return of_row, len(_loads(variant, _tests(variant) + scores))
+
+
 def _leads(variant: Variant, load: Load) -> bool:
     """Whether another entry tells where it is."""
     return len(reads(variant, load) & {item.name for item in variant.inputs}) > 1

@@ -65,6 +65,37 @@ def test_what_the_rules_of_tiles_read() -> None:
     assert tiles(f"{own} or key_range(first, end)", 128) == (128, 96)
 
 
+PLAIN, THRIFTY, FEW = (f"hopper 64 x {rest}" for rest in (
+    "128, 8 warps, 2 stages", "128, 8 warps, 2 stages, thrifty", "64, 8 warps, 2 stages, thrifty"
+))  # fmt: skip
+COUNTED = (
+    "input listed: i32[batch, q, {0}]\n"
+    "score = score + sum(1 if listed[b, q_idx, i] == kv_idx else 0 for i in range({0}))"
+)
+SUM = "input each: f32[batch, q, _, {0}]\nscore = score + sum(each[b, q_idx, kv_idx, i] for i in range({0}))"
+
+
+@pytest.mark.parametrize(
+    ("lines", "count", "head_dim", "expected"),
+    [
+        (COUNTED, 7, 64, PLAIN),
+        (COUNTED, 8, 64, THRIFTY),  # 80 bytes of spills in all of the registers
+        (COUNTED, 24, 64, THRIFTY),
+        (COUNTED, 3, 128, PLAIN),
+        (COUNTED, 4, 128, THRIFTY),  # 12
+        (COUNTED, 16, 128, FEW),  # 240 even so
+        (SUM, 6, 128, PLAIN),
+        (SUM, 7, 128, THRIFTY),  # 88
+        (SUM, 11, 128, FEW),  # 96 even so
+        (SUM, 11, 64, PLAIN),
+    ],
+)
+def test_entries_of_rows_and_pairs_backward(lines: str, count: int, head_dim: int, expected: str) -> None:
+    variant = api.parse(f"attn 1\nvariant v {{\n{lines.format(count)}\n}}\n").variant
+    ladder = make_ladder(variant, Build("backward", "sm_90a", "bf16", head_dim, head_dim))
+    assert ladder.first.tiles == expected
+
+
 def test_a_schedule_gets_what_it_names() -> None:
     named = Schedule("mine", "v", "forward", "sm_90a", (("block_q", (192,)), ("block_kv", (96,))))
     assert tiles("keep if number[b, kv_idx] > 3", schedule=named) == WIDE
