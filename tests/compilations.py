@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from attncc.build import prepare
-from attncc.build.package import launched
 from attncc.compiler import load_specification
-from attncc.machine_code import Compiled, compiled, other_kernels, settle
+from attncc.machine_code import Compiled, Settled, compiled, other_kernels, settle
 from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
 from attncc.schedule.choices import Build
-from attncc.schedule.kernel_names import kernel_name
+from attncc.schedule.kernel_names import kernel_name, separate_dq_name
 from attncc.schedule.plan import BACKWARD_PASSES, KernelPlan
 from attncc.schedule.schedule import Ladder, Schedule, make_ladder
 from attncc.source import SourceFile
@@ -34,6 +33,7 @@ class Compilation(ABC):
 
 
 class Kernel(NamedTuple):
+    plan: KernelPlan | None  # of one that belongs to a plan
     resources: Resources
     conditional_common_values: int
     instructions: int
@@ -64,17 +64,23 @@ class Case(Compilation):
         packages = prepare(source, archs=[self.target], dtypes=[self.dtype], head_dims=dims, **asked)
         ladders = (ladder for package in packages for ladder in package.ladders)
         wanted = BACKWARD_PASSES if self.backward else ("decode",) if self.decode else ("forward", "patches")
-        settled = {kernel_name(item.first): settle(item) for item in ladders if item.build.pass_name in wanted}
-        plans = launched(item.plan for item in settled.values())
-        others = other_kernels(plans)
-        return {kernel_name(plan): _kernel(settled[kernel_name(plan)].compiled) for plan in plans} | {
+        settled = _settled({kernel_name(item.first): item for item in ladders if item.build.pass_name in wanted})
+        others = other_kernels([item.plan for item in settled.values()])
+        return {name: _kernel(item.compiled, item.plan) for name, item in settled.items()} | {
             name: _kernel(compiled(*item)) for name, item in others.items()
         }
 
 
-def _kernel(found: Compiled) -> Kernel:
+def _settled(ladders: Mapping[str, Ladder]) -> dict[str, Settled]:
+    """Of the passes `backward_dq` those that calls launch: others would be compiled, and looked at by nobody."""
+    first = {name: settle(item) for name, item in ladders.items() if item.build.pass_name != "backward_dq"}
+    separate = {separate_dq_name(item.plan) for item in first.values() if item.plan.separates_dq}
+    return first | {name: settle(ladders[name]) for name in separate}
+
+
+def _kernel(found: Compiled, plan: KernelPlan | None = None) -> Kernel:
     image = found.code.image
-    return Kernel(found.resources, conditional_common_values(image), instructions(image))
+    return Kernel(plan, found.resources, conditional_common_values(image), instructions(image))
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,13 @@ class HopperCase(Compilation):
     def compile(self) -> tuple[KernelPlan, Resources]:
         settled = settle(self.ladder())
         return settled.plan, settled.compiled.resources
+
+
+def has_registers(plan: KernelPlan, resources: Resources) -> bool:
+    """Whether the warpgroups of a forward kernel of the family hopper can share a block's registers as they mean to:
+    else it would wait for them for ever."""
+    wanted = plan.producer_registers + plan.warpgroups * plan.consumer_registers
+    return wanted <= resources.registers * (plan.warpgroups + 1)
 
 
 class Compilations:
