@@ -346,9 +346,14 @@ def mask_of(variant: Variant, environment: Environment) -> Array:
     return kept
 
 
-def kept_pairs(mask: Array, boxes: Boxes) -> Array:
-    """How many pairs of each box are kept: int64 [count]."""
+def pair_sums(mask: Array) -> Array:
+    """How many pairs are kept above and left of each place: int64 [q_len + 1, kv_len + 1]."""
     sums = np.zeros((mask.shape[0] + 1, mask.shape[1] + 1), np.int64)
     sums[1:, 1:] = mask.cumsum(axis=0, dtype=np.int64).cumsum(axis=1)
+    return sums
+
+
+def kept_pairs(sums: Array, boxes: Boxes) -> Array:
+    """How many pairs of each box are kept, by `pair_sums` of the mask: int64 [count]."""
     rows, columns = (boxes.q_first, boxes.q_last + 1), (boxes.kv_first, boxes.kv_last + 1)
     return sums[rows[1], columns[1]] - sums[rows[0], columns[1]] - sums[rows[1], columns[0]] + sums[rows[0], columns[0]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from .masks import (
     boolean,
     kept_pairs,
     mask_of,
+    pair_sums,
     pick,
     random_boxes,
     random_environment,
@@ -77,6 +79,10 @@ class Trial:
             values,
         )
 
+    @cached_property
+    def sums(self) -> Array:
+        return pair_sums(self.mask)
+
     def value(self, rule: Expr) -> Array:
         return np.broadcast_to(evaluate(rule, self.values), self.boxes.q_first.shape)
 
@@ -84,7 +90,7 @@ class Trial:
         """How many pairs brute force keeps in the rows of each tile, from kv_first to kv_last (default: the tile's)."""
         box = self.boxes
         first = box.kv_first if kv_first is None else kv_first
-        return kept_pairs(self.mask, Boxes(box.q_first, box.q_last, first, box.kv_last if kv_last is None else kv_last))
+        return kept_pairs(self.sums, Boxes(box.q_first, box.q_last, first, box.kv_last if kv_last is None else kv_last))
 
     def bounds(self) -> tuple[Array, Array, Array, Array]:
         rules = self.rules
@@ -126,7 +132,7 @@ class Trial:
         assert all(((x >= 0) & (x <= q_len)).all() for x in (begin, end, full_begin, full_end)), self.name
 
         def kept(first: Array, end: Array) -> Array:
-            return kept_pairs(self.mask, Boxes(first, np.maximum(end, first) - 1, box.kv_first, box.kv_last))
+            return kept_pairs(self.sums, Boxes(first, np.maximum(end, first) - 1, box.kv_first, box.kv_last))
 
         assert (kept(begin, end) == kept(np.zeros_like(begin), np.full_like(end, q_len))).all(), self.name
         keys = box.kv_last - box.kv_first + 1

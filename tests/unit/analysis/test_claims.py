@@ -152,8 +152,8 @@ def test_sound_whether_the_claim_is_true_or_false(lines: str, inner: str, dtype:
         q_len, kv_len = (int(n) for n in rng.integers(1, 120, 2))
         blocks, sorts = tuple(int(n) for n in rng.choice([8, 16, 32], 2)), trial % 3 > 0
         given = {"doc": arrays(rng, (2, kv_len), sorts=sorts).astype(np.int64 if dtype == "i64" else np.int32)}
+        kept = made.mask(q_len, kv_len, **given)[:, 0]
         for single in (False, True):
-            kept = made.mask(q_len, kv_len, **given)[:, 0]
             kinds = np.stack(
                 [grid.kinds[0] for grid in grids(made.variant, (q_len, kv_len), blocks, given, inner, single=single)]
             )
