@@ -9,6 +9,7 @@ from functools import cached_property
 
 from ..analysis.algebra import TRUE
 from ..analysis.canvas import Canvas
+from ..analysis.distances import by_distance
 from ..analysis.key_sets import (
     Common,
     KeepMask,
@@ -56,6 +57,7 @@ class UserCode:
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_form_holds, score_factor, score_bias
     masks_last: bool  # whether the mask may come after the exponents: of all tiles they are made in one way
+    shared_by_distance: bool  # whether what such a form adds is read for each distance, and serves two rows of a lane
     learned: str  # backward: struct Learned
     bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
     tile_kind: str
@@ -132,13 +134,14 @@ class _Printer:
         row = structs.row(fields, plan.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
+        leaves |= {"distances.cuh"} if self.shared_by_distance else set()
         leaves |= {"learned_runs.cuh" if plan.family == "hopper" else "learned.cuh"} if learned else set()
         includes = sorted(self.interner.includes | leaves)
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
             context, row, keep, keep_at, keep_apart, rows_alike, hold, keep_bits, column_bits, score, form,
-            self.masks_last, learned, bounds, kind, dropout, sink, value_descale,
+            self.masks_last, self.shared_by_distance, learned, bounds, kind, dropout, sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -229,6 +232,14 @@ class _Printer:
         if not self.variant.scores:
             return True
         return self.form is not None and self.form.holds == TRUE and len(self.form.terms) == 1
+
+    @property
+    def shared_by_distance(self) -> bool:
+        """Of tables of distances. In the family hopper: its warps have rows r and r + 8, and tiles are stretches."""
+        form, plan = self.form, self.plan
+        if form is None or plan.family != "hopper" or plan.is_backward or plan.canvas is not None:
+            return False
+        return form.holds != TRUE and len(form.terms) == 1 and by_distance(form.bias)
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
         node = self.lowering.lower(statement.value)

@@ -40,6 +40,20 @@ def test_a_table_of_distances_is_read_once_where_all_pairs_read_one_entry() -> N
     assert "using ScoreBias = RowBias;" in bias and "load(params.table" in bias
 
 
+@pytest.mark.parametrize("more", ["", "\nkeep if q_pos >= kv_idx", "\nscore = score - 0.1 * (q_pos - kv_idx)"])
+def test_hopper_reads_a_table_of_distances_once_for_two_rows(more: str) -> None:
+    hopper = {"family": "hopper", "target": "sm_90a"}
+    assert code(TABLE + more, **hopper).shared_by_distance
+    assert not code(TABLE + more).shared_by_distance
+
+
+@pytest.mark.parametrize(
+    "lines", [ALIBI, CAPPED, "input row: f32[batch, q]\n" + TABLE + "\nscore = score + row[b, q_idx]"]
+)
+def test_what_always_holds_or_differs_from_row_to_row_is_not_shared(lines: str) -> None:
+    assert not code(lines, family="hopper", target="sm_90a").shared_by_distance
+
+
 def test_tiles_that_are_patches_need_a_form_that_always_holds() -> None:
     canvas = Canvas(64, 8, 8)
     assert code(TABLE, canvas=canvas).score_form == ""
