@@ -10,6 +10,7 @@ from functools import cached_property
 from ..analysis.algebra import TRUE
 from ..analysis.canvas import Canvas
 from ..analysis.distances import by_distance
+from ..analysis.factors import ZERO
 from ..analysis.key_sets import (
     Common,
     KeepMask,
@@ -239,7 +240,7 @@ class _Printer:
         form, plan = self.form, self.plan
         if form is None or plan.family != "hopper" or plan.is_backward or plan.canvas is not None:
             return False
-        return form.holds != TRUE and len(form.terms) == 1 and by_distance(form.bias)
+        return form.holds != TRUE and len(form.terms) == 1 and form.step == ZERO and by_distance(form.bias)
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
         node = self.lowering.lower(statement.value)

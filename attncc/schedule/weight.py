@@ -180,6 +180,12 @@ def _form(variant: Variant) -> ScoreForm | None:
     return score_form(variant, _WIDEST, _WIDEST) if variant.scores else None
 
 
+def varies_by_tile(variant: Variant) -> bool:
+    """Whether the score lines have a cheap form in some tiles and none in others, as tables of distances."""
+    form = _form(variant)
+    return form is not None and form.holds != TRUE
+
+
 def _has_form(variant: Variant) -> bool:
     return _form(variant) is not None
 

@@ -40,7 +40,7 @@ def test_a_table_of_distances_is_read_once_where_all_pairs_read_one_entry() -> N
     assert "using ScoreBias = RowBias;" in bias and "load(params.table" in bias
 
 
-@pytest.mark.parametrize("more", ["", "\nkeep if q_pos >= kv_idx", "\nscore = score - 0.1 * (q_pos - kv_idx)"])
+@pytest.mark.parametrize("more", ["", "\nkeep if q_pos >= kv_idx", "\nscore = 2 * score"])
 def test_hopper_reads_a_table_of_distances_once_for_two_rows(more: str) -> None:
     hopper = {"family": "hopper", "target": "sm_90a"}
     assert code(TABLE + more, **hopper).shared_by_distance
@@ -48,7 +48,13 @@ def test_hopper_reads_a_table_of_distances_once_for_two_rows(more: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "lines", [ALIBI, CAPPED, "input row: f32[batch, q]\n" + TABLE + "\nscore = score + row[b, q_idx]"]
+    "lines",
+    [
+        ALIBI,
+        CAPPED,
+        TABLE + "\nscore = score - 0.1 * kv_idx",
+        f"input row: f32[batch, q]\n{TABLE}\nscore = score + row[b, q_idx]",
+    ],
 )
 def test_what_always_holds_or_differs_from_row_to_row_is_not_shared(lines: str) -> None:
     assert not code(lines, family="hopper", target="sm_90a").shared_by_distance
