@@ -361,17 +361,11 @@ class KernelPlan:
     @property
     def takes_turns(self) -> bool:
         """hopper: whether two warpgroups start their products by turns, so that one computes while the other
-        multiplies.
+        multiplies. Both must have the same tiles, or one would wait for a turn that the other has no tile for."""
+        from .weight import gains_by_turns
 
-        It gains where there is much besides products, as with dropout: 3 to 7 % of the time. And where some tiles take
-        longer than others: a warpgroup that such a tile delays stays out of step after it, which took 8 % of the time
-        of a table of distances. Both must have the same tiles, or one would wait for a turn that the other has no
-        tile for.
-        """
-        from .weight import varies_by_tile
-
-        gains = self.variant.dropout is not None or varies_by_tile(self.variant)
-        return gains and self.dtype != "e4m3" and (self.block_q, self.block_kv) == (128, 128) and self.row_groups == 1
+        alike = (self.block_q, self.block_kv) == (128, 128) and self.row_groups == 1
+        return alike and self.dtype != "e4m3" and gains_by_turns(self.variant)
 
     @property
     def plans_ahead(self) -> bool:

@@ -180,10 +180,11 @@ def _form(variant: Variant) -> ScoreForm | None:
     return score_form(variant, _WIDEST, _WIDEST) if variant.scores else None
 
 
-def varies_by_tile(variant: Variant) -> bool:
-    """Whether the score lines have a cheap form in some tiles and none in others, as tables of distances."""
+def gains_by_turns(variant: Variant) -> bool:
+    """Whether there is much besides products, as with dropout, or more in some tiles than in others: score lines
+    that have a cheap form far from the diagonal. Such a tile leaves two warpgroups out of step."""
     form = _form(variant)
-    return form is not None and form.holds != TRUE
+    return variant.dropout is not None or (form is not None and form.holds != TRUE)
 
 
 def _has_form(variant: Variant) -> bool:

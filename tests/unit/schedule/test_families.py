@@ -102,6 +102,12 @@ def test_warpgroups_with_dropout_take_turns() -> None:
     assert not planned(dropped, block_q=192, block_kv=64).takes_turns
 
 
+def test_warpgroups_whose_tiles_take_unequally_long_take_turns() -> None:
+    table = variant("input table: f32[9]\nscore = score + table[clamp(kv_idx - q_pos, -4, 4) + 4]")
+    softcap = variant("score = 9 * tanh(score / 9)")
+    assert planned(table).takes_turns and not planned(softcap).takes_turns
+
+
 @pytest.mark.parametrize("head_dim", [16, 40, 64, 72, 96, 128, 192, 256])
 @pytest.mark.parametrize("rung", range(4))
 def test_every_rung_is_legal(head_dim: int, rung: int) -> None:
