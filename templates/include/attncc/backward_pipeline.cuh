@@ -27,6 +27,7 @@ struct BackwardPipeline {
     static constexpr int BYTES = ASKED_AT + 16, NO_STAGE = -1;
     static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
+    static constexpr int DSCORES_ARRIVALS = KEY_SHARES == 1 ? 32 * DSCORES_WARPS : DSCORES_WARPS;
 
     unsigned base;
 
@@ -55,7 +56,7 @@ struct BackwardPipeline {
             barrier_init(queries_empty(stage), OWNER_WARPS);
             barrier_init(douts_full(stage), 1);
             barrier_init(douts_empty(stage), OWNER_WARPS);
-            barrier_init(dscores_full(stage), DSCORES_WARPS);
+            barrier_init(dscores_full(stage), DSCORES_ARRIVALS);
             barrier_init(dscores_empty(stage), ADDER_WARPS);
             if (KEY_SHARES == 1) barrier_init(slopes_full(stage), 32 * (OWNER_WARPS - DSCORES_WARPS));
         }
