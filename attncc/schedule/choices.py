@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .defaults import Tiles, default_tiles
 from .hopper_tiles import HopperTiles, hopper_ladder, overlaps
 from .knobs import Value
-from .plan import BACKWARD_PASSES, DTYPE_BYTES, KEY_PASSES
+from .plan import DTYPE_BYTES, KEY_PASSES
 from .shared import shared_bytes, shared_parts
 from .target import TARGETS
 from .weight import Room
@@ -16,7 +16,8 @@ from .weight import Room
 FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
 # Of the portable ladder of tiles: one for each `Room`. For what spills even so: half the warps (forward), which may
-# have more registers each while three blocks share a multiprocessor (attend.cu.j2); then shorter inner loops.
+# have more registers each while three blocks share a multiprocessor (attend.cu.j2), or thrift (blocks that own keys);
+# then shorter inner loops.
 PORTABLE_GUESSES, PORTABLE_RUNGS = len(Room), len(Room) + 2
 
 
@@ -91,17 +92,29 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
     if family == "hopper":
         chosen = _chosen(settings, build, family, loop, _hopper_tiles(settings, build, rung))
         return replace(chosen, thrifty=_ladder(build)[rung].thrifty)
-    room = Room(min(rung, Room.MUCH))
-    default = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, room=room)
-    shared, looped = ("block_kv", "block_q") if build.pass_name in KEY_PASSES else ("block_q", "block_kv")
-    halvings = max(rung - Room.MUCH, 0)
-    if build.pass_name not in BACKWARD_PASSES and halvings > 0:
-        default, halvings = _with_half_the_warps(default), halvings - 1
-    default = _shortened(default, looped, halvings)
+    default = _portable_tiles(build, loop, rung)
     sizes = {name: _int(settings, name, getattr(default, name)) for name in ("block_q", "block_kv")}
-    tiles = replace(default, **sizes)
-    tiles = _shared_by_warps(settings, shared, tiles, default)
-    return _chosen(settings, build, family, loop, _fitting(tiles, build))
+    shared = "block_kv" if build.pass_name in KEY_PASSES else "block_q"
+    tiles = _shared_by_warps(settings, shared, replace(default, **sizes), default)
+    chosen = _chosen(settings, build, family, loop, _fitting(tiles, build))
+    return replace(chosen, thrifty=_saves(build, rung))
+
+
+def _saves(build: Build, rung: int) -> bool:
+    """Whether kernels of a portable rung are thrifty: those of blocks that own keys, where much room isn't enough."""
+    return build.pass_name in KEY_PASSES and rung > Room.MUCH
+
+
+def _portable_tiles(build: Build, loop: str, rung: int) -> Tiles:
+    """Thrift itself leaves registers: its first tiles are large again."""
+    room = Room.LITTLE if _saves(build, rung) else Room(min(rung, Room.MUCH))
+    tiles = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, room=room)
+    halvings = max(rung - Room.MUCH, 0)
+    if build.pass_name == "backward_dq" or halvings == 0:
+        return _shortened(tiles, "block_kv", halvings)
+    if build.pass_name in KEY_PASSES:
+        return _shortened(tiles, "block_q", halvings - 1)
+    return _shortened(_with_half_the_warps(tiles), "block_kv", halvings - 1)
 
 
 def _shortened(tiles: Tiles, block: str, halvings: int) -> Tiles:

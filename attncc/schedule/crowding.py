@@ -1,7 +1,8 @@
-"""Tiles of the family hopper that ptxas is known to refuse a variant: nobody compiles these in vain.
+"""Tiles that ptxas is known to refuse a variant: nobody compiles these in vain.
 
-What a warpgroup has left besides its accumulators, and its producer altogether, is scarce where three warpgroups
-multiply, and backward where each owner holds dK and dV of 64 keys. Each rule here is what kernels of 16 bits have in
+In the family hopper, what a warpgroup has left besides its accumulators, and its producer altogether, is scarce where
+three warpgroups multiply, and backward where each owner holds dK and dV of 64 keys; in the other, where a warp holds
+both of many columns. Each rule here is what kernels of 16 bits have in
 common that spilled or serialised their products in such tiles, and no kernel that fits does; a kernel of which nothing
 is known is compiled, as ever (`machine_code.settle`).
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 from math import inf
 
-from ..ir import Load, walk
+from ..ir import Load, needs, walk
 from .plan import KernelPlan
 from .weight import asks_much, entries_met, room
 
@@ -25,12 +26,16 @@ _OWNERS_ROOM: dict[bool, dict[int, tuple[float, float]]] = {
     False: {256: (3, 6), 128: (7, inf)},
     True: {256: (15, 10)},
 }
+# Of inputs, by keep lines, with as many columns of dK and dV: spilled in every portable kernel that isn't thrifty.
+_ENTRIES_TESTED, _COLUMNS_HELD = 16, 256
 
 
 def crowded(plan: KernelPlan) -> bool:
     """Whether the tiles leave too few registers for what the variant asks for."""
-    if plan.family != "hopper" or plan.element_bytes != 2:
+    if plan.element_bytes != 2:
         return False
+    if plan.family == "portable":
+        return plan.owns_keys and not plan.thrifty and _tests_much(plan)
     if plan.is_backward:
         return plan.pass_name == "backward" and plan.block_kv == _OWNED_KEYS and _owners_crowded(plan)
     return plan.warpgroups == _CROWDED and _consumers_crowded(plan)
@@ -50,8 +55,18 @@ def _reads_much(plan: KernelPlan) -> bool:
     return sum(isinstance(node, Load) for node in walk(*plan.rules.bounds, *tests)) > _ENTRIES_READ
 
 
+def _columns(plan: KernelPlan) -> int:
+    return plan.padded_head_dim + plan.padded_value_head_dim
+
+
+def _tests_much(plan: KernelPlan) -> bool:
+    roots = tuple(keep.condition for keep in plan.variant.keeps)
+    lines = walk(*roots, *(let.value for let in needs(plan.variant, *roots)))
+    tested = sum(isinstance(node, Load) for node in lines)
+    return _columns(plan) >= _COLUMNS_HELD and tested > _ENTRIES_TESTED
+
+
 def _owners_crowded(plan: KernelPlan) -> bool:
     """Whether pairs are asked about more than was seen to fit beside dK and dV."""
-    columns = plan.padded_head_dim + plan.padded_value_head_dim
-    known = (limits for least, limits in _OWNERS_ROOM[plan.thrifty].items() if columns >= least)
+    known = (limits for least, limits in _OWNERS_ROOM[plan.thrifty].items() if _columns(plan) >= least)
     return any(asked > limit for asked, limit in zip(entries_met(plan.variant), next(known, ()), strict=False))

@@ -76,7 +76,7 @@ class KernelPlan:
     family: str = "portable"  # of FAMILIES; hopper: TMA, wgmma, and warps that do nothing but load
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
     canvas: Canvas | None = None  # the passes in patches: what their tiles are patches of
-    thrifty: bool = False  # hopper, backward: saves registers at the cost of time, see hopper_backward
+    thrifty: bool = False  # backward: saves registers at the cost of time, see hopper_backward and few_registers.cuh
 
     def serves(self, problem: Problem) -> bool:
         """Whether the kernel is the one for calls of these sizes: decode, where one tile holds all rows."""

@@ -92,7 +92,7 @@ struct RowSum {
     __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
     __device__ __forceinline__ void column(int n, int side) {
         const float x = sum_lanes<28>(sum);
-        if (threadIdx.x % 32 / 4 == n) own[side] = x;
+        if (threadIdx.x % 32 / 4 == n) (side == 0 ? own[0] : own[1]) = x;
         sum = 0;
     }
     template <class Add>

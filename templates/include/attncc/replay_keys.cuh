@@ -40,7 +40,7 @@ struct Replay {
     }
 
     __device__ __forceinline__ bool keeps(int m, int n, int r, int side) const {
-        return (bits[m][side] >> (16 * r + 8 * (n % 2)) & 255) < threshold;
+        return ((side == 0 ? bits[m][0] : bits[m][1]) >> (16 * r + 8 * (n % 2)) & 255) < threshold;
     }
 
 private:

@@ -106,3 +106,17 @@ def test_a_build_says_what_it_passed_by() -> None:
     ladder = make_ladder(variant, Build("forward", "sm_90a", "bf16", 64, 64))
     passed_by = ladder.refused_above(ladder.first)
     assert [why for tiles, why in passed_by.items() if " 192 x 96," in tiles and "not compiled" in why], passed_by
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_who_owns_keys_has_few_registers_for_what_pairs_read(target: str) -> None:
+    """Backward: the last rungs are compiled at once where many entries are read for a pair, and only there."""
+
+    def rungs(count: int) -> list[bool]:
+        keep = f"keep if any(names[b, q_idx, i] == kv_idx for i in range({count}))"
+        variant = api.parse(f"attn 1\nvariant v {{\ninput names: i32[batch, q, {count}]\n{keep}\n}}\n").variant
+        ladder = make_ladder(variant, Build("backward", target, "bf16", 128, 128))
+        return [plan.thrifty for plan in ladder.plans() if plan.family == ladder.first.family]
+
+    assert rungs(16)[0] is False
+    assert rungs(17) and all(rungs(17))

@@ -10,8 +10,11 @@ import pytest
 
 from attncc import api, reference
 from attncc.problem.gradients import Gradients
+from attncc.resources import folder
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import make_plan
+from attncc.semantics.load import load
+from attncc.source import SourceFile
 from tests.emulator import kernel
 from tests.emulator.attention import Call
 from tests.emulator.backward import Results, backward
@@ -95,6 +98,7 @@ def test_plain_attention(dtype: str, stages: int, target: str) -> None:
         ("bf16", {"stages": 2, "block_q": 32, "block_kv": 64, "warps": 2}),
         ("fp16", {"stages": 3, "block_q": 64, "block_kv": 64, "warps": 4}),
         ("fp32", {"stages": 1, "block_q": 16, "block_kv": 64, "warps": 2}),
+        ("bf16", {"stages": 2, "block_q": 32, "block_kv": 64, "warps": 2, "thrifty": True}),
     ],
 )
 def test_everything_at_once(dtype: str, tiles: dict[str, int]) -> None:
@@ -153,10 +157,28 @@ def test_memory_beyond_the_rows_does_not_matter() -> None:
         check(plan, of_dq, Call(*views))
 
 
-@pytest.mark.parametrize("exact", [False, True])
-def test_learnable_inputs(exact: bool) -> None:
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_thrift_where_registers_are_few(head_dim: int) -> None:
+    """Four heads share the keys: what one is about takes the place of the one before."""
+    program = load(SourceFile.read(folder("specs") / "selected_attention.attn"))
+    (variant,) = program.variants
+    sizes = {"dtype": "bf16", "head_dim": head_dim, "value_head_dim": head_dim, "target": "sm_80"}
+    plan = make_plan(variant, pass_name="backward", **sizes)
+    assert plan.thrifty and plan.block_q > 16
+    rng = np.random.default_rng(4)
+    doc = np.sort(rng.integers(0, 3, (1, 230)).astype(np.int32))
+    inputs = {
+        "pool_len": np.array(90, np.int32), "selected": rng.integers(-1, 90, (1, 140, 16)).astype(np.int32), "doc": doc,
+        "sink_logit": np.float32([1.0, -1.0, 0.5, 2.0]),
+    }  # fmt: skip
+    check(plan, None, Call(*qkv(plan, (1, 4, 140), (1, 1, 230)), inputs=inputs))
+
+
+@pytest.mark.parametrize(("exact", "thrifty"), [(False, False), (True, False), (False, True)])
+def test_learnable_inputs(exact: bool, thrifty: bool) -> None:
     """A table, most of whose tiles read one entry; a factor of a head, of a row, of a key, of all; a sink."""
-    plan, dq_plan = plans_of(LEARNED, "fp16", (16, 16), block_q=32, block_kv=32, warps=2, stages=1)
+    tiles = {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 1}
+    plan, dq_plan = plans_of(LEARNED, "fp16", (16, 16), thrifty=thrifty, **tiles)
     rng = np.random.default_rng(2)
     shapes = {"table": (2, 9), "slope": (2,), "keys": (2, 150), "rows": (2, 150), "cap": (), "logit": (2,)}
     inputs = {name: np.float32(rng.normal(1, 0.3, shape)) for name, shape in shapes.items()}

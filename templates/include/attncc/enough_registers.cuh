@@ -1,0 +1,32 @@
+#include "attncc/math.cuh"
+#include "attncc/shared_floats.cuh"
+
+// What a backward kernel does where each thread has registers for all that the variant asks for: a tile's columns (queries) at
+// once, so that loads for one run beside the arithmetic of others. few_registers.cuh has the same interface.
+
+constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
+
+/// What a head is about, for the loop over its tiles.
+template <class T>
+__device__ __forceinline__ T held(const T& x) {
+    return uniform_struct(x);
+}
+
+/// Lse and delta of two rows, from where they lie in shared memory on.
+struct TwoRows {
+    float2 rows[2];
+
+    __device__ __forceinline__ explicit TwoRows(unsigned place) {
+        const float4 both = load_float4(place);
+        rows[0] = make_float2(both.x, both.y);
+        rows[1] = make_float2(both.z, both.w);
+    }
+    __device__ __forceinline__ const float2& operator[](int i) const { return rows[i]; }
+};
+
+/// Where fragment or side i stands when its turn has come.
+__device__ __forceinline__ int place(int i) { return i; }
+
+/// After each side.
+template <class Tile>
+__device__ __forceinline__ void move_columns(Tile&) {}
