@@ -53,7 +53,7 @@ BACKWARD_LENGTHS = {
     "head_and_query_bias": 6250, "selected_attention": 5600, "softcap": 5950,
 }  # fmt: skip
 # Backward, for sm_90a: patches; bounds and tests of tiles; ids; score lines whose derivative reads the score; dropout;
-# learnable inputs; the last rung of the ladder, without which `selected_attention` spills, as its portable kernel does.
+# learnable inputs; the last rung of the ladder, without which `selected_attention` spills.
 OF_HOPPER = (
     ("natten", 128), ("dilated_window", 64), ("prefix_lm", 128), ("documents", 128), ("softcap", 128),
     ("dropout_attention", 64), ("relative_bias", 128), ("query_bias", 64), ("selected_attention", 128),
@@ -116,6 +116,8 @@ def backward_cases() -> Iterator[Case]:
         yield Case(spec, "sm_90a", "bf16", head_dim, backward=True)
     yield Case("causal", "sm_80", "bf16", 128, backward=True)
     yield Case("relative_bias", "sm_80", "bf16", 128, backward=True)
+    for target, head_dim in (("sm_80", 64), ("sm_120", 128)):
+        yield Case("selected_attention", target, "bf16", head_dim, backward=True)
     yield Case(BUSIEST, "sm_80", "fp16", 40, backward=True)
     yield Case(BUSIEST, "sm_90", "bf16", 64, backward=True)
     yield Case(BUSIEST, "sm_90", "bf16", 256, backward=True)

@@ -123,13 +123,13 @@ class Ladder:
         return next(self.plans())
 
     def plans(self) -> Iterator[KernelPlan]:
-        """From the first guess on, without the rungs that can't be.
+        """From the first guess on, without the rungs that can't be, and if there are others those that are crowded.
 
         AttnccError A403, A405 to A412, with the arithmetic, where none can be: what forbids the first.
         """
         legality.check_build(self.build, self.schedule.span)
         refusal: AttnccError | None = None
-        found = 0
+        found, crowds = 0, []
         for plan in map(self._plan, self._choices()):
             try:
                 legality.check(plan, self.schedule.where)
@@ -137,13 +137,15 @@ class Ladder:
                 refusal = refusal or error
             else:
                 if self._passes_by(plan):
+                    crowds.append(plan)
                     continue
                 found += 1
                 yield plan
             if self.names_tiles:
                 break
-        if refusal is not None and not found:
+        if not found and not crowds and refusal is not None:
             raise refusal
+        yield from () if found else crowds
 
     def refused_above(self, plan: KernelPlan) -> dict[str, str]:
         """Of the rungs above one of `plans`, those that aren't among them, by their tiles, and why."""

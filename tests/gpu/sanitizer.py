@@ -6,10 +6,10 @@
     compute-sanitizer --tool racecheck --error-exitcode 1 python -m tests.gpu.sanitizer
 
 The first command builds each spec as `attncc build --decode --backward` does, bf16 at head dim 128 as in
-`generated/`, for the GPU's portable target and on Hopper for sm_90a, on all cores; the others load what it made, so
-that the tool sees launches alone. Lengths end within a tile, and there are packed batches of an empty and a short
-sequence. With the variable each tensor is an allocation of its own, so that a read beyond its end is seen; without it
-the script refuses to run. `--part 2/5` takes the second of five parts; names of specs take these.
+`generated/`, one at 256 too, for the GPU's portable target and on Hopper for sm_90a, on all cores; the others load what
+it made, so that the tool sees launches alone. Lengths end within a tile, and there are packed batches of an empty and a
+short sequence. With the variable each tensor is an allocation of its own, so that a read beyond its end is seen;
+without it the script refuses to run. `--part 2/5` takes the second of five parts; names of specs take these.
 `tests.gpu.sanitizer_cases` has the other dtypes, head dims and layouts.
 """
 
@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -53,6 +54,7 @@ DECODE = Problem(1, 4, 2, 3, 1500, HEAD_DIM, HEAD_DIM)  # enough keys that they 
 PATCHES = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each canvas
 MANY = Problem(2, 70, 70, 200, 333, HEAD_DIM, HEAD_DIM)  # more blocks than a GPU holds
 MANY_SPEC = "causal"
+WIDE_SPEC, WIDE_DIM = "causal", 256  # where backward kernels share the work in other ways
 
 
 def main() -> None:
@@ -94,7 +96,7 @@ def _build(targets: Sequence[str], spec: str) -> int:
         BUILT / spec,
         archs=targets,
         dtypes=[DTYPE],
-        head_dims=[HEAD_DIM],
+        head_dims=[HEAD_DIM, WIDE_DIM] if spec == WIDE_SPEC else [HEAD_DIM],
         decode=True,
         backward=True,
         jobs=1,
@@ -166,10 +168,19 @@ def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Cal
     yield "packed", partial(_call, forward, PACKED, deterministic=True)
     if spec == MANY_SPEC:
         yield "many blocks", partial(_call, forward, MANY, deterministic=False)
-    yield "decode", partial(_call, kernel("decode"), DECODE)
+    decode = kernel("decode")
+    yield "decode", partial(_call, decode, DECODE)
+    if spec == WIDE_SPEC:
+        yield "wide dense", partial(_call, forward, _wide(DENSE), deterministic=False)
+        yield "wide packed", partial(_call, forward, _wide(PACKED), deterministic=True)
+        yield "wide decode", partial(_call, decode, _wide(DECODE))
     patches = kernel("patches")
     if patches._store.plans(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target):
         yield "patches", partial(_call, patches, PATCHES, deterministic=False)
+
+
+def _wide(problem: Problem) -> Problem:
+    return replace(problem, head_dim=WIDE_DIM, value_head_dim=WIDE_DIM)
 
 
 def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None) -> None:

@@ -120,3 +120,13 @@ def test_who_owns_keys_has_few_registers_for_what_pairs_read(target: str) -> Non
 
     assert rungs(16)[0] is False
     assert rungs(17) and all(rungs(17))
+
+
+def test_crowded_tiles_where_there_are_no_others() -> None:
+    """Dropout forbids owners that share keys, and the schedule the portable family."""
+    keep = "keep if any(names[b, q_idx, i] == kv_idx for i in range(20))\ndropout 0.1"
+    variant = api.parse(f"attn 1\nvariant v {{\ninput names: i32[batch, q, 20]\n{keep}\n}}\n").variant
+    named = Schedule("mine", "v", "backward", "sm_90a", (("family", ("hopper",)),))
+    plans = list(make_ladder(variant, Build("backward", "sm_90a", "bf16", 128, 128), named).plans())
+    assert [plan.family for plan in plans] == ["hopper", "hopper"]
+    assert [(plan.block_kv, plan.thrifty) for plan in plans] == [(128, False), (128, True)]
