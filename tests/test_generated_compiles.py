@@ -53,7 +53,7 @@ BACKWARD_LENGTHS = {
     "head_and_query_bias": 6250, "selected_attention": 5600, "softcap": 5950,
 }  # fmt: skip
 # Backward, for sm_90a: patches; bounds and tests of tiles; ids; score lines whose derivative reads the score; dropout;
-# learnable inputs; the last rung of the ladder, without which `selected_attention` spills.
+# learnable inputs; the last rungs of the ladder, which are portable.
 OF_HOPPER = (
     ("natten", 128), ("dilated_window", 64), ("prefix_lm", 128), ("documents", 128), ("softcap", 128),
     ("dropout_attention", 64), ("relative_bias", 128), ("query_bias", 64), ("selected_attention", 128),

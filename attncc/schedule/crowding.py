@@ -2,9 +2,9 @@
 
 In the family hopper, what a warpgroup has left besides its accumulators, and its producer altogether, is scarce where
 three warpgroups multiply, and backward where each owner holds dK and dV of 64 keys; in the other, where a warp holds
-both of many columns. Each rule here is what kernels of 16 bits have in
-common that spilled or serialised their products in such tiles, and no kernel that fits does; a kernel of which nothing
-is known is compiled, as ever (`machine_code.settle`).
+both of many columns. Each rule here is what kernels of 16 bits have in common that spilled or serialised their products
+in such tiles, and no kernel that fits does; a kernel of which nothing is known is compiled, as ever
+(`machine_code.settle`).
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@ could hold both.
 
 Masks and score lines take registers, mostly for what they read of inputs. A thrifty plan lets them see few pairs at
 once, in a loop, and makes S^T, and all that follows, in two parts of a tile's rows. That takes 24 registers less: the
-owners keep 8 of them, the warpgroup that loads gets 32 from both, for a sixth more reads of shared memory. Owners of
-the same keys have registers for all rows: thrifty, they only see few pairs at once.
+owners keep 8 of them, the warpgroup that loads gets 32 from both, for a sixth more reads of shared memory.
 """
 
 from __future__ import annotations
@@ -49,8 +48,7 @@ class HopperBackward:
     def producer_registers(self) -> int:
         owner = _eights(sum(self.accumulators().values()) + _OTHER_REGISTERS)
         rest = _ALL_REGISTERS - self.adder_registers - OWNERS * owner
-        lent = self.plan.thrifty and self.shares_keys  # to the owners, whose rows take more than 190
-        most = _CLASSIFYING_REGISTERS if self.plan.uses_tile_kind and not lent else _PRODUCER_REGISTERS
+        most = _CLASSIFYING_REGISTERS if self.plan.uses_tile_kind else _PRODUCER_REGISTERS
         return min(max(rest, _LEAST_PRODUCER_REGISTERS), most)
 
     @property
@@ -117,7 +115,7 @@ class HopperBackward:
     @property
     def parts(self) -> int:
         """In how many parts of its rows an owner makes the scores of a tile, and what becomes of them."""
-        return 2 if self.plan.thrifty and not self.shares_keys else 1
+        return 1 + self.plan.thrifty
 
     @property
     def score_step(self) -> int:

@@ -60,8 +60,8 @@ _LADDERS_8_BIT = (
 )
 
 # Backward: 64 rows of Q, and for each of two warpgroups that own keys 64 or 128 of them. Of more than 128 columns both
-# own the same 64 keys, a gradient each; of fewer where nothing else leaves a variant registers.
-_HALVED = HopperTiles(64, 128, 2), HopperTiles(64, 128, 2, thrifty=True), HopperTiles(64, 64, 2, thrifty=True)
+# own the same 64 keys, a gradient each.
+_HALVED = HopperTiles(64, 128, 2), HopperTiles(64, 128, 2, thrifty=True)
 _BACKWARD_LADDERS = (
     ((64, 64), (HopperTiles(64, 256, 2), *_HALVED)),
     ((128, 128), _HALVED),

@@ -65,9 +65,8 @@ def test_what_the_rules_of_tiles_read() -> None:
     assert tiles(f"{own} or key_range(first, end)", 128) == (128, 96)
 
 
-PLAIN, THRIFTY, FEW = (f"hopper 64 x {rest}" for rest in (
-    "128, 8 warps, 2 stages", "128, 8 warps, 2 stages, thrifty", "64, 8 warps, 2 stages, thrifty"
-))  # fmt: skip
+PLAIN, THRIFTY = (f"hopper 64 x 128, 8 warps, 2 stages{rest}" for rest in ("", ", thrifty"))
+PORTABLE = "portable 16 x 64, 4 warps, 2 stages"
 COUNTED = (
     "input listed: i32[batch, q, {0}]\n"
     "score = score + sum(1 if listed[b, q_idx, i] == kv_idx else 0 for i in range({0}))"
@@ -83,10 +82,10 @@ SUM = "input each: f32[batch, q, _, {0}]\nscore = score + sum(each[b, q_idx, kv_
         (COUNTED, 24, 64, THRIFTY),
         (COUNTED, 3, 128, PLAIN),
         (COUNTED, 4, 128, THRIFTY),  # 12
-        (COUNTED, 16, 128, FEW),  # 240 even so
+        (COUNTED, 16, 128, PORTABLE),  # 240 even so
         (SUM, 6, 128, PLAIN),
         (SUM, 7, 128, THRIFTY),  # 88
-        (SUM, 11, 128, FEW),  # 96 even so
+        (SUM, 11, 128, PORTABLE),  # 96 even so
         (SUM, 11, 64, PLAIN),
     ],
 )
@@ -109,23 +108,22 @@ def test_a_build_says_what_it_passed_by() -> None:
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
-def test_who_owns_keys_has_few_registers_for_what_pairs_read(target: str) -> None:
-    """Backward: the last rungs are compiled at once where many entries are read for a pair, and only there."""
+def test_what_masks_read_backward(target: str) -> None:
+    """Of portable kernels those that are thrifty are compiled at once where a mask reads many entries, only there."""
 
-    def rungs(count: int) -> list[bool]:
+    def rungs(count: int, head_dim: int) -> list[bool]:
         keep = f"keep if any(names[b, q_idx, i] == kv_idx for i in range({count}))"
         variant = api.parse(f"attn 1\nvariant v {{\ninput names: i32[batch, q, {count}]\n{keep}\n}}\n").variant
-        ladder = make_ladder(variant, Build("backward", target, "bf16", 128, 128))
-        return [plan.thrifty for plan in ladder.plans() if plan.family == ladder.first.family]
+        ladder = make_ladder(variant, Build("backward", target, "bf16", head_dim, head_dim))
+        return [plan.thrifty for plan in ladder.plans() if plan.family == "portable"]
 
-    assert rungs(16)[0] is False
-    assert rungs(17) and all(rungs(17))
+    assert not rungs(16, 128)[0] and not rungs(17, 64)[0]
+    assert rungs(17, 128) and all(rungs(17, 128))
 
 
 def test_crowded_tiles_where_there_are_no_others() -> None:
-    """Dropout forbids owners that share keys, and the schedule the portable family."""
-    keep = "keep if any(names[b, q_idx, i] == kv_idx for i in range(20))\ndropout 0.1"
-    variant = api.parse(f"attn 1\nvariant v {{\ninput names: i32[batch, q, 20]\n{keep}\n}}\n").variant
+    """The schedule forbids the portable family."""
+    variant = api.parse(f"attn 1\nvariant v {{\n{COUNTED.format(16)}\n}}\n").variant
     named = Schedule("mine", "v", "backward", "sm_90a", (("family", ("hopper",)),))
     plans = list(make_ladder(variant, Build("backward", "sm_90a", "bf16", 128, 128), named).plans())
     assert [plan.family for plan in plans] == ["hopper", "hopper"]

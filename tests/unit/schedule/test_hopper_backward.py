@@ -38,7 +38,7 @@ def test_registers_are_those_of_a_multiprocessor_in_steps_of_eight(head_dims: tu
 
 def test_blocks_of_keys_grow_where_registers_allow() -> None:
     thrifty = [[(plan.block_kv, plan.thrifty) for plan in plans(FULL, dims)] for dims in ((64, 64), (128, 128))]
-    last = [(128, False), (128, True), (64, True)]
+    last = [(128, False), (128, True)]
     assert thrifty == [[(256, False), *last], last]
 
 
@@ -53,13 +53,11 @@ def test_two_warpgroups_share_the_keys_of_a_block_that_cannot_be_halved() -> Non
 
 
 def test_thrift_saves_registers_and_is_never_the_first_guess() -> None:
-    plain, thrifty, shared = map(HopperBackward, plans(MASKED, (128, 128)))
+    plain, thrifty = map(HopperBackward, plans(MASKED, (128, 128)))
     assert (plain.parts, thrifty.parts, thrifty.score_step) == (1, 2, 1)
     spare = [shares.owner_registers - sum(shares.accumulators().values()) for shares in (plain, thrifty)]
     assert spare[0] < spare[1] and plain.producer_registers < thrifty.producer_registers
     assert plain.plan.tiles != thrifty.plan.tiles
-    assert (shared.parts, shared.score_step, shared.shares_keys) == (1, 1, True)
-    assert shared.owner_registers - sum(shared.accumulators().values()) > spare[1]
 
 
 def test_dq_is_made_in_slices_of_a_panel() -> None:

@@ -11,8 +11,9 @@ import pytest
 from attncc import api, reference
 from attncc.problem.gradients import Gradients
 from attncc.resources import folder
+from attncc.schedule.choices import Build
 from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import make_plan
+from attncc.schedule.schedule import make_ladder, make_plan
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 from tests.emulator import kernel
@@ -162,9 +163,9 @@ def test_thrift_where_registers_are_few(head_dim: int) -> None:
     """Four heads share the keys: what one is about takes the place of the one before."""
     program = load(SourceFile.read(folder("specs") / "selected_attention.attn"))
     (variant,) = program.variants
-    sizes = {"dtype": "bf16", "head_dim": head_dim, "value_head_dim": head_dim, "target": "sm_80"}
-    plan = make_plan(variant, pass_name="backward", **sizes)
-    assert plan.thrifty and plan.block_q > 16
+    ladder = make_ladder(variant, Build("backward", "sm_80", "bf16", head_dim, head_dim))
+    plan = next(plan for plan in ladder.plans() if plan.thrifty)
+    assert plan.block_q > 16
     rng = np.random.default_rng(4)
     doc = np.sort(rng.integers(0, 3, (1, 230)).astype(np.int32))
     inputs = {

@@ -62,9 +62,10 @@ variant learned {
 """
 
 
-def plan_of(text: str, dtype: str, head_dims: tuple[int, int], rung: int = 0) -> KernelPlan:
+def plan_of(text: str, dtype: str, head_dims: tuple[int, int], rung: int = 0, **settings: int) -> KernelPlan:
     variant = api.parse(text).variant
-    schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
+    asked = (("family", ("hopper",)), *((name, (value,)) for name, value in settings.items()))
+    schedule = Schedule("asked", variant.name, "backward", "sm_90a", asked)
     return list(make_ladder(variant, Build("backward", "sm_90a", dtype, *head_dims), schedule).plans())[rung]
 
 
@@ -93,10 +94,10 @@ def test_keys_that_two_warpgroups_share(head_dims: tuple[int, int], text: str, o
 
 
 @pytest.mark.parametrize(("text", "head_dims"), [(DOCUMENTS, (128, 128)), (SOFTCAP, (64, 64)), (SIGMOID, (40, 72))])
-def test_shared_keys_where_registers_are_few(text: str, head_dims: tuple[int, int]) -> None:
-    """The last rung of all: few pairs at once."""
-    plan = plan_of(text.replace("    dropout 0.3\n", ""), "bf16", head_dims, -1)
-    assert (plan.block_kv, plan.thrifty, plan.variant.dropout) == (64, True, None)
+def test_shared_keys_where_they_could_be_halved(text: str, head_dims: tuple[int, int]) -> None:
+    """A schedule asks for 64 keys."""
+    plan = plan_of(text.replace("    dropout 0.3\n", ""), "bf16", head_dims, block_kv=64)
+    assert (plan.block_kv, plan.variant.dropout) == (64, None)
     doc = np.sort(np.random.default_rng(1).integers(0, 3, (1, 140)).astype(np.int32))
     known = {"cap": np.array(3.0, np.float32), "doc": doc}
     inputs = {item.name: known[item.name] for item in plan.variant.inputs}
