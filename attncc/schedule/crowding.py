@@ -26,8 +26,9 @@ _OWNERS_ROOM: dict[bool, dict[int, tuple[float, float]]] = {
     False: {256: (3, 6), 128: (7, inf)},
     True: {256: (15, 10)},
 }
-# Of inputs, by keep lines, with as many columns of dK and dV: spilled in every portable kernel that isn't thrifty.
-_ENTRIES_TESTED, _COLUMNS_HELD = 16, 256
+_ENTRIES_TESTED = 16  # of inputs, by keep lines: backward, more than portable kernels are good for
+_COLUMNS_HELD = 256  # of dK and dV, from which on each of those has spilled that isn't thrifty
+_FEW_KEYS = 16  # of a tile that blocks of queries meet: of more, dQ's code is 5,000 to 9,000 instructions long
 
 
 def crowded(plan: KernelPlan) -> bool:
@@ -35,7 +36,7 @@ def crowded(plan: KernelPlan) -> bool:
     if plan.element_bytes != 2:
         return False
     if plan.family == "portable":
-        return plan.owns_keys and not plan.thrifty and _tests_much(plan)
+        return plan.is_backward and _gradients_crowded(plan) and _tests_much(plan)
     if plan.is_backward:
         return plan.pass_name == "backward" and plan.block_kv == _OWNED_KEYS and _owners_crowded(plan)
     return plan.warpgroups == _CROWDED and _consumers_crowded(plan)
@@ -59,11 +60,14 @@ def _columns(plan: KernelPlan) -> int:
     return plan.padded_head_dim + plan.padded_value_head_dim
 
 
+def _gradients_crowded(plan: KernelPlan) -> bool:
+    return _columns(plan) >= _COLUMNS_HELD and not plan.thrifty if plan.owns_keys else plan.block_kv > _FEW_KEYS
+
+
 def _tests_much(plan: KernelPlan) -> bool:
     roots = tuple(keep.condition for keep in plan.variant.keeps)
     lines = walk(*roots, *(let.value for let in needs(plan.variant, *roots)))
-    tested = sum(isinstance(node, Load) for node in lines)
-    return _columns(plan) >= _COLUMNS_HELD and tested > _ENTRIES_TESTED
+    return sum(isinstance(node, Load) for node in lines) > _ENTRIES_TESTED
 
 
 def _owners_crowded(plan: KernelPlan) -> bool:

@@ -158,7 +158,7 @@ class Ladder:
                 found[above.tiles] = "; ".join([first.message, *first.notes[:1]])
             else:
                 if self._passes_by(above):
-                    found[above.tiles] = "not compiled, since such tiles have spilled for variants that ask for as much"
+                    found[above.tiles] = "not compiled: such tiles spilled, or had long code, for such variants"
         return found
 
     def _passes_by(self, plan: KernelPlan) -> bool:

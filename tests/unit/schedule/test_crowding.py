@@ -8,6 +8,7 @@ import pytest
 
 from attncc import api
 from attncc.schedule.choices import Build
+from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_ladder, make_plan
 
 WIDE, NARROW = (192, 96), (128, 64)  # of head dim 64
@@ -109,16 +110,18 @@ def test_a_build_says_what_it_passed_by() -> None:
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 def test_what_masks_read_backward(target: str) -> None:
-    """Of portable kernels those that are thrifty are compiled at once where a mask reads many entries, only there."""
+    """Of portable kernels those that are thrifty are compiled at once where a mask reads many entries, only there; and
+    dQ is made in tiles of few keys."""
 
-    def rungs(count: int, head_dim: int) -> list[bool]:
+    def rungs(count: int, head_dim: int, pass_name: str = "backward") -> list[KernelPlan]:
         keep = f"keep if any(names[b, q_idx, i] == kv_idx for i in range({count}))"
         variant = api.parse(f"attn 1\nvariant v {{\ninput names: i32[batch, q, {count}]\n{keep}\n}}\n").variant
-        ladder = make_ladder(variant, Build("backward", target, "bf16", head_dim, head_dim))
-        return [plan.thrifty for plan in ladder.plans() if plan.family == "portable"]
+        ladder = make_ladder(variant, Build(pass_name, target, "bf16", head_dim, head_dim))
+        return [plan for plan in ladder.plans() if plan.family == "portable"]
 
-    assert not rungs(16, 128)[0] and not rungs(17, 64)[0]
-    assert rungs(17, 128) and all(rungs(17, 128))
+    assert not rungs(16, 128)[0].thrifty and not rungs(17, 64)[0].thrifty
+    assert rungs(17, 128) and all(plan.thrifty for plan in rungs(17, 128))
+    assert [rungs(count, 64, "backward_dq")[0].block_kv for count in (16, 17)] == [64, 16]
 
 
 def test_crowded_tiles_where_there_are_no_others() -> None:

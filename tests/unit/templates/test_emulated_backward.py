@@ -172,7 +172,9 @@ def test_thrift_where_registers_are_few(head_dim: int) -> None:
         "pool_len": np.array(90, np.int32), "selected": rng.integers(-1, 90, (1, 140, 16)).astype(np.int32), "doc": doc,
         "sink_logit": np.float32([1.0, -1.0, 0.5, 2.0]),
     }  # fmt: skip
-    check(plan, None, Call(*qkv(plan, (1, 4, 140), (1, 1, 230)), inputs=inputs))
+    sizes = {"dtype": "bf16", "head_dim": head_dim, "value_head_dim": head_dim, "target": "sm_80"}
+    for of_dq in (make_plan(variant, pass_name="backward_dq", **sizes), None):
+        check(plan, of_dq, Call(*qkv(plan, (1, 4, 140), (1, 1, 230)), inputs=inputs))
 
 
 @pytest.mark.parametrize(("exact", "thrifty"), [(False, False), (True, False), (False, True)])
