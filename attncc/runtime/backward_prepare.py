@@ -17,6 +17,7 @@ from .learned_sums import LearnedSums, shape_of
 from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
 from .persistent import alike, key_section, section
 from .prepare import checked_grid
+from .repeated import EARLY, Attribute
 from .steps import Step, StepBuilder, Zero
 from .strides import Strides, contiguous
 from .tensor_maps import backward_maps, mappable
@@ -277,7 +278,7 @@ class _Preparation:
         if numbers is not None:
             step.workspace("finished", numbers.finished)
             step.set({"group": problem.group, "adders": plan.kv_blocks(problem) * _ADDER_WARPS})
-        yield self._built(step, dq_sum_name(plan), rows, early=numbers is not None)
+        yield self._built(step, dq_sum_name(plan), rows, None if numbers is None else EARLY)
 
     def _of_rows(self, name: str, rows: _Rows) -> StepBuilder:
         """A kernel whose warps take blocks of rows."""
@@ -288,6 +289,6 @@ class _Preparation:
         step.set({**sizes, "row_blocks": rows.blocks})
         return step
 
-    def _built(self, step: StepBuilder, name: str, rows: _Rows, *, early: bool = False) -> Step:
+    def _built(self, step: StepBuilder, name: str, rows: _Rows, attribute: Attribute | None = None) -> Step:
         function = self._family.function(name)
-        return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))), early=early)
+        return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))), attribute)

@@ -6,12 +6,21 @@ from ..problem import Problem
 from ..schedule.live_tiles import reach
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
+PAIRED_KEYS = 1024  # of a sequence: with fewer, waiting for each other at the ends of blocks costs more than it brings
 _SUM_BYTES = 4  # of an element of the sum of dQ
 
 
 def alike(plan: KernelPlan, problem: Problem) -> bool:
     """Whether all blocks of queries take alike long: no mask, and no sequences of different lengths."""
     return not plan.variant.keeps and not problem.packed
+
+
+def pairs(plan: KernelPlan, problem: Problem, resident: int) -> bool:
+    """Whether thread blocks 2i and 2i + 1 of a grid of at most `resident` load keys for each other: they always work on
+    rows of one head of k, and long enough."""
+    together = problem.group * plan.q_blocks(problem)  # blocks of queries that follow each other
+    even = together % 2 == resident % 2 == 0
+    return plan.pairs_blocks and even and not problem.packed and problem.kv_len >= PAIRED_KEYS
 
 
 def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:

@@ -24,7 +24,8 @@ from .driver import MAX_GRID, Device, Function
 from .family import Family
 from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
-from .persistent import alike, section
+from .persistent import alike, pairs, section
+from .repeated import PAIRED
 from .splits import choose_splits
 from .steps import Step, StepBuilder
 from .strides import Strides, contiguous
@@ -181,7 +182,8 @@ class _Preparation:
         self.claims = blocks > resident and not alike(self._plan, self._problem)
         if self.claims:
             main.operand("next_block", COUNTER)
-        return main.build(self._function, min(blocks, resident))
+        together = PAIRED if pairs(self._plan, self._problem, resident) else None
+        return main.build(self._function, min(blocks, resident), together)
 
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call

@@ -25,13 +25,16 @@ class _Config(ctypes.Structure):
     )
 
 
-class _Attribute(ctypes.Structure):
-    """CUlaunchAttribute."""
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute: how the blocks of a launch run beside others."""
 
     _fields_ = (*((name, ctypes.c_uint) for name in ("id", "padding", "value")), ("rest", ctypes.c_uint * 15))
 
 
-_EARLY = _Attribute(6, 0, 1)  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: they don't wait for the kernel ahead on the stream, if that
+# lets others begin (finished.cuh). CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: 2i and 2i + 1 are one (peers_paired.cuh).
+EARLY = Attribute(6, 0, 1)
+PAIRED = Attribute(4, 0, 2, (1, 1))
 
 
 class RepeatedLaunch:
@@ -41,10 +44,20 @@ class RepeatedLaunch:
     copied them all when `start` returns, so that they may then be changed, through a `view`.
     """
 
-    def __init__(self, driver: Driver, function: Function, grid: int, params: bytes, maps: int = 0) -> None:
+    def __init__(  # noqa: PLR0917
+        self,
+        driver: Driver,
+        function: Function,
+        grid: int,
+        params: bytes,
+        maps: int = 0,
+        attribute: Attribute | None = None,
+    ) -> None:
         self._params = (ctypes.c_char * len(params)).from_buffer(bytearray(params))
         self._driver, self._function = driver, function
         self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
+        if attribute is not None:
+            self._config.attributes, self._config.attribute_count = ctypes.addressof(attribute), 1
         self._stream = 0
         self._addresses = (_Pointer * (maps + 1))()
         self._addresses[maps] = ctypes.addressof(self._params)
@@ -52,10 +65,6 @@ class RepeatedLaunch:
         self._maps: Sequence[TensorMap] = ()
         self._start = driver.start
         self._arguments = (ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None)
-
-    def let_begin_early(self) -> None:
-        """From now on starts don't wait for the kernel ahead on the stream, if that lets others begin: finished.cuh."""
-        self._config.attributes, self._config.attribute_count = ctypes.addressof(_EARLY), 1
 
     def view(self, form: Form) -> memoryview[Any]:
         """`Params` as an array of numbers."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 from ..problem.values import saturated
 from ..schedule.parameters import Layout, Parameter, struct_format
 from .driver import Driver, Function
-from .repeated import Form, RepeatedLaunch
+from .repeated import Attribute, Form, RepeatedLaunch
 
 if TYPE_CHECKING:
     from .tensor_maps import OperandMap
@@ -65,8 +65,7 @@ def _taker(numbers: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
 class KernelStep:
     """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows.
 
-    A thread that launches takes one of the launches that are idle, or makes one, and puts it back. `early`: the kernel
-    itself waits for what it needs of the one ahead.
+    A thread that launches takes one of the launches that are idle, or makes one, and puts it back.
     """
 
     def __init__(  # noqa: PLR0917
@@ -77,11 +76,10 @@ class KernelStep:
         writes: Sequence[Write],
         workspace_writes: Sequence[Write],
         maps: tuple[OperandMap, ...],
-        *,
-        early: bool = False,
+        attribute: Attribute | None = None,
     ) -> None:
-        self._early = early
         self._function, self._grid, self._params, self._maps = function, grid, params, maps
+        self._attribute = attribute
         self._writes, self._workspace_writes = writes, workspace_writes
         self._bases = _taker([item.operand for item in maps]) if maps else None
         self._idle: list[_Ready] = []
@@ -109,9 +107,8 @@ class KernelStep:
         self._idle.append(ready)
 
     def _ready(self, driver: Driver) -> _Ready:
-        launch = RepeatedLaunch(driver, self._function, self._grid, self._params, len(self._maps))
-        if self._early:
-            launch.let_begin_early()
+        maps, attribute = len(self._maps), self._attribute
+        launch = RepeatedLaunch(driver, self._function, self._grid, self._params, maps, attribute)
         writes, workspace_writes = (
             [(launch.view(form), place, source) for form, place, source in writes]
             for writes in (self._writes, self._workspace_writes)
@@ -164,7 +161,7 @@ class StepBuilder:
         """The kernel takes maps of operands before `Params`."""
         self._maps = maps
 
-    def build(self, function: Function, grid: int, *, early: bool = False) -> KernelStep:
+    def build(self, function: Function, grid: int, attribute: Attribute | None = None) -> KernelStep:
         params = self._layout.packer.pack(*self._fields)
         writes, workspace = self._layout.writes(self._operands), self._layout.writes(self._workspace)
-        return KernelStep(function, grid, params, writes, workspace, self._maps, early=early)
+        return KernelStep(function, grid, params, writes, workspace, self._maps, attribute)

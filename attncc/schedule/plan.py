@@ -359,6 +359,13 @@ class KernelPlan:
         return self.warpgroups if apart and not self.rounds_early else 1
 
     @property
+    def pairs_blocks(self) -> bool:
+        """hopper: whether two thread blocks that look at the same keys may load them for each other: what four
+        warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
+        slack = self.family == "hopper" and self.padded_head_dim > 96 and self.block_kv < 128
+        return slack and self.dtype != "e4m3" and self.variant.is_plain and not self.may_split
+
+    @property
     def takes_turns(self) -> bool:
         """hopper: whether two warpgroups start their products by turns, so that one computes while the other
         multiplies. Both must have the same tiles, or one would wait for a turn that the other has no tile for."""
@@ -369,11 +376,8 @@ class KernelPlan:
 
     @property
     def plans_ahead(self) -> bool:
-        """hopper: whether a warp of its own claims and plans blocks of queries, and another loads Q.
-
-        Where V is transposed there are no warps left, and for one group of rows there is little to plan: one warp does
-        all.
-        """
+        """hopper: whether a warp of its own claims and plans blocks of queries, and another loads Q. One does all where
+        V is transposed, which leaves no warps, and for one group of rows, of which there is little to plan."""
         return self.row_groups > 1 and not self.transposes_values
 
     @property
@@ -414,8 +418,7 @@ class KernelPlan:
 
     @property
     def trusted_sum(self) -> str:
-        """The largest sum of a tile's probabilities, as a literal, that old references may leave: fp16 ends at 2^16,
-        e4m3 at 448."""
+        """The largest sum of a tile, as a literal, that old references may leave: fp16 ends at 2^16, e4m3 at 448."""
         return {"fp16": "0x1p15f", "e4m3": "448"}.get(self.dtype, "0x1p40f")
 
     @property

@@ -45,6 +45,7 @@ class Call:
     scale: float | None = None
     seed: int = 0
     ahead: bool = False  # V is transposed by a launch before
+    paired: bool = False  # thread blocks are clusters of two
     inputs: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -82,7 +83,8 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         boxes = ((call.q, 64, width, q_columns), (call.k, *keys), (call.v, *keys))
         maps = b"".join(tensor_map(*box) for box in boxes)
         ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
-        kernel.run(render(plan), parameters(plan), values, min(blocks, THREAD_BLOCKS), maps)
+        most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
+        kernel.run(render(plan), parameters(plan), values, min(blocks, most), maps, cluster=cluster)
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
         del ahead
     else:

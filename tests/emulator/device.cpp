@@ -36,7 +36,17 @@ Index blockIdx, gridDim;
 static std::vector<Fiber> fibers;
 static std::vector<Warp> all_warps;
 static jmp_buf scheduler;
-static int block_arrived, block_generation;
+/// Of the thread blocks that run beside each other; all but those of a cluster run one after the other.
+struct Block {
+    std::vector<unsigned char> memory;
+    int arrived, generation;
+    bool votes[2];  // those of two barriers may be apart at once
+
+    unsigned char* shared() { return memory.data() + (1024 - (uintptr_t)memory.data() % 1024) % 1024; }
+};
+static std::vector<Block> blocks_here;
+static int first_block, cluster_arrived, cluster_generation;
+int block_rank, block_threads;
 static std::mt19937 generator;
 
 unsigned dice() { return generator(); }
@@ -66,15 +76,24 @@ void meet(int& arrived, int& generation, int expected) {
     await_change(generation, mine);
 }
 void meet_warp() { meet(warps[current / 32].arrived, warps[current / 32].generation, 32); }
-void __syncthreads() { meet(block_arrived, block_generation, fibers.size()); }
+void __syncthreads() { meet(blocks_here[block_rank].arrived, blocks_here[block_rank].generation, block_threads); }
+void meet_cluster() { meet(cluster_arrived, cluster_generation, fibers.size()); }
+int cluster_size() { return blocks_here.size(); }
 
-static bool votes[2];  // those of two barriers may be apart at once
+/// What the thread that runs sees of its block.
+void enter_block(int rank) {
+    block_rank = rank;
+    blockIdx.x = first_block + rank;
+    shared_memory = blocks_here[rank].shared();
+}
+
 bool __syncthreads_and(bool x) {
-    const int barrier = block_generation % 2;
-    if (block_arrived == 0) votes[barrier] = true;
-    votes[barrier] &= x;
+    Block& block = blocks_here[block_rank];
+    const int barrier = block.generation % 2;
+    if (block.arrived == 0) block.votes[barrier] = true;
+    block.votes[barrier] &= x;
     __syncthreads();
-    return votes[barrier];
+    return block.votes[barrier];
 }
 
 // -------------------------------------------------------------------- shared memory
@@ -175,20 +194,20 @@ __attribute__((noinline)) static void resume(Fiber& fiber) {
     setcontext(&fiber.start);
 }
 
-void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed) {
-    std::vector<unsigned char> memory(shared_bytes + 1024);
-    shared_memory = memory.data() + (1024 - (uintptr_t)memory.data() % 1024) % 1024;
+void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster) {
     shared_size = shared_bytes;
     generator.seed(seed);
     gridDim.x = blocks;
     thread_body = body;
+    block_threads = threads;
+    threads *= cluster;
     const std::unique_ptr<char[]> stacks(new char[STACK * threads]);
-    for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
-        memset(shared_memory, 0xff, shared_bytes);
+    for (first_block = 0; first_block < blocks; first_block += cluster) {
+        blocks_here.assign(cluster, Block{std::vector<unsigned char>(shared_bytes + 1024, 0xff)});
+        cluster_arrived = cluster_generation = 0;
         fibers = std::vector<Fiber>(threads);
         all_warps.assign(threads / 32, Warp{});
         warps = all_warps.data();
-        block_arrived = block_generation = 0;
         before_block();
         std::vector<int> order;
         for (int thread = 0; thread < threads; ++thread) {
@@ -199,7 +218,8 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
             if (turns > 1000000) fail("deadlock");
             std::shuffle(order.begin(), order.end(), generator);
             between_turns();
-            for (int first : order)
+            for (int first : order) {
+                enter_block(first / block_threads);
                 for (unsigned again = dice() % 8 + 1; again > 0; --again)
                     for (current = first; current < first + 32; ++current) {
                         Fiber& fiber = fibers[current];
@@ -207,6 +227,7 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
                         resume(fiber);
                         left -= fiber.done;
                     }
+            }
         }
     }
 }

@@ -73,7 +73,8 @@ struct Index { int x; };
 extern Warp* warps;
 extern int current;
 extern Index blockIdx, gridDim;
-#define threadIdx (Index{current})
+extern int block_rank, block_threads;  // in its cluster; of one block
+#define threadIdx (Index{current % block_threads})
 
 void yield();
 void await_change(const int& word, int seen);
@@ -206,6 +207,6 @@ extern void (*before_block)();  // what other parts of the device have to do
 extern void (*between_turns)();
 
 /// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns.
-void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed);
+void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster);
 
 #endif

@@ -21,26 +21,28 @@ struct Barrier {
 };
 struct Meeting { int arrived, generation; };
 
-static std::map<unsigned, Barrier> barriers;  // by address
-static std::map<int, Meeting> meetings;       // named barriers
+using Place = std::pair<int, unsigned>;  // block of the cluster, and address or number there
+static std::map<Place, Barrier> barriers;
+static std::map<Place, Meeting> meetings;  // named barriers
 
-static Barrier& barrier_at(unsigned address) {
-    const auto found = barriers.find(address);
+static Barrier& barrier_at(unsigned address, int rank = block_rank) {
+    const auto found = barriers.find({rank, address});
     if (found == barriers.end()) fail("no barrier there");
     return found->second;
 }
-void init_barrier(unsigned address, int arrivals) { barriers[address] = {arrivals, arrivals, 0, 0}; }
-void arrive(unsigned address, int bytes) {
-    Barrier& barrier = barrier_at(address);
+void init_barrier(unsigned address, int arrivals) { barriers[{block_rank, address}] = {arrivals, arrivals, 0, 0}; }
+static void arrive(Barrier& barrier, int bytes) {
     barrier.bytes += bytes;
     --barrier.pending;
     barrier.settle();
 }
+void arrive(unsigned address, int bytes) { arrive(barrier_at(address), bytes); }
+void arrive_at(unsigned address, int rank) { arrive(barrier_at(address, rank), 0); }
 void wait_for_phase(unsigned address, unsigned parity) {
     await_change(barrier_at(address).phase, parity);
 }
-void join_named(int id, int threads) { join(meetings[id].arrived, meetings[id].generation, threads); }
-void meet_named(int id, int threads) { meet(meetings[id].arrived, meetings[id].generation, threads); }
+void join_named(int id, int threads) { Meeting& there = meetings[{block_rank, id}]; join(there.arrived, there.generation, threads); }
+void meet_named(int id, int threads) { Meeting& there = meetings[{block_rank, id}]; meet(there.arrived, there.generation, threads); }
 
 // -------------------------------------------------------------------- TMA
 
@@ -54,6 +56,7 @@ struct Map {
 struct Transfer {
     unsigned target, barrier;
     std::vector<unsigned char> data;
+    int rank = block_rank;  // of the block that gets it
 };
 static std::vector<Transfer> transfers;
 
@@ -68,6 +71,7 @@ void deliver() {
     for (size_t i = 0; i < transfers.size();) {
         if (dice() % 4) { ++i; continue; }
         const Transfer& done = transfers[i];
+        enter_block(done.rank);
         memcpy(shared_memory + done.target, done.data.data(), done.data.size());
         barrier_at(done.barrier).bytes -= done.data.size();
         barrier_at(done.barrier).settle();
@@ -75,7 +79,7 @@ void deliver() {
     }
 }
 
-void load_box(unsigned target, const void* map_bytes, unsigned barrier, Corner first) {
+static Transfer box(unsigned target, const void* map_bytes, unsigned barrier, Corner first) {
     const Map& map = *(const Map*)map_bytes;
     const int rows = map.across * map.down;
     Transfer transfer = {target, barrier, std::vector<unsigned char>(rows * 128)};
@@ -93,7 +97,18 @@ void load_box(unsigned target, const void* map_bytes, unsigned barrier, Corner f
             memcpy(&transfer.data[row * 128 + (column / 8 ^ row % 8) * 16 + column % 8 * 2], &value, 2);
         }
     if (target % 1024) fail("a swizzled box at no multiple of 1024 bytes");
-    send(std::move(transfer));
+    return transfer;
+}
+
+void load_box(unsigned target, const void* map, unsigned barrier, Corner first) { send(box(target, map, barrier, first)); }
+
+void load_box_for_all(unsigned target, const void* map, unsigned barrier, Corner first) {
+    const int here = block_rank;
+    for (int rank = 0; rank < cluster_size(); ++rank) {
+        enter_block(rank);
+        load_box(target, map, barrier, first);
+    }
+    enter_block(here);
 }
 
 void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier) {

@@ -8,14 +8,22 @@
 
 void init_barrier(unsigned address, int arrivals);
 void arrive(unsigned address, int bytes);
+void arrive_at(unsigned address, int rank);
 void wait_for_phase(unsigned address, unsigned parity);
 void join_named(int id, int threads);
 void meet_named(int id, int threads);
+
+// -------------------------------------------------------------------- clusters
+
+int cluster_size();
+void meet_cluster();
+void enter_block(int rank);
 
 // -------------------------------------------------------------------- TMA
 
 struct Corner { int column, canvas_column, canvas_row, head, batch; };
 void load_box(unsigned target, const void* map, unsigned barrier, Corner first);
+void load_box_for_all(unsigned target, const void* map, unsigned barrier, Corner first);
 void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier);
 
 // -------------------------------------------------------------------- wgmma

@@ -84,6 +84,11 @@ _HOPPER_BODIES = (
     ("tma_fetch_patch_ahead", "", ""),
     ("tma_load", "", "load_box(target, &map, barrier, {column, row, 0, head, batch});"),
     ("tma_load_patch", "", "load_box(target, &map, barrier, {column, canvas_column, canvas_row, head, batch});"),
+    ("tma_load_for_both", "", "load_box_for_all(target, &map, barrier, {column, row, 0, head, batch});"),
+    ("cluster_blocks", "", "return cluster_size();"),
+    ("cluster_rank", "", "return block_rank;"),
+    ("cluster_wait", "", "meet_cluster();"),
+    ("barrier_arrive_at", "", "arrive_at(barrier, rank);"),
     ("bulk_load", "", "load_bytes(target, source, bytes, barrier);"),
     ("bulk_store", "", "memcpy(target, &shared_at<uint4>(source), bytes);"),
     ("fence_async", "", ""),
@@ -118,13 +123,15 @@ def run(
     values: Mapping[str, float],
     blocks: int,
     maps: bytes = b"",
+    *,
+    cluster: int = 1,
 ) -> None:
     """Launches a kernel. `values` holds a value for each parameter, an address where it is a pointer; `maps` the tensor
-    maps that it takes before them."""
+    maps that it takes before them. So many blocks are a cluster."""
     library = _built(source.text, source.entry)
     packed = struct.pack(struct_format(parameters), *(values[item.name] for item in parameters))
     assert library.size_of_params() == len(packed)
-    library.run(packed, maps, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1)
+    library.run(packed, maps, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1, cluster)
 
 
 def evaluate(text: str, includes: str) -> ctypes.CDLL:
@@ -147,10 +154,10 @@ static void body() {{
 }}
 extern "C" int size_of_params() {{ return sizeof(Params); }}
 extern "C" void run(
-    const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed) {{
+    const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster) {{
     memcpy(&given, params, sizeof(Params));
     {of_maps if hopper else ""}
-    launch(body, blocks, threads, shared_bytes, seed);
+    launch(body, blocks, threads, shared_bytes, seed, cluster);
 }}
 """,
     )

@@ -53,12 +53,13 @@ struct Pipeline {
     __device__ __forceinline__ unsigned plan_full() const { return base + 8 * PLAN_BARRIERS; }
     __device__ __forceinline__ unsigned plan_empty() const { return base + 8 * (PLAN_BARRIERS + 1); }
 
-    __device__ __forceinline__ void init() const {
+    /// `leaving`: how many warps arrive when they have left a stage.
+    __device__ __forceinline__ void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(keys_full(stage), 1);
-            barrier_init(keys_empty(stage), 4 * WARPGROUPS);
+            barrier_init(keys_empty(stage), leaving);
             barrier_init(values_full(stage), 1);
-            barrier_init(values_empty(stage), 4 * WARPGROUPS);
+            barrier_init(values_empty(stage), leaving);
         }
         for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup) {
             barrier_init(queries_full(warpgroup), 1);

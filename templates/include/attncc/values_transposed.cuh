@@ -22,12 +22,12 @@ struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
         return Base::base + LOADED_AT + 8 * (STAGES + stage);
     }
 
-    __device__ __forceinline__ void init() const {
+    __device__ __forceinline__ void init(int leaving) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(loaded_full(stage), 1);
             barrier_init(loaded_empty(stage), 1);
         }
-        Base::init();
+        Base::init(leaving);
     }
 
     /// By one lane, before it arrives at the stage's full barrier.

@@ -14,6 +14,7 @@ from attncc.ir import Variant
 from attncc.problem import ArrayFacts
 from attncc.runtime import family
 from attncc.runtime.arrays import Observer
+from attncc.runtime.repeated import Attribute
 from attncc.runtime.store import Configuration, MachineCode
 from attncc.schedule.kernel_names import kernel_names
 from attncc.schedule.parameters import Parameter, struct_format
@@ -48,6 +49,7 @@ class Launch:
     context: int
     maps: tuple[int, ...] = ()  # the addresses of the arguments before `Params`
     early: bool = False  # it may begin before the launch ahead is done
+    paired: bool = False  # its blocks are clusters of two
 
 
 class _Function:
@@ -152,7 +154,11 @@ class FakeCuda:
         values = layout.unpack(ctypes.string_at(address, layout.size))
         params = dict(zip((item.name for item in self.structs[kernel]), values, strict=True))
         shape = form.grid, form.threads, form.shared_bytes, form.stream
-        self.launches.append(Launch(kernel, *shape, params, self.contexts[-1], tuple(maps), form.attribute_count == 1))
+        attributes = (Attribute * form.attribute_count).from_address(form.attributes) if form.attribute_count else ()
+        found = {(item.id, item.value, *item.rest[:2]) for item in attributes}
+        how = (6, 1, 0, 0) in found, (4, 2, 1, 1) in found
+        assert len(found) == sum(how)
+        self.launches.append(Launch(kernel, *shape, params, self.contexts[-1], tuple(maps), *how))
         return 0
 
     def cuTensorMapEncodeTiled(self, target: Any, dtype: int, rank: int, base: Any, *rest: Any) -> None:  # noqa: N802

@@ -7,18 +7,18 @@ from typing import Any
 import pytest
 
 from attncc.problem import Problem
-from attncc.runtime.persistent import section
+from attncc.runtime.persistent import PAIRED_KEYS, section
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
 from tests.unit.runtime.fakes import CONTEXT, FakeArray
 
-D, BLOCK_KV = 64, 32
+D, WIDE, BLOCK_KV = 64, 128, 32
 ROW = 2 * D  # bytes
 
 
-def plan(variant: Any = plans.CAUSAL, **settings: Any) -> Any:
+def plan(variant: Any = plans.CAUSAL, head_dim: int = D, **settings: Any) -> Any:
     fields = {"target": "sm_90a", "family": "hopper", "block_q": 128, "block_kv": BLOCK_KV, "warps": 8}
-    return plans.plan(variant, "bf16", D, D, **fields, **settings)
+    return plans.plan(variant, "bf16", head_dim, head_dim, **fields, **settings)
 
 
 def array(*shape: int, strides: tuple[int, ...] = ()) -> FakeArray:
@@ -113,6 +113,30 @@ def test_more_blocks_are_shared_out_where_all_are_alike(bench: MakeBench) -> Non
     assert (launch.grid, launch.params["blocks"]) == (2 * 132, 12 * 45)  # the fake holds two on a multiprocessor
     assert (launch.params["next_block"], launch.params["section"]) == (0, 2)
     assert not made.cuda.zeroed
+
+
+@pytest.mark.parametrize(
+    ("variant", "settings", "q", "kv", "paired"),
+    [
+        (plans.FULL, {}, (2, 6, 256), (2, 6, PAIRED_KEYS), True),
+        (plans.FULL, {}, (2, 6, 100), (2, 3, PAIRED_KEYS), True),  # of the two heads that share keys
+        (plans.FULL, {}, (2, 6, 300), (2, 6, PAIRED_KEYS), False),  # three blocks
+        (plans.FULL, {}, (2, 6, 256), (2, 6, PAIRED_KEYS - 1), False),
+        (plans.FULL, {}, (2, 512), (2, 2 * PAIRED_KEYS), False),  # packed
+        (plans.FULL, {"split_kv": 2}, (2, 6, 256), (2, 6, PAIRED_KEYS), False),
+        (plans.CAUSAL, {}, (2, 6, 256), (2, 6, PAIRED_KEYS), False),
+    ],
+)
+def test_blocks_are_paired_where_they_look_at_the_same_keys(
+    bench: MakeBench, *, variant: Any, settings: dict[str, int], q: tuple[int, ...], kv: tuple[int, ...], paired: bool
+) -> None:
+    made = bench(plan(variant, WIDE, **settings))
+    cu = FakeArray((3,), "int32") if len(q) == 2 else None
+    q_shape, kv_shape = (*q, WIDE), (*kv, WIDE)
+    made.kernel(array(*q_shape), array(*kv_shape), array(*kv_shape), cu_seqlens_q=cu, cu_seqlens_kv=cu)
+    launch = made.cuda.launches[0]
+    assert (launch.paired, launch.early) == (paired, False)
+    assert launch.grid % 2 == 0 or not paired
 
 
 LONG = (2, 6, 45 * 128, D), (2, 3, 70, D), (2, 3, 70, D)  # more blocks than the fake GPU holds

@@ -51,6 +51,24 @@ def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "head_dims", "lines", "pairs"),
+    [
+        ("bf16", (256, 256), "", True),
+        ("fp16", (192, 192), "", True),
+        ("bf16", (192, 128), "", False),  # two tiles of 128 keys
+        ("bf16", (64, 64), "", False),  # four warpgroups
+        ("bf16", (256, 256), "keep if q_pos >= kv_idx", False),  # other keys for each block
+        ("bf16", (256, 256), "score = 30 * tanh(score / 30)", False),  # not timed
+        ("e4m3", (256, 256), "", False),
+    ],
+)
+def test_whose_blocks_load_keys_for_each_other(dtype: str, head_dims: tuple[int, int], lines: str, pairs: bool) -> None:
+    variant = api.parse(f"attn 1\nvariant v {{\n{lines}\n}}\n").variant
+    sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
+    assert make_plan(variant, dtype=dtype, target="sm_90a", **sizes).pairs_blocks is pairs
+
+
+@pytest.mark.parametrize(
     ("dtype", "head_dim", "lines", "expected"),
     [
         ("e4m3", 128, "", ("trusted", False, 1)),

@@ -144,6 +144,26 @@ def test_four_warpgroups() -> None:
     check(plan, Call(*qkv(plan, (1, 1, 200), (1, 1, 220))))
 
 
+FULL = "attn 1\nvariant full {}\n"
+
+
+@pytest.mark.parametrize(("head_dims", "stages"), [((128, 64), 3), ((136, 80), 1)])
+def test_pairs_of_blocks_load_for_each_other(head_dims: tuple[int, int], stages: int) -> None:
+    """Of one panel of columns, two and three; of one head, and of two that share keys; more than run at once."""
+    plan = plan_of(FULL, "bf16", head_dims, stages=stages)
+    assert plan.pairs_blocks
+    check(plan, Call(*qkv(plan, (1, 2, 150), (1, 1, 100)), paired=True))
+    check(plan, Call(*qkv(plan, (1, 1, 128), (1, 1, 33)), paired=True))
+
+
+def test_pairs_compute_their_scores_again() -> None:
+    """Where old references don't serve, from a K tile that the other block may not write to meanwhile."""
+    plan = plan_of(FULL, "fp16", (104, 16), block_q=128, stages=1)
+    assert plan.pairs_blocks
+    q, k, v = qkv(plan, (1, 1, 256), (1, 1, 160))
+    check(plan, Call(q, k * np.linspace(0.1, 30, 160)[:, None].astype(k.dtype), v, paired=True))
+
+
 BLOCKS = "attn 1\nvariant blocks {\n    input wanted: bool[_, _]\n    keep if wanted[q_idx // 64, kv_idx // 32]\n}\n"
 
 

@@ -1,0 +1,72 @@
+#include "attncc/barrier.cuh"
+#include "attncc/tma_stretches.cuh"
+
+__device__ __forceinline__ unsigned cluster_blocks() {
+    unsigned blocks;
+    asm("mov.u32 %0, %%cluster_nctaid.x;" : "=r"(blocks));
+    return blocks;
+}
+
+__device__ __forceinline__ unsigned cluster_rank() {
+    unsigned rank;
+    asm("mov.u32 %0, %%cluster_ctaid.x;" : "=r"(rank));
+    return rank;
+}
+
+/// Waits for all threads of the cluster.
+__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
+
+/// Arrives at the barrier that block `rank` of the cluster has in that place.
+__device__ __forceinline__ void barrier_arrive_at(unsigned barrier, unsigned rank) {
+    asm volatile(
+        "{ .reg .b32 place;\n"
+        "mapa.shared::cluster.u32 place, %0, %1;\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [place]; }" ::"r"(barrier), "r"(rank) : "memory");
+}
+
+/// `tma_load` to the same place in both blocks of a cluster, whose barriers count the bytes each.
+__device__ __forceinline__ void tma_load_for_both(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
+                                                  int head, int batch) {
+    asm volatile(
+        "{ .reg .b16 both;\n"
+        "mov.b16 both, 3;\n"
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+        "[%0], [%1, {%3, %4, %5, %6}], [%2], both; }" ::"r"(target),
+        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+/// Two thread blocks of a cluster that look at the same keys: each loads every other panel of a tile, for both. Where a
+/// launch has no clusters, each block is one of its own.
+struct Peers {
+    /// How many arrivals end a phase of a stage's empty barrier, `own` of them by the warps of one block: no block writes to
+    /// a stage before the warps of both have left it.
+    static __device__ __forceinline__ int arrivals(int own) { return own * cluster_blocks(); }
+
+    /// No block may be written to before its barriers are there, or when it has ended.
+    static __device__ __forceinline__ void begin() {
+        if (cluster_blocks() > 1) cluster_wait();
+    }
+    static __device__ __forceinline__ void end() { begin(); }
+
+    /// `warp_arrive` at the barriers of both; at its own by the first lane, which alone reads what the block's producer writes.
+    static __device__ __forceinline__ void arrive(unsigned barrier) {
+        const unsigned lane = (unsigned)thread_index() % 32;
+        if (lane < cluster_blocks()) barrier_arrive_at(barrier, cluster_rank() ^ lane);
+    }
+
+    /// The block whose rank is `first` loads the first panel.
+    template <class Tile, class Order>
+    static __device__ __forceinline__ void load(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                                int batch, unsigned first) {
+        if (cluster_blocks() == 1) return tma_load_ordered<Tile, Order>(target, map, barrier, position, head, batch);
+        constexpr int PANELS = Tile::ROW_BYTES / 128;
+        barrier_arrive_expecting(barrier, Tile::BYTES);
+#pragma unroll
+        for (int i = 0; i < PANELS; i += 2) {
+            const int panel = i + (cluster_rank() ^ first);
+            if (panel >= PANELS) return;
+            tma_load_for_both(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
+        }
+    }
+};
