@@ -77,11 +77,11 @@ def hopper_ladder(
     return next(tiles for (key, value), tiles in ladders if head_dim <= key and value_head_dim <= value)
 
 
-def masked_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
-    """What is faster than the ladder's tiles under a mask, if anything is.
+def light_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
+    """What is faster than the ladder's tiles for light variants, those with a mask and those with nothing else.
 
-    Smaller tiles hold less that is masked, and a third warpgroup hides what the others wait for: notes, masks, the
-    ends of blocks. It leaves light variants just enough registers.
+    A third warpgroup hides what the others wait for: notes, masks, the ends of blocks, other thread blocks. It leaves
+    such variants just enough registers. And smaller tiles hold less that is masked.
     """
     fits = element_bytes == 2 and 96 < head_dim <= 128 and value_head_dim <= 128
     return HopperTiles(192, 64, 5) if fits else None
@@ -89,7 +89,7 @@ def masked_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> 
 
 def window_tiles(block_kv: int, head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
     """The same where tiles of keys are windows of so many; None for tiles of which two stages don't fit."""
-    tiles = masked_tiles(head_dim, value_head_dim, element_bytes)
+    tiles = light_tiles(head_dim, value_head_dim, element_bytes)
     if tiles is None or block_kv == 0:
         return None
     found = (replace(tiles, block_kv=block_kv, stages=stages) for stages in range(tiles.stages, 1, -1))

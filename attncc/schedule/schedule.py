@@ -21,7 +21,7 @@ from .choices import Build, Choice, choose, guesses, loop_of, rungs
 from .crowding import crowded
 from .families import default_family
 from .grain import key_blocks, suits
-from .hopper_tiles import masked_tiles, window_tiles
+from .hopper_tiles import light_tiles, window_tiles
 from .knobs import Value
 from .plan import BACKWARD_PASSES, KEY_PASSES, PATCHED_PASSES, KernelPlan
 from .target import TARGETS
@@ -170,20 +170,20 @@ class Ladder:
             guess = self._guess(family)
             below = range(guess, rungs(family, self.build))
             choices = (choose(self.schedule.chosen, self.build, family, rung) for rung in below)
-            for choice in chain(self._for_masks(family, guess), choices):
+            for choice in chain(self._for_light(family, guess), choices):
                 if choice not in seen:
                     yield choice
                 seen.add(choice)
 
-    def _for_masks(self, family: str, guess: int) -> Iterator[Choice]:
-        """What goes before the first guess under a mask."""
-        build, chosen = self.build, self.schedule.chosen
-        masked = build.pass_name in ("forward", "patches") and bool(self.variant.keeps) and room(self.variant) == 0
-        if family != "hopper" or not masked or self.names_tiles:
+    def _for_light(self, family: str, guess: int) -> Iterator[Choice]:
+        """What goes before the first guess for light variants, under a mask or plain."""
+        build, chosen, variant = self.build, self.schedule.chosen, self.variant
+        light = room(variant) == 0 and (variant.keeps or variant.is_plain)
+        if family != "hopper" or build.pass_name not in ("forward", "patches") or not light or self.names_tiles:
             return
         keys = 0 if self._window is None else WINDOW_ROWS * self._window.kv_columns
         dims = *build.padded_head_dims, build.element_bytes
-        for tiles in filter(None, (window_tiles(keys, *dims), masked_tiles(*dims))):
+        for tiles in filter(None, (window_tiles(keys, *dims), light_tiles(*dims))):
             sizes = {"block_q": tiles.block_q, "block_kv": tiles.block_kv, "stages": tiles.stages}
             choice = choose(sizes | dict(chosen), build, family, guess)
             plan = self._plan(choice)

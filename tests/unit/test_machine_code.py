@@ -82,13 +82,13 @@ def test_tiles_that_a_schedule_names_stay(monkeypatch: pytest.MonkeyPatch, knob:
 
 
 def test_other_settings_keep_the_ladder() -> None:
-    assert len(rungs(ladder(family="hopper", stages=2, skip="never"))) == 4
+    assert len(rungs(ladder(family="hopper", stages=2, skip="never"))) == 5
     assert len(rungs(ladder(target="sm_80"))) == 4
 
 
 def test_the_portable_family_ends_every_ladder() -> None:
     families = [plan.family for plan in ladder().plans()]
-    assert families == ["hopper"] * 4 + ["portable"] * 5
+    assert families == ["hopper"] * 5 + ["portable"] * 5
     assert {plan.family for plan in ladder(family="hopper").plans()} == {"hopper"}
 
 

@@ -55,6 +55,7 @@ def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
     [
         ("bf16", (256, 256), "", True),
         ("fp16", (192, 192), "", True),
+        ("bf16", (128, 128), "", True),
         ("bf16", (192, 128), "", False),  # two tiles of 128 keys
         ("bf16", (64, 64), "", False),  # four warpgroups
         ("bf16", (256, 256), "keep if q_pos >= kv_idx", False),  # other keys for each block
