@@ -263,7 +263,28 @@ class Solver:
                 return self._below(inner, end, limit.times(-size).shifted(1 - size))
             if size > 0:  # x // c >= t is c * t - x <= 0
                 return self._below(inner.times(-1), end, limit.times(size))
+        if isinstance(atom, Apply) and atom.op in ("min", "max"):
+            return self._extreme(atom, at_most, limit, end)
         return self._looked_up(atom, at_most, limit, end) if isinstance(atom, Load) else None
+
+    def _extreme(self, atom: Apply, at_most: bool, limit: Affine, end: int) -> IndexRange | None:
+        """max(x, y) <= t where x <= t and y <= t, max(x, y) >= t where x >= t or y >= t; of min it is the other way round."""
+        algebra, sign = self._algebra, 1 if at_most else -1
+        ranges, conditions = [], []
+        for arg in atom.args:
+            form, beyond = algebra.form(arg).times(sign), limit.times(-sign)
+            if self._moves(arg):
+                ranges.append(self._below(form, end, beyond))
+            else:
+                conditions.append(algebra.related(Relation.BELOW, self._box.ends(form)[end].plus(beyond)))
+        found, known = [item for item in ranges if item], [item for item in conditions if item]
+        if len(found) < len(ranges) or len(known) < len(conditions):
+            return None
+        if (atom.op == "max") == at_most:
+            total = self._guarded(algebra.both(*known), self._intersection(found))
+        else:
+            total = self._unless(algebra.either(*known), self._union(found) if end else self._hull(found))
+        return replace(total, exact=total.exact and not self._block_moves(atom))
 
     def _looked_up(self, load: Load, at_most: bool, limit: Affine, end: int) -> IndexRange | None:
         """Of entries that never decrease, those at most t stand before the first above t, those at least t from the
