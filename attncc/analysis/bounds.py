@@ -268,7 +268,7 @@ class Solver:
         return self._looked_up(atom, at_most, limit, end) if isinstance(atom, Load) else None
 
     def _extreme(self, atom: Apply, at_most: bool, limit: Affine, end: int) -> IndexRange | None:
-        """max(x, y) <= t where x <= t and y <= t, max(x, y) >= t where x >= t or y >= t; of min it is the other way round."""
+        """max(x, y) <= t where both are, max(x, y) >= t where one is; min the other way round."""
         algebra, sign = self._algebra, 1 if at_most else -1
         ranges, conditions = [], []
         for arg in atom.args:

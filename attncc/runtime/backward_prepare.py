@@ -229,8 +229,9 @@ class _Preparation:
         main.maps(backward_maps(plan, call, dout, problem))
         heads = self._batch * problem.num_kv_heads
         ordered = self._form.deterministic
-        main.set({"blocks": blocks, "section": key_section(plan, problem, heads, device.l2_bytes, ordered=ordered)})
         resident = device.multiprocessors * function.resident_blocks
+        held = key_section(plan, problem, heads, device.l2_bytes, ordered=ordered, running=resident)
+        main.set({"blocks": blocks, "section": held})
         main.workspace("finished", numbers.finished)
         if ordered:
             main.workspace("turns", numbers.turns)

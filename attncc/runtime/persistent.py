@@ -37,13 +37,19 @@ def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> in
     return min((1 << held.bit_length() - 1) * problem.group, heads)
 
 
-def key_section(plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int, *, ordered: bool) -> int:
-    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of.
+def key_section(
+    plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int, *, ordered: bool, running: int
+) -> int:
+    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of, all
+    of them, or those that `running` blocks look at, which have so many heads between them: keys in a row, and what one
+    of them looks at beyond. In small sections the last one's longest blocks begin when hardly any are left.
 
     `ordered`: blocks of a head add to dQ one after the other, so that other heads should come between them.
     """
     if alike(plan, problem) and not ordered:
         return 1
     row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype] + plan.head_dim * _SUM_BYTES
-    held = max(l2_bytes // max(problem.q_len * problem.group * row_bytes, 1), 1)
+    rows = l2_bytes // (problem.group * row_bytes)
+    near = max(reach(plan, problem) * problem.rows // max(problem.keys, 1), 1)
+    held = max(rows // max(problem.q_len, 1), (rows - running * plan.block_kv) // near, 1)
     return min(1 << held.bit_length() - 1, kv_heads)

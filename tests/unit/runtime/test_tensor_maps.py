@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from attncc import api
 from attncc.problem import Problem
-from attncc.runtime.persistent import PAIRED_KEYS, section
+from attncc.runtime.persistent import PAIRED_KEYS, key_section, section
+from attncc.schedule.choices import Build
+from attncc.schedule.schedule import make_ladder
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
 from tests.unit.runtime.fakes import CONTEXT, FakeArray
@@ -219,3 +222,25 @@ def test_sections(kv_len: int, l2_bytes: int, expected: int) -> None:
     problem = Problem(3, 32, 8, 128, kv_len, D, D)
     assert section(plan(), problem, 3 * 32, l2_bytes) == expected
     assert section(plan(plans.FULL), problem, 3 * 32, l2_bytes) == 4  # a group, where blocks are alike
+
+
+NEAR = "keep if 0 <= q_pos - kv_idx < 1024"
+DOCUMENTS = """input doc: i32[batch, pos] nondecreasing
+    keep if q_pos >= kv_idx
+    keep if doc[b, q_pos] == doc[b, kv_idx]"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("keep if q_pos >= kv_idx", 4),  # 8 MiB for all rows of a head: 6 fit, 4 are taken
+        (NEAR, 16),  # 1.1 MiB for what a block looks at, and 16.5 for the keys of all that run
+        (DOCUMENTS, 16),  # which are taken to look at a quarter of the rows
+        ("", 1),
+    ],
+)
+def test_sections_of_heads_of_keys(lines: str, expected: int) -> None:
+    variant = api.parse(f"attn 1\nvariant v {{\n    {lines}\n}}\n").variant
+    made = next(iter(make_ladder(variant, Build("backward", "sm_90a", "bf16", 128, 128), None).plans()))
+    problem = Problem(2, 16, 16, 8192, 8192, 128, 128)
+    assert key_section(made, problem, 32, 50 << 20, ordered=False, running=132) == expected
