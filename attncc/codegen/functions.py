@@ -40,6 +40,7 @@ PRINTED = frozenset(
         *PLACE_SYMBOLS,
         "rows_alike",
         "row_of_lane",
+        "taking_values",
         "score_mod",
         "score_gradient",
         "kv_bounds",

@@ -11,6 +11,8 @@ from .nodes import Level, Node
 
 FUNCTION = "__device__ __forceinline__"
 
+_SHUFFLE_COST = 6  # what costs less is computed again rather than asked of another lane
+
 _CONTEXT = [
     "int b, h, kv_h;",
     "int q_len, kv_len;  // of this sequence",
@@ -81,6 +83,16 @@ def rows_alike(names: Iterable[str]) -> str:
             make_function("Row row_of_lane(const Row& row, int lane)", map(Line, lines)),
         )
     )
+
+
+def row_values(fields: Fields) -> str:
+    """Gives a row what takes long to compute or to read, as another lane's row has it."""
+    taken = [
+        f"row.{name} = {'of_lane(' if node.ctype.endswith('*') else '__shfl_sync(~0u, '}made.{name}, lane);"
+        for node, name in fields.of_level[Level.ROW].items()
+        if node.cost >= _SHUFFLE_COST
+    ]
+    return make_function("Row taking_values(Row row, const Row& made, int lane)", map(Line, [*taken, "return row;"]))
 
 
 def make_function(head: str, lines: Iterable[Line], comments: Iterable[str] = ()) -> str:

@@ -28,6 +28,7 @@ from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
 from ..schedule.parameters import parameters
 from ..schedule.plan import KernelPlan
+from ..schedule.weight import looks_up_pairs
 from ..statements import AXIS_INDEX
 from . import form_code, gradients, structs, tile_code
 from .expressions import Lowering
@@ -52,6 +53,7 @@ class UserCode:
     keep_at: str  # backward, in patches: all of the mask, for a pair by its places on the canvas; `keep` is empty
     keep_apart: str  # keep_rows, keep_columns: what of that looks at rows alone, or columns; `keep_at` has the rest
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
+    row_values: str  # taking_values: backward for Hopper, not in patches, where keep lines look something up
     tests_hold: str  # tests_hold: where whole stretches of keys may be known to pass them
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     column_bits: str  # but for what is the same in all tiles of a window
@@ -73,7 +75,7 @@ class UserCode:
         scores = (self.score, self.score_form, self.learned)
         of_rows = (self.dropout, self.sink, self.value_descale)
         of_tiles = self.bounds, self.tile_kind, self.tests_hold
-        parts = (self.context, self.row, self.rows_alike, *mask, *scores, *of_tiles, *of_rows)
+        parts = (self.context, self.row, self.rows_alike, self.row_values, *mask, *scores, *of_tiles, *of_rows)
         return "\n\n".join(part for part in parts if part)
 
 
@@ -118,6 +120,7 @@ class _Printer:
         keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not by_place})
         tests = [mask.each for mask in masks if mask.each is not None]
         rows_alike = self.rows_alike(keep, tests)
+        row_values = self.row_values()
         keep_bits, column_bits = self.all_bits({mask.keep: mask.keys for mask in masks if mask.keys is not None})
         if plan.is_backward:
             score, form = gradients.score_gradient(plan, lowering, fields), ""
@@ -141,7 +144,7 @@ class _Printer:
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
-            context, row, keep, keep_at, keep_apart, rows_alike, hold, keep_bits, column_bits, score, form,
+            context, row, keep, keep_at, keep_apart, rows_alike, row_values, hold, keep_bits, column_bits, score, form,
             self.masks_last, self.shared_by_distance, learned, bounds, kind, dropout, sink, value_descale,
         )  # fmt: skip
 
@@ -178,6 +181,11 @@ class _Printer:
         if self.plan.is_backward or not (comparable and ask_for_ids(self.variant, tests)):
             return ""
         return structs.rows_alike(fields.values())
+
+    def row_values(self) -> str:
+        """The same: what its keep lines look up."""
+        in_stretches = self.plan.is_backward and self.plan.family == "hopper" and self.plan.canvas is None
+        return structs.row_values(self.fields) if in_stretches and looks_up_pairs(self.variant) else ""
 
     def all_bits(self, sets: Mapping[Keep, KeySet]) -> tuple[str, str]:
         """`keep_bits`, and `column_bits` where tiles are windows."""

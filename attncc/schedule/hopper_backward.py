@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ..analysis.additive import only_adds
 from .plan import PANEL_COLUMNS, KernelPlan
 from .shared import Parts
-from .weight import looks_up_pairs, score_step
+from .weight import score_step
 
 OWNERS = 2
 WARPGROUPS = OWNERS + 2
@@ -177,10 +177,6 @@ class HopperBackward:
         """Whether what the mask keeps is found before there are scores: where it is all that the variant is asked about
         pairs, and in patches."""
         return bool(self.plan.variant.keeps) and (self.plan.canvas is not None or not self.asks_always)
-
-    @property
-    def looks_up_pairs(self) -> bool:
-        return looks_up_pairs(self.plan.variant)
 
 
 def _eights(count: int) -> int:

@@ -173,3 +173,14 @@ def test_what_depends_on_the_head_is_a_rows_where_a_tile_holds_a_group() -> None
     assert "row.h" in code.sink and "const Row& row" in code.sink
     forward = user_code(replace(decode, pass_name="forward"))
     assert "slope" in forward.context and "row.h" not in forward.functions and "const Row& row" not in forward.sink
+
+
+def test_rows_take_from_other_lanes_what_is_looked_up() -> None:
+    lines = "input doc: i32[batch, pos]\nkeep if q_pos >= kv_idx\nkeep if doc[b, q_pos] == doc[b, kv_idx]"
+    hopper = {"pass_name": "backward", "target": "sm_90a", "block_q": 64, "block_kv": 128, "warps": 8}
+    assert body(code(lines, family="hopper", **hopper).row_values) == [
+        "row.doc_q_pos = __shfl_sync(~0u, made.doc_q_pos, lane);",
+        "return row;",
+    ]
+    assert not code("keep if q_pos >= kv_idx", family="hopper", **hopper).row_values
+    assert not code(lines, pass_name="backward").row_values
