@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..problem import Problem
-from ..schedule.live_tiles import reach
+from ..schedule.live_tiles import reach, reach_is_guessed
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
 PAIRED_KEYS = 1024  # of a sequence: with fewer, waiting for each other at the ends of blocks costs more than it brings
@@ -40,9 +40,11 @@ def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> in
 def key_section(
     plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int, *, ordered: bool, running: int
 ) -> int:
-    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of, all
-    of them, or those that `running` blocks look at, which have so many heads between them: keys in a row, and what one
-    of them looks at beyond. In small sections the last one's longest blocks begin when hardly any are left.
+    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of.
+
+    Where inputs tell what blocks look at, blocks take unlike times, and in small sections the last one's longest begin
+    when hardly any are left. What counts there is what `running` blocks look at, who share so many heads: as many rows
+    as they have keys, and what one block looks at beyond.
 
     `ordered`: blocks of a head add to dQ one after the other, so that other heads should come between them.
     """
@@ -50,6 +52,8 @@ def key_section(
         return 1
     row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype] + plan.head_dim * _SUM_BYTES
     rows = l2_bytes // (problem.group * row_bytes)
-    near = max(reach(plan, problem) * problem.rows // max(problem.keys, 1), 1)
-    held = max(rows // max(problem.q_len, 1), (rows - running * plan.block_kv) // near, 1)
-    return min(1 << held.bit_length() - 1, kv_heads)
+    held = rows // max(problem.q_len, 1)
+    if reach_is_guessed(plan):
+        near = max(reach(plan, problem) * problem.rows // max(problem.keys, 1), 1)
+        held = max(held, (rows - running * plan.block_kv) // near)
+    return min(1 << max(held, 1).bit_length() - 1, kv_heads)

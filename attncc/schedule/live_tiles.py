@@ -18,7 +18,12 @@ _NARROWING = 4
 def reach(plan: KernelPlan, problem: Problem) -> int:
     """The most keys that a block of queries goes over, as far as lengths tell; a guess where inputs do."""
     keys = min(most_tiles(plan, problem) * plan.block_kv, problem.keys)
-    return -(-keys // _NARROWING) if _read_inputs(plan.rules.kv_begin) and plan.skip != "never" else keys
+    return -(-keys // _NARROWING) if reach_is_guessed(plan) else keys
+
+
+def reach_is_guessed(plan: KernelPlan) -> bool:
+    """Whether inputs tell at which key a block begins."""
+    return _read_inputs(plan.rules.kv_begin) and plan.skip != "never"
 
 
 def most_tiles(plan: KernelPlan, problem: Problem) -> int:
