@@ -12,11 +12,13 @@ owners keep 8 of them, the warpgroup that loads gets 32 from both, for a sixth m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from ..analysis.additive import only_adds
 from .plan import PANEL_COLUMNS, KernelPlan
 from .shared import Parts
-from .weight import score_step
+from .target import TARGETS
+from .weight import looks_up_pairs, score_step
 
 OWNERS = 2
 WARPGROUPS = OWNERS + 2
@@ -77,6 +79,24 @@ class HopperBackward:
         return 1 if self.shares_keys else KEY_STAGES
 
     @property
+    def plans_ahead(self) -> bool:
+        """Whether blocks of keys are claimed, and their keys and values loaded, while the one before is worked on, see
+        docs/hopper.md: under masks, whose blocks have few tiles, if there is room for the values of two blocks. Not
+        where pairs are looked up: ptxas finds no registers for that."""
+        if self.shares_keys or not self.masks_ahead or looks_up_pairs(self.plan.variant):
+            return False
+        parts = self._shared_parts(ahead=True).values()
+        return sum(prod(factors.values()) for factors in parts) <= TARGETS[self.plan.target].shared_bytes
+
+    @property
+    def blocks_leaf(self) -> str:
+        return "blocks_ahead" if self.plans_ahead else "blocks_late"
+
+    @property
+    def blocks_template(self) -> str:
+        return f"hopper_backward_{self.blocks_leaf}.cu.j2"
+
+    @property
     def owners_template(self) -> str:
         return f"hopper_backward_{'sharing_owners' if self.shares_keys else 'whole_owner'}.cu.j2"
 
@@ -89,28 +109,34 @@ class HopperBackward:
 
     def shared_parts(self) -> Parts:
         """The factors of the size of each part of shared memory. TMA writes panels of 64 columns."""
+        return self._shared_parts(self.plans_ahead)
+
+    def _shared_parts(self, ahead: bool) -> Parts:
         plan, element = self.plan, {"bytes": 2}
         head_dim, value_head_dim = (
             -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)
         )
         rows, keys, looped = {"block_q": plan.block_q}, {"block_kv": plan.block_kv}, {"stages": plan.stages}
+        values = {"stages of keys": self.key_stages, **keys} if ahead else keys
         return {
             "k": {"stages of keys": self.key_stages, **keys, "head dim": head_dim, **element},
-            "v": {**keys, "head dim": value_head_dim, **element},
+            "v": {**values, "head dim": value_head_dim, **element},
             "q": {**looped, **rows, "head dim": head_dim, **element},
             "dout": {**looped, **rows, "head dim": value_head_dim, **element},
             "gradient of score": {**looped, **rows, **keys, **element},
             "lse and delta": {**looped, **rows, "bytes": plan.statistics_bytes},
-            "weights of lse and delta": {"bytes": WEIGHT_BYTES},
-            "barriers": {"bytes": self._pipeline_bytes()},
+            "weights of lse and delta": {"bytes": WEIGHT_BYTES // 2 if ahead else WEIGHT_BYTES},
+            "barriers": {"bytes": self._pipeline_bytes(ahead)},
         }
 
-    def _pipeline_bytes(self) -> int:
+    def _pipeline_bytes(self, ahead: bool) -> int:
         """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries,
-        what the owners' keys look at, and the question."""
-        stages = self.plan.stages
-        barriers = 2 * self.key_stages + 2 + (7 if self.shares_keys else 6) * stages
-        return 16 * -(-barriers // 2) + 48 * self.key_stages + 2 * 16 * stages + 16 * (self.key_shares + 1)
+        what the owners' keys look at, and the question. Ahead also the request, and what fills up multiples of 1024."""
+        stages, keys = self.plan.stages, self.key_stages
+        barriers = 2 * keys + (2 * keys + 1 if ahead else 2) + (7 if self.shares_keys else 6) * stages
+        ranges = self.key_shares * (keys if ahead else 1)
+        size = 16 * -(-barriers // 2) + 48 * keys + 2 * 16 * stages + 16 * (ranges + 1)
+        return -(-(size + 16 + WEIGHT_BYTES // 2) // 1024) * 1024 - WEIGHT_BYTES // 2 if ahead else size
 
     @property
     def parts(self) -> int:

@@ -14,16 +14,17 @@ struct QueryNote {
 /// KEYS_PARITY: that of the keys' own.
 enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4, KEYS_PARITY = 8 };
 
-/// The barriers and notes of the backward pass, behind the tiles in shared memory. Only the producer walks tiles.
-/// KEY_SHARES: of a block of keys, one for each owner; of one that both own, one tells the other what dS is a multiple of.
-template <int KEY_STAGES, int STAGES, int KEY_SHARES>
+/// The barriers and notes of the backward pass in shared memory. Only the producer walks tiles. KEY_SHARES: of a block of keys, one
+/// for each owner; of one that both own, one tells the other what dS is a multiple of. KEY_BARRIERS: those that belong to keys besides,
+/// and RANGE_STAGES: see who derives from it (blocks_late.cuh, blocks_ahead.cuh).
+template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANGE_STAGES>
 struct BackwardPipeline {
     static constexpr int WORK_BYTES = 32 + 16;
-    static constexpr int VALUES = 2 * KEY_STAGES, QUERIES = VALUES + 2, DOUTS = QUERIES + 2 * STAGES;
+    static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
     static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
     static constexpr int BARRIERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
-    static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES;
+    static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
     static constexpr int BYTES = ASKED_AT + 16, NO_STAGE = -1;
     static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
@@ -33,8 +34,6 @@ struct BackwardPipeline {
 
     __device__ __forceinline__ unsigned keys_full(int stage) const { return base + 8 * stage; }
     __device__ __forceinline__ unsigned keys_empty(int stage) const { return base + 8 * (KEY_STAGES + stage); }
-    __device__ __forceinline__ unsigned values_full() const { return base + 8 * VALUES; }
-    __device__ __forceinline__ unsigned values_empty() const { return base + 8 * (VALUES + 1); }
     __device__ __forceinline__ unsigned queries_full(int stage) const { return base + 8 * (QUERIES + stage); }
     __device__ __forceinline__ unsigned queries_empty(int stage) const { return base + 8 * (QUERIES + STAGES + stage); }
     __device__ __forceinline__ unsigned douts_full(int stage) const { return base + 8 * (DOUTS + stage); }
@@ -44,13 +43,15 @@ struct BackwardPipeline {
 
     __device__ __forceinline__ unsigned slopes_full(int stage) const { return base + 8 * (SLOPES + stage); }
 
-    __device__ __forceinline__ void init() const {
+    /// `writers`: who say what a stage of keys is about.
+    __device__ __forceinline__ void init_keys(int writers) const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
-            barrier_init(keys_full(stage), 1);
+            barrier_init(keys_full(stage), writers);
             barrier_init(keys_empty(stage), 32 * (OWNER_WARPS + ADDER_WARPS));
         }
-        barrier_init(values_full(), 1);
-        barrier_init(values_empty(), OWNER_WARPS);
+    }
+
+    __device__ __forceinline__ void init_queries() const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(queries_full(stage), 1);
             barrier_init(queries_empty(stage), OWNER_WARPS);
@@ -89,20 +90,20 @@ struct BackwardPipeline {
         return order;
     }
 
-    // What an owner's keys look at: the producer asks for it by stage and head, a warp for each owner answers. Between the
-    // question and the answers, and after these, all of them wait for each other.
+    // What an owner's keys look at: one warp asks for it by stage and head, a warp for each owner answers. Between the question and the
+    // answers all of them wait for each other.
     static __device__ __forceinline__ void wait_for_ranges() { named_wait(4, 32 * (1 + KEY_SHARES)); }
 
     __device__ __forceinline__ void ask(int stage, int head) const { put_pair(base + ASKED_AT, stage, head); }
     __device__ __forceinline__ void asked(int& stage, int& head) const { take_pair(base + ASKED_AT, stage, head); }
 
-    __device__ __forceinline__ void write(int share, const QueryRange& range) const {
-        put_four(base + RANGES_AT + 16 * share, range.begin, range.full_begin, range.full_end, range.end);
+    __device__ __forceinline__ void write(int stage, int share, const QueryRange& range) const {
+        put_four(range_at(stage, share), range.begin, range.full_begin, range.full_end, range.end);
     }
 
-    __device__ __forceinline__ QueryRange range(int share) const {
+    __device__ __forceinline__ QueryRange range(int stage, int share) const {
         QueryRange range;
-        take_four(base + RANGES_AT + 16 * share, range.begin, range.full_begin, range.full_end, range.end);
+        take_four(range_at(stage, share), range.begin, range.full_begin, range.full_end, range.end);
         return range;
     }
 
@@ -134,7 +135,11 @@ struct BackwardPipeline {
         return ends;
     }
 
-private:
+protected:
+    __device__ __forceinline__ unsigned range_at(int stage, int share) const {
+        return base + RANGES_AT + 16 * (RANGE_STAGES > 1 ? stage * KEY_SHARES + share : share);
+    }
+
     __device__ __forceinline__ unsigned query_note_at(int stage, unsigned turn) const {
         return base + QUERY_NOTES_AT + 16 * (stage + turn * STAGES);
     }

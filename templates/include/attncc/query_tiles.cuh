@@ -47,6 +47,11 @@ struct QueryTiles {
         return tile;
     }
 
+    /// Whether it is known that at most so many are left.
+    __device__ __forceinline__ bool few(int most) const {
+        return next >= end && __popc((live | live >> 1) & 0x55555555u) <= most && head == keys.last_head();
+    }
+
 private:
     static constexpr int TILES = 16;
 
