@@ -82,8 +82,10 @@ class HopperBackward:
     def plans_ahead(self) -> bool:
         """Whether blocks of keys are claimed, and their keys and values loaded, while the one before is worked on, see
         docs/hopper.md: under masks, whose blocks have few tiles, if there is room for the values of two blocks. Not
-        where pairs are looked up: ptxas finds no registers for that."""
-        if self.shares_keys or not self.masks_ahead or looks_up_pairs(self.plan.variant):
+        where pairs are looked up: ptxas finds no registers for that. Nor where sequences may have scales of their own:
+        the owners, who may be at work on two of them, share the weights of lse."""
+        variant = self.plan.variant
+        if self.shares_keys or not self.masks_ahead or looks_up_pairs(variant) or variant.scale is not None:
             return False
         parts = self._shared_parts(ahead=True).values()
         return sum(prod(factors.values()) for factors in parts) <= TARGETS[self.plan.target].shared_bytes

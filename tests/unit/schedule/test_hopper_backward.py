@@ -11,6 +11,7 @@ from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_ladder
 
 FULL = "attn 1\nvariant full {\n}\n"
+CAUSAL = "attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n"
 SCORED = "attn 1\nvariant scored {\n    score = tanh(score)\n    dropout 0.1\n}\n"
 MASKED = "attn 1\nvariant masked {\n    input doc: i32[pos]\n    keep if doc[q_pos] == doc[kv_idx]\n}\n"
 LEARNED = "attn 1\nvariant learned {\n    input bias: f32[head] learnable\n    score = score * bias[h]\n}\n"
@@ -109,3 +110,21 @@ def test_what_is_added_to_the_score_may_be_learnable() -> None:
 def test_the_default() -> None:
     build = Build("backward", "sm_90a", "bf16", 128, 128)
     assert make_ladder(api.parse(FULL).variant, build).first.family == "hopper"
+
+
+@pytest.mark.parametrize(
+    ("text", "head_dim", "ahead"),
+    [
+        (CAUSAL, 64, True),
+        (CAUSAL, 128, True),
+        (CAUSAL, 256, False),
+        (FULL, 128, False),
+        (SCORED, 128, False),
+        (MASKED, 128, False),
+        (CAUSAL.replace("}", "    scale 1 / kv_len\n}"), 128, False),
+    ],
+)
+def test_blocks_are_claimed_ahead_where_there_is_room(text: str, head_dim: int, ahead: bool) -> None:
+    plan = plans(text, (head_dim, head_dim))[0]
+    assert HopperBackward(plan).plans_ahead == ahead
+    assert sum(legality.shared_memory(plan).values()) <= 227 * 1024
