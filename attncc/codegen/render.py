@@ -69,6 +69,7 @@ def render(plan: KernelPlan) -> KernelSource:
         wgmma=products(plan),
         adder=TARGETS[plan.target].adder,
         searches=searches(plan),
+        statistics=_statistics(plan),
         shares=HopperBackward(plan),
     )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
@@ -201,7 +202,9 @@ def render_exact_sum(plan: KernelPlan) -> KernelSource:
 
 def _statistics(plan: KernelPlan) -> str:
     """The leaf file that stores what the backward pass needs of each row."""
-    return "statistics_pieces" if plan.family == "hopper" else "statistics_floats"
+    if plan.family == "hopper":
+        return "statistics_pieces"
+    return "statistics_rests" if plan.dtype == "fp32" else "statistics_floats"
 
 
 def _of_rows(entry: str, name: str, plan: KernelPlan, **values: Any) -> KernelSource:

@@ -165,8 +165,11 @@ class _Preparation:
         yield from self._learned.zeros()
         yield from self._cleared()
         keys = {"kv_blocks": self._plan.kv_blocks(self._problem)}
+        if not self._adds_dq:  # in fp32 it finds what lse lost by rounding, which dK and dV need
+            yield from self._separate_dq()
         yield from self._main(self._plan, self._rows, keys, self._owners, ("dk", "dv"))
-        yield from self._rounded_dq() if self._adds_dq else self._separate_dq()
+        if self._adds_dq:
+            yield from self._rounded_dq()
         if self._rows.statistics is not None and self._rows.all_blocks:
             yield from self._learned.of_sink(self._rows.statistics, self._rows.blocks, self._rows.all_blocks)
         yield from self._learned.rounded()

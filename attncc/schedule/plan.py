@@ -266,8 +266,8 @@ class KernelPlan:
 
     @property
     def statistics_bytes(self) -> int:
-        """backward: of a row, for lse and delta."""
-        return 16 if self.family == "hopper" else 8
+        """backward: of a row, for lse and delta; in fp32 for what lse lost by rounding, too."""
+        return 16 if self.family == "hopper" or self.dtype == "fp32" else 8
 
     @property
     def learns(self) -> bool:

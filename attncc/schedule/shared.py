@@ -9,7 +9,7 @@ from .plan import KEY_PASSES
 
 Parts = dict[str, dict[str, int]]
 
-STATISTICS_BYTES = 8  # lse and delta of a row
+STATISTICS_BYTES = {2: 8, 4: 16}  # of a row, by those of an element: lse and delta; in fp32 the rest of lse, too
 
 
 class Tile(Protocol):
@@ -36,7 +36,7 @@ def shared_parts(pass_name: str, tile: Tile, head_dim: int, value_head_dim: int,
             "v": {**keys, "head dim": value_head_dim, **element},
             "q": {**looped, **rows, "head dim": head_dim, **element},
             "dout": {**looped, **rows, "head dim": value_head_dim, **element},
-            "lse and delta": {**looped, **rows, "bytes": STATISTICS_BYTES},
+            "lse and delta": {**looped, **rows, "bytes": STATISTICS_BYTES[element_bytes]},
         } | ({"gradient of score": {**keys, **rows, **element}} if element_bytes == 2 else {})
     parts = {
         "q": {**rows, "head dim": head_dim, **element},

@@ -78,12 +78,12 @@ def backward(
     if plan.family == "hopper":
         maps = _maps(plan, (call.q, results.dout), (call.k, call.v))
     sums = Sums(plan, call, exact=dq_plan is not None or ordered)
+    if dq_plan is not None:
+        _run(dq_plan, call, values)
     _run(plan, call, values | sums.values(), maps, ordered=ordered)
     if plan.learned_sink is not None:
         sums.add_sink(values)
-    if dq_plan is not None:
-        _run(dq_plan, call, values)
-    else:
+    if dq_plan is None:
         source = render_dq_sum(plan)
         known = sizes(plan, call)
         factor = known["scale"] if plan.family == "hopper" and plan.variant.scale is None else 1

@@ -14,14 +14,10 @@ __device__ __forceinline__ T held(const T& x) {
 
 /// Lse and delta of two rows, from where they lie in shared memory on.
 struct TwoRows {
-    float2 rows[2];
+    RowStatistics rows[2];
 
-    __device__ __forceinline__ explicit TwoRows(unsigned place) {
-        const float4 both = load_float4(place);
-        rows[0] = make_float2(both.x, both.y);
-        rows[1] = make_float2(both.z, both.w);
-    }
-    __device__ __forceinline__ const float2& operator[](int i) const { return rows[i]; }
+    __device__ __forceinline__ explicit TwoRows(unsigned place) { load_rows(rows, place); }
+    __device__ __forceinline__ const RowStatistics& operator[](int i) const { return rows[i]; }
 };
 
 /// Where fragment or side i stands when its turn has come.

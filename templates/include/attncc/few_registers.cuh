@@ -18,7 +18,7 @@ struct TwoRows {
     unsigned place;
 
     __device__ __forceinline__ explicit TwoRows(unsigned place) : place(place) {}
-    __device__ __forceinline__ float2 operator[](int i) const { return load_float2(place + i * sizeof(float2)); }
+    __device__ __forceinline__ RowStatistics operator[](int i) const { return load_row(place + i * sizeof(RowStatistics)); }
 };
 
 /// The first, as registers can't be counted off.

@@ -1,5 +1,6 @@
 #include "attncc/layout.cuh"
 #include "attncc/shared_floats.cuh"
+#include "attncc/two_sum.cuh"
 
 // The two products of attention in fp32 arithmetic, on the accumulator layout of mma.m16n8k16 (see mma_16bit.cuh): all
 // code between the products is the same. Tensor cores would round the operands to TF32.
@@ -25,32 +26,68 @@ __device__ __forceinline__ void multiply_chunk(float (&scores)[M_TILES][N_TILES]
         }
 }
 
-/// Adds chunks [first, first + COUNT) of Q and K to the scores, again their own sum as a whole: of many roundings only
-/// those at the size of the whole sum matter, and these are few (pairwise summation, Higham 1993).
-template <int COUNT, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_chunks(float (&scores)[M_TILES][N_TILES][4], const typename QTile::Lane& q_lane,
-                                                const typename KTile::Lane (&k_lane)[2], int first) {
+/// Hands sums over chunks [first, first + COUNT) of Q and K to `add(m, n, i, sum)`, once more their own sum as a whole: of many
+/// roundings only those at the size of the whole sum matter, and these are few (pairwise summation, Higham 1993).
+template <int COUNT, class QTile, class KTile, int M_TILES, int N_TILES, class Add>
+__device__ __forceinline__ void multiply_chunks(const typename QTile::Lane& q_lane, const typename KTile::Lane (&k_lane)[2],
+                                                int first, Add add) {
     float sum[M_TILES][N_TILES][4] = {};
 #pragma unroll
     for (int chunk = 0; chunk < COUNT; ++chunk) multiply_chunk<QTile, KTile>(sum, q_lane, k_lane, first + chunk);
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
-        scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] += sum[i / 4 / N_TILES][i / 4 % N_TILES][i % 4];
+        add(i / 4 / N_TILES, i / 4 % N_TILES, i % 4, sum[i / 4 / N_TILES][i / 4 % N_TILES][i % 4]);
+}
+
+/// All of Q K^T in such sums.
+template <class QTile, class KTile, int M_TILES, int N_TILES, class Add>
+__device__ __forceinline__ void multiply_panels(unsigned queries, int first_row, unsigned keys, Add add) {
+    const int lane = threadIdx.x % 32, key = lane % 4 * 2;
+    const auto q_lane = QTile::lane(queries, first_row + lane / 4, 0);
+    const typename KTile::Lane k_lane[2] = {KTile::lane(keys, key, 0), KTile::lane(keys, key + 1, 0)};
+#pragma unroll 1
+    for (int panel = 0; panel < QTile::WIDE_END; panel += 8)
+        multiply_chunks<8, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, panel, add);
+    multiply_chunks<QTile::CHUNKS - QTile::WIDE_END, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, QTile::WIDE_END, add);
 }
 
 /// scores = Q K^T, as in mma_16bit.cuh.
 template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
-    const int lane = threadIdx.x % 32, key = lane % 4 * 2;
-    const auto q_lane = QTile::lane(queries, first_row + lane / 4, 0);
-    const typename KTile::Lane k_lane[2] = {KTile::lane(keys, key, 0), KTile::lane(keys, key + 1, 0)};
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
-#pragma unroll 1
-    for (int panel = 0; panel < QTile::WIDE_END; panel += 8)
-        multiply_chunks<8, QTile, KTile>(scores, q_lane, k_lane, panel);
-    multiply_chunks<QTile::CHUNKS - QTile::WIDE_END, QTile, KTile>(scores, q_lane, k_lane, QTile::WIDE_END);
+    multiply_panels<QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys,
+                                                    [&](int m, int n, int i, float sum) { scores[m][n][i] += sum; });
+}
+
+/// What rounding takes from scores when sums are added to them.
+template <int M_TILES, int N_TILES>
+struct ScoreRests {
+    float values[M_TILES][N_TILES][4];
+
+    __device__ __forceinline__ float of(int m, int n, int i) const { return values[m][n][i]; }
+
+    template <class Change>
+    __device__ __forceinline__ void change(Change change) { change(values); }
+
+    __device__ __forceinline__ void add_to(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
+            scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] += of(i / 4 / N_TILES, i / 4 % N_TILES, i % 4);
+    }
+};
+
+/// The same, and what rounding took from each score.
+template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreRests<M_TILES, N_TILES>& rests,
+                                                      unsigned queries, int first_row, unsigned keys) {
+#pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
+        scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = rests.values[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+    multiply_panels<QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys, [&](int m, int n, int i, float sum) {
+        add_exactly(scores[m][n][i], rests.values[m][n][i], sum);
+    });
 }
 
 /// A warp's rows of Q, as in mma_16bit.cuh: read for each tile.

@@ -45,7 +45,7 @@ def test_delta(value_head_dim: int, dtype: str, packed: bool) -> None:
     )
     lse, dlse = (rng.standard_normal(shapes[0], np.float32) for _ in range(2))
     rows = plan.kept_rows(problem_of(plan, call)) // 16
-    statistics = np.full((2 if packed else 4, rows * 16, 2), np.nan, np.float32)
+    statistics = np.full((2 if packed else 4, rows * 16, plan.statistics_bytes // 4), np.nan, np.float32)
     sums, counts = np.ones((len(statistics) * rows + 1, 32), np.float32), np.ones(777, np.int32)
     values = {"row_blocks": rows, "statistics": statistics.ctypes.data} | tensors(call, dout=dout, out=out)
     values |= {"dq_sum": sums.ctypes.data, "sum_words": 32, "counts": counts.ctypes.data, "count_words": 776}
@@ -63,3 +63,4 @@ def test_delta(value_head_dim: int, dtype: str, packed: bool) -> None:
     assert seen.any() and not seen.all()
     assert not sums[:-1].any() and sums[-1].all() and not counts[:-1].any() and counts[-1]  # cleared, and no more
     assert (statistics[..., 0][~seen] == np.inf).all() and (statistics[..., 1][~seen] == 0).all()
+    assert not statistics[..., 2:].any()  # in fp32 what lse lost: nobody has looked yet
