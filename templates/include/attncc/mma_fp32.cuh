@@ -1,6 +1,5 @@
 #include "attncc/layout.cuh"
 #include "attncc/shared_floats.cuh"
-#include "attncc/two_sum.cuh"
 
 // The two products of attention in fp32 arithmetic, on the accumulator layout of mma.m16n8k16 (see mma_16bit.cuh): all
 // code between the products is the same. Tensor cores would round the operands to TF32.
@@ -59,35 +58,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
     multiply_panels<QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys,
                                                     [&](int m, int n, int i, float sum) { scores[m][n][i] += sum; });
-}
-
-/// What rounding takes from scores when sums are added to them.
-template <int M_TILES, int N_TILES>
-struct ScoreRests {
-    float values[M_TILES][N_TILES][4];
-
-    __device__ __forceinline__ float of(int m, int n, int i) const { return values[m][n][i]; }
-
-    template <class Change>
-    __device__ __forceinline__ void change(Change change) { change(values); }
-
-    __device__ __forceinline__ void add_to(float (&scores)[M_TILES][N_TILES][4]) const {
-#pragma unroll
-        for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
-            scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] += of(i / 4 / N_TILES, i / 4 % N_TILES, i % 4);
-    }
-};
-
-/// The same, and what rounding took from each score.
-template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreRests<M_TILES, N_TILES>& rests,
-                                                      unsigned queries, int first_row, unsigned keys) {
-#pragma unroll
-    for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
-        scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = rests.values[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
-    multiply_panels<QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys, [&](int m, int n, int i, float sum) {
-        add_exactly(scores[m][n][i], rests.values[m][n][i], sum);
-    });
 }
 
 /// A warp's rows of Q, as in mma_16bit.cuh: read for each tile.
