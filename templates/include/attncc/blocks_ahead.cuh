@@ -18,9 +18,9 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES 
         this->init_keys(2);
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(planned(stage), 1);
-            barrier_init(answered(stage), KEY_SHARES);
+            barrier_init(answered(stage), 1 + KEY_SHARES);
         }
-        barrier_init(requests(), 1);
+        barrier_init(requests(), 32);
         this->put_pair(this->base + REQUEST_AT, Base::NO_STAGE, 0);
         this->init_queries();
     }
@@ -42,11 +42,8 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES 
         return group;
     }
 
-    /// By one lane: claims the next block.
-    __device__ __forceinline__ void request_next() const {
-        this->put_pair(this->base + REQUEST_AT, Base::NO_STAGE, 0);
-        barrier_arrive(requests());
-    }
+    /// By a whole warp: claims the next block.
+    __device__ __forceinline__ void request_next() const { request_that(Base::NO_STAGE, 0); }
 
     /// What the planner is to ask for, by stage and head; NO_STAGE: what the next block looks at.
     __device__ __forceinline__ void request(int& stage, int& head) const { this->take_pair(this->base + REQUEST_AT, stage, head); }
@@ -54,19 +51,20 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES 
     /// What a block looks at in a head, its `number`-th. `parity`: that of the stage. Of the first head the planner has asked.
     template <class Params>
     __device__ __forceinline__ void wait_for_answers(const Params& params, int stage, unsigned parity, int head, int number) const {
-        if (number > 0) {
-            __syncwarp();  // all have read what was said of the head before
-            if (thread_index() % 32 == 0) {
-                this->put_pair(this->base + REQUEST_AT, stage, head);
-                barrier_arrive(requests());
-            }
-        }
+        if (number > 0) request_that(stage, head);
         barrier_wait(answered(stage), (parity * group(params, stage) + number) % 2);
     }
 
+    /// By a warp that has answered, and by the planner, which has read the request.
     __device__ __forceinline__ void answer(int stage) const { warp_arrive(answered(stage)); }
 
 private:
+    /// Each lane arrives for itself, since each has read what was said of the block, and of the head, before.
+    __device__ __forceinline__ void request_that(int stage, int head) const {
+        if (thread_index() % 32 == 0) this->put_pair(this->base + REQUEST_AT, stage, head);
+        barrier_arrive(requests());
+    }
+
     __device__ __forceinline__ unsigned group_at(int stage) const {
         return this->base + Base::WORK_AT + Base::WORK_BYTES * stage + GROUP_AT;
     }
