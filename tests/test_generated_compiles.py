@@ -47,9 +47,9 @@ NARROW = (
     "token_window",
 )  # fmt: skip
 # The same of backward kernels, for any target: longer are some with a head dim of 256, with long score lines, with
-# dropout, or of several learnable inputs.
+# dropout, of several learnable inputs, or where documents are found without a loop.
 BACKWARD_LENGTHS = {
-    "alibi_documents": 7200, "alibi_symmetric": 4300, "causal": 4400, "dropout_attention": 4700,
+    "alibi_documents": 7200, "alibi_symmetric": 4300, "causal": 4400, "documents": 4450, "dropout_attention": 4700,
     "head_and_query_bias": 6250, "selected_attention": 5600, "softcap": 5950,
 }  # fmt: skip
 # Backward, for sm_90a: patches; bounds and tests of tiles; ids; score lines whose derivative reads the score; dropout;
