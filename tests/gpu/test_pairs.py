@@ -10,7 +10,6 @@ from attncc.resources import folder
 from attncc.runtime import persistent
 from tests.devices import cuda
 from tests.gpu.accuracy import check_forward
-from tests.gpu.torch_oracle import Arguments
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -26,6 +25,8 @@ def test_pairs(head_dim: int, shape: tuple[int, ...], monkeypatch: pytest.Monkey
     """Of some rows old references don't serve, so that their scores are computed again."""
     if cuda().target != "sm_90":
         pytest.skip("the family hopper runs on sm_90a alone")
+    from tests.gpu.torch_oracle import Arguments
+
     specification = folder("specs") / "full.attn"
     batch, heads, kv_heads, q_len, kv_len = shape
     generator = torch.Generator("cuda").manual_seed(1)
