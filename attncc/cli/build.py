@@ -7,16 +7,17 @@ import keyword
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .console import as_json, duration, progress
+from .console import as_json, duration, progress, rich_console
 from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..build import BuiltVariant
 
 
@@ -84,7 +85,8 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     if as_json():
         click.echo(json.dumps({"variants": {item.name: _result(item) for item in built}}, indent=2))
         return
-    for line in chain(_table(built), _choices(built)):
+    rich_console().print(_table(built))
+    for line in _choices(built):
         click.echo(line)
     what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {out}")
@@ -107,14 +109,15 @@ def _choices(built: tuple[BuiltVariant, ...]) -> Iterator[str]:
             yield f"{name}: {item.plan.tiles}: {item.why}{rejected}"
 
 
-def _table(built: tuple[BuiltVariant, ...]) -> Iterator[str]:
-    """The resource report, a row for each kernel. To import rich for it would take a hundredth of a build."""
-    rows = [("kernel", "registers", "spills B", "compiled s")]
+def _table(built: tuple[BuiltVariant, ...]) -> Table:
+    """The resource report, a row for each kernel."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("kernel", "registers", "spills B", "compiled s"):
+        table.add_column(name, justify="left" if name == "kernel" else "right", no_wrap=True)
     reports = {name: report for variant in built for name, report in variant.resources.items()}
     for name, report in reports.items():
         spills = report.spill_stores + report.spill_loads
-        rows.append((name, str(report.registers), str(spills), f"{report.compile_seconds:.2f}"))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for number, (name, *figures) in enumerate(rows):
-        cells = (f"{figure:>{width}}" for figure, width in zip(figures, widths[1:], strict=True))
-        yield click.style("  ".join((f"{name:<{widths[0]}}", *cells)), bold=number == 0)
+        table.add_row(name, str(report.registers), str(spills), f"{report.compile_seconds:.2f}")
+    return table
