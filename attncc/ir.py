@@ -268,11 +268,6 @@ class Variant:
         return tuple(item for item in self.statements if isinstance(item, Score))
 
     @property
-    def is_plain(self) -> bool:
-        """Whether all pairs are kept, and scores are as they are."""
-        return not self.keeps and not self.scores and self.dropout is None
-
-    @property
     def lets(self) -> dict[str, Let]:
         return {item.name: item for item in self.statements if isinstance(item, Let)}
 

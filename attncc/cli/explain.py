@@ -97,7 +97,7 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     from ..explain import explain
     from ..runtime.device import best_target
     from ..runtime.store import Configuration
-    from ..schedule.plan import plan_for
+    from ..schedule.serving import plan_for
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")

@@ -62,7 +62,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     attncc run mine.attn --device cpu -i prefix=100
     """
     from ..executor.run import bind_for
-    from ..schedule.plan import executed_plan, plan_for
+    from ..schedule.serving import executed_plan, plan_for
 
     steps = Steps(shown=not as_json())
     with steps.step("parse") as say:

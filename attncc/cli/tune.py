@@ -60,7 +60,7 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     from ..runtime.device import best_target
     from ..runtime.driver import driver
     from ..runtime.store import Configuration
-    from ..schedule.plan import plan_for
+    from ..schedule.serving import plan_for
     from ..schedule.target import TARGETS
 
     check_for_gpu(given["dtype"])

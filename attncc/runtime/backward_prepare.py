@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ..problem import ArrayFacts, Call, Problem
 from ..problem.gradients import Results
 from ..schedule.kernel_names import delta_name, dq_sum_name, kernel_name
-from ..schedule.plan import DTYPE_BYTES, KernelPlan, backward_plan_for
+from ..schedule.plan import DTYPE_BYTES, KernelPlan
+from ..schedule.serving import backward_plan_for
 from .arrays import Array, DeviceFramework
 from .call_fields import set_call, survey_steps
 from .driver import Function

@@ -28,7 +28,8 @@ from ..schedule.parameters import (
     transposition_parameters,
     zone_map_parameters,
 )
-from ..schedule.plan import KernelPlan, plan_for
+from ..schedule.plan import KernelPlan
+from ..schedule.serving import plan_for
 from ..schedule.target import TARGETS
 from ..schedule.transposed_values import may_transpose_ahead
 from .counters import Counters

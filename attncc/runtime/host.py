@@ -9,7 +9,7 @@ import numpy as np
 from .. import executor
 from ..problem.arrays import array_facts
 from ..problem.refusal import refused
-from ..schedule.plan import executed_plan
+from ..schedule.serving import executed_plan
 from .arrays import HostFramework, framework_of, is_array
 from .configurations import configuration_of
 from .operands import Arguments, mixed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import ir
@@ -362,8 +361,10 @@ class KernelPlan:
     def pairs_blocks(self) -> bool:
         """hopper: whether two thread blocks that look at the same keys may load them for each other: what four
         warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
+        from .weight import is_plain
+
         slack = self.family == "hopper" and self.padded_head_dim > 96 and self.block_kv < 128
-        return slack and self.dtype != "e4m3" and self.variant.is_plain and not self.may_split
+        return slack and self.dtype != "e4m3" and is_plain(self.variant) and not self.may_split
 
     @property
     def takes_turns(self) -> bool:
@@ -476,25 +477,3 @@ class KernelPlan:
         """Whether there are tests of single tiles that a pre-pass could do."""
         tests = self.tests_tiles and bool(self.variant.keeps)
         return tests and self.pass_name == "forward" and self.loop == "q_outer"
-
-
-def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
-    """The plan that runs a call, of those made for its configuration and target, forward first.
-
-    Decode where the rows fit one of its tiles: a block then moves little more than keys and values, and their splits
-    fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else patches
-    where the lengths fit the canvas.
-    """
-    served = next((plan for plan in plans[1:] if plan.serves(problem)), plans[0])
-    decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
-    return decode if multiprocessors and served.leaves_idle(problem, multiprocessors) else served
-
-
-def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
-    """The plan whose blocks own keys that runs a call, of those of the backward passes, `backward` first."""
-    return next((plan for plan in plans[1:] if plan.canvas is not None and plan.serves(problem)), plans[0])
-
-
-def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
-    """The plan that the CPU executor walks for a call: as `plan_for`, but never in patches."""
-    return plan_for([plan for plan in plans if plan.canvas is None], problem, multiprocessors)

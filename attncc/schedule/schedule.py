@@ -25,7 +25,7 @@ from .hopper_tiles import light_tiles, window_tiles
 from .knobs import Value
 from .plan import BACKWARD_PASSES, KEY_PASSES, PATCHED_PASSES, KernelPlan
 from .target import TARGETS
-from .weight import Room, room, room_needed, tests_ids
+from .weight import Room, is_plain, room, room_needed, tests_ids
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -178,7 +178,7 @@ class Ladder:
     def _for_light(self, family: str, guess: int) -> Iterator[Choice]:
         """What goes before the first guess for light variants, under a mask or plain."""
         build, chosen, variant = self.build, self.schedule.chosen, self.variant
-        light = room(variant) == 0 and (variant.keeps or variant.is_plain)
+        light = room(variant) == 0 and (variant.keeps or is_plain(variant))
         if family != "hopper" or build.pass_name not in ("forward", "patches") or not light or self.names_tiles:
             return
         keys = 0 if self._window is None else WINDOW_ROWS * self._window.kv_columns

@@ -6,6 +6,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from ..analysis.algebra import TRUE
+from ..analysis.factors import ZERO
 from ..analysis.key_sets import keep_masks
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
@@ -178,6 +179,17 @@ def _tests(variant: Variant) -> tuple[Expr, ...]:
 @lru_cache(maxsize=64)
 def _form(variant: Variant) -> ScoreForm | None:
     return score_form(variant, _WIDEST, _WIDEST) if variant.scores else None
+
+
+@lru_cache(maxsize=64)
+def is_plain(variant: Variant) -> bool:
+    """Whether all pairs are kept, and computed as those of plain attention: what score lines may do is to change a
+    row's scores by a factor and an addend that are the same for all its keys."""
+    form = _form(variant)
+    scores = not variant.scores or (
+        form is not None and form.holds == TRUE and form.step == ZERO and len(form.terms) == 1
+    )
+    return not variant.keeps and scores and variant.dropout is None
 
 
 def gains_by_turns(variant: Variant) -> bool:

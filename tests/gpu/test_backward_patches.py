@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attncc.problem import Problem
-from attncc.schedule.plan import backward_plan_for
+from attncc.schedule.serving import backward_plan_for
 from tests.gpu.backward_checks import check, check_runs, normal
 
 torch = pytest.importorskip("torch")

@@ -13,7 +13,7 @@ from attncc.compiler import Specification
 from attncc.problem import Problem
 from attncc.runtime.store import Configuration
 from attncc.schedule.live_tiles import most_tiles
-from attncc.schedule.plan import plan_for
+from attncc.schedule.serving import plan_for
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 

@@ -59,7 +59,10 @@ def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
         ("bf16", (192, 128), "", False),  # two tiles of 128 keys
         ("bf16", (64, 64), "", False),  # four warpgroups
         ("bf16", (256, 256), "keep if q_pos >= kv_idx", False),  # other keys for each block
+        ("bf16", (128, 128), "input bias: f32[head]\nscore = 2 * score + bias[h]", True),  # once a row
+        ("bf16", (128, 128), "input slope: f32[head]\nscore = score - slope[h] * (q_pos - kv_idx)", False),
         ("bf16", (256, 256), "score = 30 * tanh(score / 30)", False),  # not timed
+        ("bf16", (128, 128), "dropout 0.1", False),
         ("e4m3", (256, 256), "", False),
     ],
 )
