@@ -19,15 +19,22 @@ pytestmark = pytest.mark.gpu
 SHAPES = [(2, 8, 8, 1000, 1024), (2, 6, 2, 300, 1030), (40, 16, 4, 129, 1100)]
 
 
-@pytest.mark.parametrize("head_dim", [64, 128, 192, 256])
+BIASED = "attn 1\nvariant biased {\n    input bias: f32[batch, head]\n    score = score + bias[b, h]\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "head_dim"),
+    [(None, 64), (None, 128), (None, 192), (None, 256), (BIASED, 128)],
+    ids=["d64", "d128", "d192", "d256", "biased"],
+)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_pairs(head_dim: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pairs(text: str | None, head_dim: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     """Of some rows old references don't serve, so that their scores are computed again."""
     if cuda().target != "sm_90":
         pytest.skip("the family hopper runs on sm_90a alone")
     from tests.gpu.torch_oracle import Arguments
 
-    specification = folder("specs") / "full.attn"
+    specification = text or folder("specs") / "full.attn"
     batch, heads, kv_heads, q_len, kv_len = shape
     generator = torch.Generator("cuda").manual_seed(1)
 
@@ -36,13 +43,15 @@ def test_pairs(head_dim: int, shape: tuple[int, ...], monkeypatch: pytest.Monkey
 
     q, k, v = normal(heads, q_len), normal(kv_heads, kv_len), normal(kv_heads, kv_len)
     q[:, :, ::7] *= 40
+    inputs = {} if text is None else {"bias": torch.randn(batch, heads, generator=generator, device="cuda")}
 
     def attend(paired_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
         monkeypatch.setattr(persistent, "PAIRED_KEYS", paired_keys)
-        return attncc.compile(specification, dtype="bf16", head_dim=head_dim, arch="sm_90a")(q, k, v, return_lse=True)
+        kernel = attncc.compile(specification, dtype="bf16", head_dim=head_dim, arch="sm_90a")
+        return kernel(q, k, v, return_lse=True, **inputs)
 
     (out, lse), (alone, lse_alone) = attend(0), attend(2**31)
     assert torch.equal(out, alone) and torch.equal(lse, lse_alone)
     problem = Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, head_dim)
     variant = attncc.parse(specification).variant
-    check_forward(out, lse, Arguments(variant, problem, q, k, v, {}, seed=0), "bf16")
+    check_forward(out, lse, Arguments(variant, problem, q, k, v, inputs, seed=0), "bf16")
