@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import difflib
 import gc
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,7 +19,9 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // 2, 1)))
 
 from tests.compilations import COMPILATIONS, Compilation
+from tests.kernels import LARGE_PAGES, MOST_PROCESSES
 
+PROCESS_BYTES = 8 << 30  # of the GPU's memory, for each process that shares its tests
 Golden = Callable[[Path, str], None]
 
 
@@ -27,6 +31,45 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def _asks_for_gpu(config: pytest.Config) -> bool:
     return re.search(r"\bgpu\b", re.sub(r"not\s+gpu", "", config.getoption("markexpr"))) is not None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """`pytest -m gpu` as a whole is shared by processes, which compile what their tests ask for: that takes longer
+    than all else. In small pieces, as tests of neighbours have different kernels. `-n` says otherwise."""
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
+    if whole and _asks_for_gpu(config) and getattr(config.option, "numprocesses", 0) is None:
+        config.option.numprocesses, config.option.maxschedchunk = "auto", 4
+        os.environ |= LARGE_PAGES | {"OMP_NUM_THREADS": "1"}  # for the processes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    """Of those that ask for the GPU, no more than its memory is enough for."""
+    if not _asks_for_gpu(config):
+        return None
+    memory = ctypes.c_size_t()
+    with suppress(OSError):  # without a driver tests say what is missing
+        cuda = ctypes.CDLL("libcuda.so.1")
+        cuda.cuInit(0)
+        cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), 0)
+    return max(min(os.cpu_count() or 1, MOST_PROCESSES, memory.value // PROCESS_BYTES), 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Where processes share the tests, one that is marked `alone` runs while the others rest."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    import fcntl
+
+    with Path(__file__).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX if _alone(item) else fcntl.LOCK_SH)
+        return (yield)
+
+
+def _alone(item: pytest.Item) -> bool:
+    return item.get_closest_marker("alone") is not None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,8 +99,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that wait for compilations come last: till then all other tests run beside them."""
-    items.sort(key=lambda item: _case(item) is not None)
+    """Those that wait for compilations come last: till then all other tests run beside them. Behind them those that
+    others wait for."""
+    items.sort(key=lambda item: (_alone(item), _case(item) is not None))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

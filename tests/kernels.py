@@ -34,15 +34,6 @@ def without_decode(text: str, *, dtype: str, head_dim: int, value_head_dim: int,
     return Kernel(store)
 
 
-def with_backward(
-    compile_: Callable[..., Kernel], text: str, *, dtype: str, head_dim: int, value_head_dim: int, arch: str
-) -> Kernel:
-    """What `compile_` makes of the text, and the kernels of the backward passes."""
-    kernel = compile_(text, dtype=dtype, head_dim=head_dim, value_head_dim=value_head_dim, arch=arch)
-    kernel._store.machine_codes(kernel._store.backward_plans(kernel.configurations[0], arch))
-    return kernel
-
-
 def processes() -> ProcessPoolExecutor:
     """One for each core, since half of the work before a compilation holds Python's lock. They give way to the tests,
     so that a machine of two cores spends one on tests and the other on kernels, and both on whatever is left."""
@@ -60,9 +51,9 @@ def processes() -> ProcessPoolExecutor:
 def fill_cache(compilations: Iterable[Callable[[], Kernel]]) -> None:
     """Runs them all in processes, so that this one finds what they compile in the cache."""
     with processes() as pool:
-        for future in [pool.submit(discard, item) for item in compilations]:
+        for future in [pool.submit(_discard, item) for item in compilations]:
             future.result()
 
 
-def discard(compilation: Callable[[], Kernel]) -> None:
+def _discard(compilation: Callable[[], Kernel]) -> None:
     compilation()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -71,17 +72,21 @@ class Case:
         """What is compiled for a device whose portable kernels have this target."""
         return "sm_90a" if self.family == "hopper" else device
 
+    @property
+    def decodes(self) -> bool:
+        """Whether the decode pass serves the call: any of its tiles holds the rows. It is of the family portable."""
+        return self.family == "portable" and self.lengths[0] * self.group <= 16
+
     def source(self, target: str) -> str:
         """The spec with schedules of ours in place of its own, and windows that end within the shorter lengths.
 
-        Where the rows fit one tile, the decode pass, which is of the portable family, serves the call, so it has the
-        same splits.
+        Where the decode pass serves the call, it has the same splits.
         """
         text = (folder("specs") / f"{self.spec}.attn").read_text().partition("\nschedule ")[0]
         text = text.replace("width: int = 1024", "width: int = 150").replace("width: int = 256", "width: int = 40")
         settings = f"family = {self.family} loop = {self.loop} split_kv = {self.splits}"
         text += f"\nschedule tested for {self.spec} on {target} {{ {settings} }}\n"
-        if self.family == "portable":
+        if self.decodes:
             text += f"schedule short for {self.spec} decode on {target} {{ split_kv = {self.splits} }}\n"
         return text
 
@@ -100,6 +105,7 @@ class Case:
         )
 
 
+@cache
 def cases(lengths: tuple[tuple[int, int], ...]) -> tuple[Case, ...]:
     """A covering design over these lengths and all other factors."""
     factors: dict[str, tuple[Any, ...]] = {"lengths": lengths, **FACTORS}

@@ -25,7 +25,8 @@ from tests.devices import cuda
 from tests.gpu import backward_calls, backward_cases
 from tests.gpu.calls import call
 from tests.gpu.cases import SMALL_LENGTHS, cases, of_hopper
-from tests.gpu.kernels import Kernels, backward_kernel, forward_kernel
+from tests.gpu.kernels import backward_kernel, forward_kernel
+from tests.kernels import fill_cache
 
 
 def main() -> None:
@@ -48,15 +49,15 @@ def main() -> None:
 def _forward(options: argparse.Namespace, target: str) -> dict[str, Callable[[], object]]:
     chosen = cases(SMALL_LENGTHS)
     chosen = (of_hopper(chosen) if options.family == "hopper" else chosen)[:: options.every]
-    with Kernels(forward_kernel, chosen, target) as kernels:
-        return {str(case): partial(call, case, kernels[case], target) for case in chosen}
+    fill_cache(partial(forward_kernel, case, target) for case in chosen)
+    return {str(case): partial(call, case, forward_kernel(case, target), target) for case in chosen}
 
 
 def _backward(options: argparse.Namespace, target: str) -> dict[str, Callable[[], object]]:
     chosen = backward_cases.backward_cases(SMALL_LENGTHS)
     chosen = (backward_cases.of_hopper(chosen) if options.family == "hopper" else chosen)[:: options.every]
-    with Kernels(backward_kernel, chosen, target) as kernels:
-        return {str(case): partial(_run_backward, case, kernels[case]) for case in chosen}
+    fill_cache(partial(backward_kernel, case, target) for case in chosen)
+    return {str(case): partial(_run_backward, case, backward_kernel(case, target)) for case in chosen}
 
 
 def _run_backward(case: backward_cases.BackwardCase, kernel: Any) -> None:

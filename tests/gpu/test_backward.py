@@ -14,7 +14,7 @@ import pytest
 
 from tests.devices import Device, cuda
 from tests.gpu.backward_cases import BackwardCase, backward_cases, learnable_cases, long_cases, of_hopper
-from tests.gpu.kernels import Kernels, asked_for, backward_kernel
+from tests.gpu.kernels import backward_kernel
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -27,20 +27,6 @@ FEW_ENTRIES = 64  # of an input; the errors of so few have no mean to speak of
 @pytest.fixture(scope="module")
 def device() -> Device:
     return cuda()
-
-
-@pytest.fixture(scope="module")
-def kernels(request: pytest.FixtureRequest, device: Device) -> Iterator[Kernels[BackwardCase]]:
-    everything = (*CASES, *HOPPER_CASES) if device.target == "sm_90" else CASES
-    with Kernels(backward_kernel, asked_for(request.session, everything), device.target) as found:
-        yield found
-
-
-@pytest.fixture
-def hopper_kernels(device: Device, kernels: Kernels[BackwardCase]) -> Kernels[BackwardCase]:
-    if device.target != "sm_90":
-        pytest.skip("the family hopper runs on sm_90a alone")
-    return kernels
 
 
 @pytest.fixture(autouse=True)
@@ -59,21 +45,24 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_backward(case: BackwardCase, kernels: Kernels[BackwardCase]) -> None:
-    check(case, kernels[case])
+def test_backward(case: BackwardCase, device: Device) -> None:
+    check(case, device)
 
 
 @pytest.mark.parametrize("case", HOPPER_CASES, ids=str)
-def test_backward_hopper(case: BackwardCase, hopper_kernels: Kernels[BackwardCase]) -> None:
-    check(case, hopper_kernels[case])
+def test_backward_hopper(case: BackwardCase, device: Device) -> None:
+    if device.target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+    check(case, device)
 
 
-def check(case: BackwardCase, kernel: Any) -> None:
+def check(case: BackwardCase, device: Device) -> None:
     from tests.gpu import torch_backward
     from tests.gpu.accuracy import judge
     from tests.gpu.backward_calls import backward_call
     from tests.gpu.calls import DTYPES, heads_first
 
+    kernel = backward_kernel(case, device.target)
     call, problem, dtype = backward_call(case, kernel), case.forward.problem, case.forward.dtype
     found = call.run()
     exact = torch_backward.oracle(call.arguments, call.dout, call.dlse)

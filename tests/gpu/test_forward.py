@@ -7,15 +7,12 @@ loop order, layout and packing, and three lengths, head dims and numbers of spli
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import check_forward
 from tests.gpu.cases import LENGTHS, Case, cases, of_hopper
-from tests.gpu.kernels import Kernels, asked_for, forward_kernel
+from tests.gpu.kernels import forward_kernel
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -29,31 +26,19 @@ def device() -> Device:
     return cuda()
 
 
-@pytest.fixture(scope="module")
-def kernels(request: pytest.FixtureRequest, device: Device) -> Iterator[Kernels[Case]]:
-    everything = (*CASES, *HOPPER_CASES) if device.target == "sm_90" else CASES
-    with Kernels(forward_kernel, asked_for(request.session, everything), device.target) as found:
-        yield found
-
-
-@pytest.fixture
-def hopper_kernels(device: Device, kernels: Kernels[Case]) -> Kernels[Case]:
-    if device.target != "sm_90":
-        pytest.skip("the family hopper runs on sm_90a alone")
-    return kernels
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_forward(case: Case, device: Device, kernels: Kernels[Case]) -> None:
-    check(case, device, kernels[case])
+def test_forward(case: Case, device: Device) -> None:
+    check(case, device)
 
 
 @pytest.mark.parametrize("case", HOPPER_CASES, ids=str)
-def test_forward_hopper(case: Case, device: Device, hopper_kernels: Kernels[Case]) -> None:
-    check(case, device, hopper_kernels[case])
+def test_forward_hopper(case: Case, device: Device) -> None:
+    if device.target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+    check(case, device)
 
 
-def check(case: Case, device: Device, kernel: Any) -> None:
+def check(case: Case, device: Device) -> None:
     from tests.gpu.calls import call
 
-    check_forward(*call(case, kernel, device.target), case.dtype)
+    check_forward(*call(case, forward_kernel(case, device.target), device.target), case.dtype)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +14,7 @@ from attncc.runtime.kernel import Kernel
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import judge
 from tests.gpu.cases import LENGTHS, SPECS, Case, cases
-from tests.gpu.kernels import Kernels, asked_for, forward_kernel
+from tests.gpu.kernels import forward_kernel
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
@@ -53,24 +52,16 @@ def device() -> Device:
     return found
 
 
-@pytest.fixture(scope="module")
-def kernels(request: pytest.FixtureRequest, device: Device) -> Iterator[Kernels[Case]]:
-    with Kernels(forward_kernel, asked_for(request.session, CASES), device.target) as found:
-        yield found
-
-
 @pytest.mark.parametrize("ahead", [False, True], ids=["in kernel", "ahead"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_forward(
-    case: Case, ahead: bool, device: Device, kernels: Kernels[Case], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_forward(case: Case, ahead: bool, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """With descales, as quantised tensors have them; without them where nothing is packed and there is one split. V is
     transposed by the kernel, or by a launch before, whatever would pay."""
     from tests.gpu.calls import call
 
     monkeypatch.setattr(prepare, "pays", lambda plan, problem: ahead)
     descales = {} if case.splits == 1 and not case.packed else _descales(case)
-    kernel = Kernel(kernels[case]._store)  # has prepared no call
+    kernel = Kernel(forward_kernel(case, device.target)._store)  # has prepared no call
     out, lse, arguments = call(case, kernel, device.target, descales)
     check(out, lse, _descaled(arguments, descales))
 

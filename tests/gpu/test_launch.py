@@ -148,6 +148,7 @@ def test_a_given_stream_is_used() -> None:
     assert torch.equal(out, expected)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("spec", ["causal", "alibi_documents", "decode"])
 def test_a_call_never_waits_for_the_gpu(spec, alibi) -> None:
     """Behind two seconds of other work, a call still returns at once; cu_seqlens stay on the device."""
@@ -325,18 +326,21 @@ def host_microseconds(call: Callable[[], Any], calls: int = 8, rounds: int = 100
     return statistics.median(medians) * 1e6
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("return_lse", [False, True])
 def test_host_time_of_a_call(return_lse) -> None:
     causal, (q, k, v) = kernel("causal"), (normal(2, 8, 128, 64) for _ in range(3))
     assert host_microseconds(lambda: causal(q, k, v, return_lse=return_lse)) < HOST_MICROSECONDS
 
 
+@pytest.mark.alone
 def test_host_time_of_a_call_of_two_launches(alibi) -> None:
     call, inputs = alibi  # 256 keys: the order of documents is verified first
     q, k, v = (normal(2, 8, 256, 64) for _ in range(3))
     assert host_microseconds(lambda: call(q, k, v, **inputs)) < HOST_MICROSECONDS
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("aside", [False, True], ids=["default stream", "side stream"])
 @pytest.mark.parametrize("q_len", [128, 16384], ids=["a block for each", "persistent"])
 def test_host_time_of_a_call_on_hopper(hopper, q_len, aside) -> None:
@@ -345,6 +349,7 @@ def test_host_time_of_a_call_on_hopper(hopper, q_len, aside) -> None:
         assert host_microseconds(lambda: hopper(q, k, k)) < HOST_MICROSECONDS
 
 
+@pytest.mark.alone
 def test_import_and_first_launch(tmp_path: Path) -> None:
     """A generated package, beyond CUDA's own start: under 200 ms to the first result."""
     spec = folder("specs") / "causal.attn"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import product
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +13,8 @@ import pytest
 import attncc
 from attncc import reference
 from tests.devices import Device, cpu, cuda
-from tests.kernels import fill_cache, without_decode
-from tests.meaning.variants import DECODE, VARIANTS, source
+from tests.kernels import without_decode
+from tests.meaning.variants import DECODE, source
 
 HEAD_DIM = 32
 DTYPE = "fp16"
@@ -51,16 +50,13 @@ class Form(NamedTuple):
     head_dim: int = HEAD_DIM
     value_head_dim: int = HEAD_DIM
 
-    def compilation(self) -> Callable[[], Any]:
-        """The kernel of a schedule: without it and with one for decode, calls with few queries run the decode pass."""
-        compile_ = attncc.compile if self.settings in (None, DECODE) else without_decode
-        dims = {"head_dim": self.head_dim, "value_head_dim": self.value_head_dim}
-        return partial(compile_, self.text, dtype=self.dtype, arch=self.arch, **dims)
-
 
 @cache
 def _compiled(form: Form) -> Any:
-    return form.compilation()()
+    """The kernel of a schedule: without it and with one for decode, calls with few queries run the decode pass."""
+    compile_ = attncc.compile if form.settings in (None, DECODE) else without_decode
+    dims = {"head_dim": form.head_dim, "value_head_dim": form.value_head_dim}
+    return compile_(form.text, dtype=form.dtype, arch=form.arch, **dims)
 
 
 @cache
@@ -69,17 +65,8 @@ def _parsed(text: str) -> Any:
 
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def device(request: pytest.FixtureRequest) -> Iterator[Device]:
-    if request.param == "cpu":
-        yield cpu()
-        return
-    device = cuda()
-    fill_cache(
-        Form(source(name, settings, _target(settings, device)), settings, _arch(settings, device)).compilation()
-        for settings, name in product(SCHEDULES.values(), VARIANTS)
-        if settings != HOPPER or device.target == "sm_90"
-    )
-    yield device
+def device(request: pytest.FixtureRequest) -> Device:
+    return cpu() if request.param == "cpu" else cuda()
 
 
 @pytest.fixture(params=list(SCHEDULES))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, partial
-from itertools import product
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 import attncc
 from attncc import philox, reference
 from tests.devices import Device
-from tests.kernels import fill_cache, with_backward
 from tests.meaning.variants import VARIANTS, source
 
 # Settings of schedules for `backward` and `backward_dq`. hopper: what sm_90a has by default.
@@ -103,22 +101,8 @@ class Backward:
 PASSES = ("backward", "backward_dq")
 
 
-@pytest.fixture(scope="session")
-def compiled(device: Device) -> None:
-    """Fills the cache of compiled kernels with every core, where a GPU is to run them."""
-    if device.arch:
-        fill_cache(
-            partial(
-                with_backward, attncc.compile, Backward(device, settings).text(name), dtype="fp16", head_dim=32,
-                value_head_dim=32, arch="sm_90a" if settings is None else device.arch,
-            )
-            for settings, name in product(SCHEDULES.values(), [*VARIANTS, *LEARNABLE])
-            if settings is not None or device.target == "sm_90"
-        )  # fmt: skip
-
-
 @pytest.fixture(params=list(SCHEDULES))
-def backward(device: Device, compiled: None, request: pytest.FixtureRequest) -> Backward:
+def backward(device: Device, request: pytest.FixtureRequest) -> Backward:
     settings = SCHEDULES[request.param]
     if settings is None and (device.name == "cpu" or device.target != "sm_90"):
         pytest.skip("the family hopper runs on sm_90a alone")

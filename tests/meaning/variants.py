@@ -1,4 +1,4 @@
-"""The variants that the tests of meaning run, by name, so that a GPU session can compile them all at once up front."""
+"""The variants that the tests of meaning run, by name."""
 
 from __future__ import annotations
 
