@@ -22,6 +22,7 @@ from tests.compilations import COMPILATIONS, Compilation
 from tests.kernels import LARGE_PAGES, MOST_PROCESSES
 
 PROCESS_BYTES = 8 << 30  # of the GPU's memory, for each process that shares its tests
+TURNS = Path(__file__)  # a file that processes lock
 Golden = Callable[[Path, str], None]
 
 
@@ -63,7 +64,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         return (yield)
     import fcntl
 
-    with Path(__file__).open() as file:
+    with TURNS.open() as file:
         fcntl.flock(file, fcntl.LOCK_EX if _alone(item) else fcntl.LOCK_SH)
         return (yield)
 

@@ -1,0 +1,70 @@
+"""`pytest -m gpu` is shared by processes; a test that is marked `alone` runs while the others rest."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as TooLate
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests import conftest
+
+WHOLE, PART = pytest.Config.ArgsSource.TESTPATHS, pytest.Config.ArgsSource.ARGS
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+
+
+@pytest.mark.parametrize(
+    ("markexpr", "source", "asked", "of_worker", "shared"),
+    [
+        ("gpu", WHOLE, None, {}, True),
+        ("gpu", WHOLE, None, {"workerinput": {}}, False),  # else each of the processes would begin more of them
+        ("gpu", WHOLE, 0, {}, False),
+        ("gpu", PART, None, {}, False),
+        ("not gpu", WHOLE, None, {}, False),
+    ],
+)
+def test_what_is_shared(markexpr: str, source: Any, asked: int | None, of_worker: Any, shared: bool) -> None:
+    option = SimpleNamespace(numprocesses=asked)
+    config = SimpleNamespace(args_source=source, getoption=lambda name: markexpr, option=option, **of_worker)
+    conftest.pytest_cmdline_main(config)
+    assert (option.numprocesses == "auto") == shared
+
+
+def test_without_xdist_one_process_runs_them() -> None:
+    config = SimpleNamespace(args_source=WHOLE, getoption=lambda name: "gpu", option=SimpleNamespace())
+    conftest.pytest_cmdline_main(config)
+    assert not vars(config.option)
+
+
+def test_one_that_is_alone_waits_for_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conftest, "TURNS", tmp_path / "turns")
+    conftest.TURNS.touch()
+    config = SimpleNamespace(workerinput={})
+
+    def begun(marker: str | None) -> Any:
+        item = SimpleNamespace(config=config, get_closest_marker=lambda name: name == marker or None)
+        turn = conftest.pytest_runtest_protocol(item)
+        next(turn)
+        return turn
+
+    with ThreadPoolExecutor() as pool:
+        others = [begun(None), begun(None)]
+        alone = pool.submit(begun, "alone")
+        for other in others:
+            with pytest.raises(TooLate):
+                alone.result(timeout=0.05)
+            other.close()
+        late = pool.submit(begun, None)
+        turn = alone.result()
+        with pytest.raises(TooLate):
+            late.result(timeout=0.05)
+        turn.close()
+        late.result().close()
