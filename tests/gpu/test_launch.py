@@ -21,7 +21,7 @@ from attncc.schedule.schedule import Schedule
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
-HOST_MICROSECONDS = 20
+CALLS = 8  # in a row, whose time is taken together: fewer than a GPU queues
 FIRST_LAUNCH_SECONDS = 0.2
 BF16_ERROR = 0.03  # of averages of normal values
 
@@ -306,38 +306,54 @@ def test_wild_cu_seqlens_stay_inside_the_arrays() -> None:
         torch.cuda.synchronize()
 
 
-def host_microseconds(call: Callable[[], Any], calls: int = 8, rounds: int = 100, windows: int = 5) -> float:
-    """Host time of a call: the median of many rounds, and of the medians of windows some time apart the median.
+def host_microseconds(*calls: Callable[[], Any], windows: int = 40, rounds: int = 12) -> list[float]:
+    """Host time of each of the calls: of the medians of short windows, in turns over a second, the least.
 
-    What else the machine does adds to it for tens of milliseconds on end: windows apart aren't all met by it.
+    What else the machine does only adds to it, for tens of milliseconds on end.
     """
-    medians = []
+    found: list[list[float]] = [[] for _ in calls]
     for _ in range(windows):
-        samples = []
-        for _ in range(rounds):
-            torch.cuda.synchronize()
-            start = time.perf_counter()
-            for _ in range(calls):
-                call()
-            samples.append((time.perf_counter() - start) / calls)
-        medians.append(statistics.median(samples))
-        time.sleep(0.05)
-    print("medians of the windows, us:", *(f"{median * 1e6:.1f}" for median in medians))
-    return statistics.median(medians) * 1e6
+        for call, medians in zip(calls, found, strict=True):
+            samples = []
+            for _ in range(rounds):
+                torch.cuda.synchronize()
+                start = time.perf_counter()
+                for _ in range(CALLS):
+                    call()
+                samples.append((time.perf_counter() - start) / CALLS * 1e6)
+            medians.append(statistics.median(samples))
+        time.sleep(0.02)
+    return list(map(min, found))
+
+
+def check_host_time(call: Callable[[], Any], adds: float) -> None:
+    """The call takes less of the host than so many of torch's additions, which is measured in its windows.
+
+    Hosts of one kind of GPU differ by two in speed, and are shared: microseconds tell whose host it was. An addition
+    (Python, an allocation, a launch) is slowed down as a call is: beside 32 busy processes, which made all calls slower
+    by a tenth, their times in additions changed by less than 2 %. On that host, where an addition takes 9.4
+    microseconds and a launch alone 4.8, calls took 1.54 additions (14.5 microseconds), 1.93 with lse, 1.74 and
+    persistent 1.81 on hopper, 2.94 (27.5) in two launches. Allowed is a quarter more; but 20 microseconds there at
+    most, in one launch and without a look for the stream's counter.
+    """
+    x = torch.ones(1024, device="cuda")
+    own, addition = host_microseconds(call, lambda: torch.add(x, x))
+    print(f"{own:.1f} us, {own / addition:.2f} additions of {addition:.1f} us")
+    assert own < adds * addition
 
 
 @pytest.mark.alone
-@pytest.mark.parametrize("return_lse", [False, True])
-def test_host_time_of_a_call(return_lse) -> None:
+@pytest.mark.parametrize(("return_lse", "adds"), [(False, 1.95), (True, 2.13)])
+def test_host_time_of_a_call(return_lse, adds) -> None:
     causal, (q, k, v) = kernel("causal"), (normal(2, 8, 128, 64) for _ in range(3))
-    assert host_microseconds(lambda: causal(q, k, v, return_lse=return_lse)) < HOST_MICROSECONDS
+    check_host_time(lambda: causal(q, k, v, return_lse=return_lse), adds)
 
 
 @pytest.mark.alone
 def test_host_time_of_a_call_of_two_launches(alibi) -> None:
     call, inputs = alibi  # 256 keys: the order of documents is verified first
     q, k, v = (normal(2, 8, 256, 64) for _ in range(3))
-    assert host_microseconds(lambda: call(q, k, v, **inputs)) < HOST_MICROSECONDS
+    check_host_time(lambda: call(q, k, v, **inputs), 3.6)
 
 
 @pytest.mark.alone
@@ -346,7 +362,7 @@ def test_host_time_of_a_call_of_two_launches(alibi) -> None:
 def test_host_time_of_a_call_on_hopper(hopper, q_len, aside) -> None:
     q, k = normal(8, 2, q_len, 64), normal(8, 2, 128, 64)
     with torch.cuda.stream(torch.cuda.Stream() if aside else None):
-        assert host_microseconds(lambda: hopper(q, k, k)) < HOST_MICROSECONDS
+        check_host_time(lambda: hopper(q, k, k), 2.6 if aside else 2.13)
 
 
 @pytest.mark.alone
