@@ -27,6 +27,7 @@ from .store import Configuration, KernelStore
 
 _MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
+_DEFAULT_STREAM = 0
 _OUT = Arguments._fields.index("out")
 
 
@@ -112,14 +113,17 @@ def _launch(
         packed = framework.packed(given[operand])
         values[operand] = framework.pointer(packed)
         temporary.append(packed)
+    stream = framework.current_stream(ordinal)
     base = 0
-    if prepared.new_workspace is not None:
+    kept = prepared.kept if stream == _DEFAULT_STREAM else None
+    if kept is not None:
+        base = kept.take()
+    elif prepared.new_workspace is not None:
         workspace = prepared.new_workspace()
         base = framework.pointer(workspace)
         temporary.append(workspace)
     if values[SEED] is not None:
         values[SEED] &= _SEED_MASK
-    stream = framework.current_stream(ordinal)
     if prepared.new_counter is not None:
         values[COUNTER] = prepared.family.counters.of(stream)
         if values[COUNTER] is None:
@@ -127,6 +131,8 @@ def _launch(
     driver = prepared.family.driver
     for step in prepared.steps:
         step.launch(driver, stream, values, base)
+    if kept is not None:
+        kept.give_back(base)
     if prepared.stages_out:
         framework.assign(own_out, out)
         temporary.append(out)

@@ -30,7 +30,7 @@ from .splits import choose_splits
 from .steps import Step, StepBuilder
 from .strides import Strides, contiguous
 from .tensor_maps import OperandMap, mappable, operand_maps
-from .workspace import Workspace
+from .workspace import KEPT_BYTES, KeptWorkspaces, Workspace, kept_workspaces
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
 _MANY_KEYS = 256  # from so many on, what is claimed of inputs may spare more than it takes to verify
@@ -45,6 +45,7 @@ class Prepared:
     new_out: Callable[[], Array]
     new_lse: Callable[[], Array] | None
     new_workspace: Callable[[], Array] | None
+    kept: KeptWorkspaces | None  # in its place on the default stream, if it is small
     new_counter: Callable[[], Array] | None  # if blocks are claimed: for launches that can't use the stream's counter
     packs: tuple[int, ...]  # of the operands Q, K, V: those to copy first, for their alignment
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
@@ -77,7 +78,8 @@ def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem:
     new_workspace = framework.allocator(words, "float32", ordinal) if workspace.size else None
     new_counter = framework.allocator((1,), "float32", ordinal) if claims else None
     spans = spans_of(form.call, [item.name for item in plan.variant.inputs])
-    return Prepared(family, steps, new_out, new_lse, new_workspace, new_counter, packs, stages_out, spans)
+    kept = kept_workspaces(family.driver, family.device) if 0 < workspace.size <= KEPT_BYTES else None
+    return Prepared(family, steps, new_out, new_lse, new_workspace, kept, new_counter, packs, stages_out, spans)
 
 
 def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[int, ...], bool]:

@@ -1,8 +1,14 @@
-"""The temporary device memory of one call: one allocation of the caller's framework, shared out by offsets."""
+"""The temporary device memory of one call, shared out by offsets: an allocation of the caller's framework, or, where it
+is small, what was kept."""
 
 from __future__ import annotations
 
+from functools import cache
+
+from .driver import Device, Driver
+
 ALIGNMENT = 256  # bytes, as the frameworks' allocators have it
+KEPT_BYTES = 1 << 20  # of each piece of memory that is kept
 
 
 class Workspace:
@@ -15,3 +21,31 @@ class Workspace:
         offset = self.size
         self.size += -(-size // ALIGNMENT) * ALIGNMENT
         return offset
+
+
+class KeptWorkspaces:
+    """Memory for small calls on a GPU's default stream: to allocate it takes the host as long as a third of a launch.
+
+    Launches of one stream run one after the other, so what a call used is another's as soon as its launches are queued.
+    Of other streams it would have to be asked which they are, and whether they are recorded; this one never is. Threads
+    may share them: each takes a piece that is idle, or a new one.
+    """
+
+    def __init__(self, driver: Driver, device: Device) -> None:
+        self._driver, self._device = driver, device
+        self._idle: list[int] = []
+
+    def take(self) -> int:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return self._driver.allocate(self._device, KEPT_BYTES)
+
+    def give_back(self, address: int) -> None:
+        self._idle.append(address)
+
+
+@cache
+def kept_workspaces(driver: Driver, device: Device) -> KeptWorkspaces:
+    """Those of one GPU, which all kernels share."""
+    return KeptWorkspaces(driver, device)

@@ -34,6 +34,7 @@ from attncc import synthetic
 from attncc.build import build
 from attncc.problem import Problem
 from attncc.resources import folder
+from attncc.runtime import prepare
 from attncc.runtime.driver import Function, driver
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.package_store import PackageStore
@@ -71,6 +72,7 @@ def main() -> None:
     elif os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") != "1":
         parser.error("set PYTORCH_NO_CUDA_MEMORY_CACHING=1")
     else:
+        prepare.KEPT_BYTES = 0  # each workspace is an allocation of its own too
         _run(specs, targets)
 
 
