@@ -13,7 +13,7 @@ from math import inf
 
 from ..ir import Load, needs, walk
 from .plan import KernelPlan
-from .weight import asks_much, entries_met, room
+from .weight import asks_much, entries_met, looks_up_pairs, room
 
 _CROWDED = 3  # warpgroups; of those with more, none waits for products beside others
 _DROPOUT_REGISTERS = 42  # of a consumer, besides its accumulators and what a mask keeps: not enough for dropout
@@ -35,8 +35,10 @@ def crowded(plan: KernelPlan) -> bool:
     """Whether the tiles leave too few registers for what the variant asks for."""
     if plan.element_bytes != 2:
         return False
+    if plan.family == "portable" and not plan.is_backward:
+        return plan.target == "sm_100" and _sums_crowded(plan)
     if plan.family == "portable":
-        return plan.is_backward and _gradients_crowded(plan) and _tests_much(plan)
+        return _gradients_crowded(plan) and _tests_much(plan)
     if plan.is_backward:
         return plan.pass_name == "backward" and plan.block_kv == _OWNED_KEYS and _owners_crowded(plan)
     return plan.warpgroups == _CROWDED and _consumers_crowded(plan)
@@ -54,6 +56,12 @@ def _drops_masked(plan: KernelPlan) -> bool:
 def _reads_much(plan: KernelPlan) -> bool:
     tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.uses_tile_kind else ()
     return sum(isinstance(node, Load) for node in walk(*plan.rules.bounds, *tests)) > _ENTRIES_READ
+
+
+def _sums_crowded(plan: KernelPlan) -> bool:
+    """Whether a mask looks up entries beside O and S of two m16 tiles a warp. ptxas keeps both for other targets."""
+    two_tiles = plan.block_q == 32 * plan.warps and plan.block_kv >= 64 and plan.padded_value_head_dim > 112
+    return plan.pass_name == "forward" and two_tiles and looks_up_pairs(plan.variant)
 
 
 def _columns(plan: KernelPlan) -> int:

@@ -66,6 +66,23 @@ def test_what_the_rules_of_tiles_read() -> None:
     assert tiles(f"{own} or key_range(first, end)", 128) == (128, 96)
 
 
+DOCUMENTS = "input number: i32[batch, pos] nondecreasing\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "target", "block_kv"),
+    [
+        ("keep if number[b, q_pos] == number[b, kv_idx]", "sm_100", 48),  # 8 bytes of spills
+        ("keep if number[b, q_pos] == number[b, kv_idx]", "sm_90", 64),
+        ("keep if causal()", "sm_100", 64),
+    ],
+)
+def test_what_a_mask_looks_up_forward(line: str, target: str, block_kv: int) -> None:
+    variant = api.parse(f"attn 1\nimport masks\nvariant v {{\n{DOCUMENTS * ('number' in line)}{line}\n}}\n").variant
+    plan = make_ladder(variant, Build("forward", target, "bf16", 128, 128)).first
+    assert (plan.family, plan.block_q, plan.block_kv) == ("portable", 128, block_kv)
+
+
 PLAIN, THRIFTY = (f"hopper 64 x 128, 8 warps, 2 stages{rest}" for rest in ("", ", thrifty"))
 PORTABLE = "portable 16 x 64, 4 warps, 2 stages"
 COUNTED = (
