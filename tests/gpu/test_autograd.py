@@ -195,7 +195,6 @@ def test_built_packages(backward: bool, tmp_path: Path, monkeypatch: pytest.Monk
         assert torch.equal(packaged(*operands(), seed=5), call(*operands(), seed=5))
 
 
-@pytest.mark.alone
 def test_the_example_trains_as_the_dense_formula_does() -> None:
     path = Path(__file__).resolve().parents[2] / "examples" / "train_characters.py"
     spec = importlib.util.spec_from_file_location("train_characters", path)

@@ -148,7 +148,6 @@ def test_a_given_stream_is_used() -> None:
     assert torch.equal(out, expected)
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("spec", ["causal", "alibi_documents", "decode"])
 def test_a_call_never_waits_for_the_gpu(spec, alibi) -> None:
     """Behind two seconds of other work, a call still returns at once; cu_seqlens stay on the device."""
