@@ -2,7 +2,7 @@
 
 In the family hopper, what a warpgroup has left besides its accumulators, and its producer altogether, is scarce where
 three warpgroups multiply, and backward where each owner holds dK and dV of 64 keys; in the other, where a warp holds
-both of many columns. Each rule here is what kernels of 16 bits have in common that spilled or serialised their products
+both of many columns. Each rule here is what kernels have in common that spilled or serialised their products
 in such tiles, and no kernel that fits does; a kernel of which nothing is known is compiled, as ever
 (`machine_code.settle`).
 """
@@ -33,12 +33,12 @@ _FEW_KEYS = 16  # of a tile that blocks of queries meet: of more, dQ's code is 5
 
 def crowded(plan: KernelPlan) -> bool:
     """Whether the tiles leave too few registers for what the variant asks for."""
+    if plan.pass_name == "forward" and plan.family == "portable":
+        return _sums_crowded(plan)
     if plan.element_bytes != 2:
         return False
-    if plan.family == "portable" and not plan.is_backward:
-        return plan.target == "sm_100" and _sums_crowded(plan)
     if plan.family == "portable":
-        return _gradients_crowded(plan) and _tests_much(plan)
+        return plan.is_backward and _gradients_crowded(plan) and _tests_much(plan)
     if plan.is_backward:
         return plan.pass_name == "backward" and plan.block_kv == _OWNED_KEYS and _owners_crowded(plan)
     return plan.warpgroups == _CROWDED and _consumers_crowded(plan)
@@ -59,9 +59,13 @@ def _reads_much(plan: KernelPlan) -> bool:
 
 
 def _sums_crowded(plan: KernelPlan) -> bool:
-    """Whether a mask looks up entries beside O and S of two m16 tiles a warp. ptxas keeps both for other targets."""
+    """Whether there are O and S of 64 keys in fp32, or of two m16 tiles a warp and a mask that looks up entries. For
+    other targets ptxas keeps them, of fp32 not always."""
+    if plan.element_bytes == 4:
+        columns = min(plan.padded_head_dim, plan.padded_value_head_dim)
+        return plan.target in ("sm_100", "sm_120") and columns == plan.block_q == plan.block_kv == 64
     two_tiles = plan.block_q == 32 * plan.warps and plan.block_kv >= 64 and plan.padded_value_head_dim > 112
-    return plan.pass_name == "forward" and two_tiles and looks_up_pairs(plan.variant)
+    return plan.target == "sm_100" and two_tiles and looks_up_pairs(plan.variant)
 
 
 def _columns(plan: KernelPlan) -> int:

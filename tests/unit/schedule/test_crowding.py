@@ -83,6 +83,15 @@ def test_what_a_mask_looks_up_forward(line: str, target: str, block_kv: int) -> 
     assert (plan.family, plan.block_q, plan.block_kv) == ("portable", 128, block_kv)
 
 
+@pytest.mark.parametrize(
+    ("target", "head_dim", "block_kv"), [("sm_90", 64, 64), ("sm_100", 64, 32), ("sm_120", 64, 32), ("sm_120", 48, 64)]
+)
+def test_sums_of_fp32(target: str, head_dim: int, block_kv: int) -> None:
+    variant = api.parse("attn 1\nimport masks\nvariant v {\nkeep if causal()\n}\n").variant
+    plan = make_ladder(variant, Build("forward", target, "fp32", head_dim, head_dim)).first
+    assert (plan.block_q, plan.block_kv) == (64, block_kv)
+
+
 PLAIN, THRIFTY = (f"hopper 64 x 128, 8 warps, 2 stages{rest}" for rest in ("", ", thrifty"))
 PORTABLE = "portable 16 x 64, 4 warps, 2 stages"
 COUNTED = (
