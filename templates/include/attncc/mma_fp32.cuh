@@ -38,15 +38,25 @@ __device__ __forceinline__ void multiply_chunks(const typename QTile::Lane& q_la
         add(i / 4 / N_TILES, i / 4 % N_TILES, i % 4, sum[i / 4 / N_TILES][i / 4 % N_TILES][i % 4]);
 }
 
+/// The lane in the next wide panel, hidden from the compiler: it would keep the address of each chunk from panel to panel, 24 of
+/// Q and K, to add to each what one instruction makes of the lane's own.
+template <class Tile>
+__device__ __forceinline__ typename Tile::Lane next_panel(const typename Tile::Lane& lane) {
+    return {(unsigned)opaque(lane.wide + Tile::panel(8)), lane.half, lane.quarter};
+}
+
 /// All of Q K^T in such sums.
 template <class QTile, class KTile, int M_TILES, int N_TILES, class Add>
 __device__ __forceinline__ void multiply_panels(unsigned queries, int first_row, unsigned keys, Add add) {
     const int lane = threadIdx.x % 32, key = lane % 4 * 2;
-    const auto q_lane = QTile::lane(queries, first_row + lane / 4, 0);
-    const typename KTile::Lane k_lane[2] = {KTile::lane(keys, key, 0), KTile::lane(keys, key + 1, 0)};
+    auto q_lane = QTile::lane(queries, first_row + lane / 4, 0);
+    typename KTile::Lane k_lane[2] = {KTile::lane(keys, key, 0), KTile::lane(keys, key + 1, 0)};
 #pragma unroll 1
-    for (int panel = 0; panel < QTile::WIDE_END; panel += 8)
-        multiply_chunks<8, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, panel, add);
+    for (int panel = 0; panel < QTile::WIDE_END; panel += 8) {
+        multiply_chunks<8, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, 0, add);
+        q_lane = next_panel<QTile>(q_lane);
+        for (auto& key_lane : k_lane) key_lane = next_panel<KTile>(key_lane);
+    }
     multiply_chunks<QTile::CHUNKS - QTile::WIDE_END, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, QTile::WIDE_END, add);
 }
 
