@@ -29,3 +29,9 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
         add_exactly(scores[m][n][i], rests.values[m][n][i], sum);
     });
 }
+
+/// What a block works on, for what comes after its loop, where sums and what they lose leave no registers to keep it in.
+template <class Work, class Params>
+__device__ __forceinline__ Work found_again(const Work&, const Params& params) {
+    return Work(params);
+}
