@@ -48,20 +48,22 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 @dataclass(frozen=True)
 class Workload:
     """A problem and the sizes of its elements: `element_bytes` of q, k, v, out and their gradients, `state_bytes` of
-    lse, the softmax state, statistics and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize
-    sigmoid` and `none`. `out_bytes`: of out, where that has another type than q."""
+    lse, the softmax state and partial results (4: fp32; 8 for fp64). `softmax` is false for `normalize sigmoid` and
+    `none`. `out_bytes`: of out, where that has another type than q. `statistics_bytes`: of what the backward pass
+    keeps of a row, lse, delta and what else its kernels ask for."""
 
     problem: Problem
     element_bytes: int = 2
     state_bytes: int = 4
     softmax: bool = True
     out_bytes: int | None = None
+    statistics_bytes: int = 8
 
     def row_bytes(self, name: str) -> int:
         """Bytes of one row of an array; 0 for those that only softmax has."""
         problem = self.problem
         if name in _ROW_STATE:
-            return self.state_bytes * self.softmax * _ROW_STATE[name]
+            return self.softmax * (self.statistics_bytes if name == "statistics" else self.state_bytes)
         width = self.state_bytes if name.startswith("partial_") else self.element_bytes
         width = self.out_bytes or width if name == "out" else width
         by_head_dim = name.removeprefix("partial_").removeprefix("d") in ("q", "k")
@@ -72,7 +74,7 @@ class Workload:
         return {name: count * self.row_bytes(name) for name, count in rows.items() if self.row_bytes(name)}
 
 
-_ROW_STATE = {"lse": 1, "row_max": 1, "row_sum": 1, "statistics": 2}  # values a row; the last: lse and delta
+_ROW_STATE = ("lse", "row_max", "row_sum", "statistics")
 RESULTS = ("out", "lse")
 STATE = ("partial_out", "row_max", "row_sum")  # what splits leave, and kv_outer keeps in HBM between its steps
 

@@ -63,7 +63,7 @@ def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: boo
     """
     call, meter, plan = bound.call, Meter(), plans[0]
     learnable = LearnableSums(call, compute_dtype(plan))
-    adds_dq = plan.orders_dq or not deterministic
+    adds_dq = plan.adds_dq and (plan.orders_dq or not deterministic)
     dq, dk, dv = (np.zeros(array.shape, DTYPES[plan.dtype]) for array in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         with np.errstate(invalid="ignore", over="ignore"):

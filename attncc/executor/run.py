@@ -82,9 +82,10 @@ def compute_dtype(plan: KernelPlan) -> np.dtype[Any]:
 
 def workload(plan: KernelPlan, problem: Problem) -> Workload:
     """The sizes that the cost model needs of a plan and a problem."""
-    element_bytes = DTYPE_BYTES[plan.dtype]
-    out_bytes = DTYPE_BYTES[plan.out_dtype]
-    return Workload(problem, element_bytes, max(element_bytes, 4), plan.variant.normalize == "softmax", out_bytes)
+    element_bytes, out_bytes = DTYPE_BYTES[plan.dtype], DTYPE_BYTES[plan.out_dtype]
+    state_bytes, softmax = max(element_bytes, 4), plan.variant.normalize == "softmax"
+    statistics_bytes = max(plan.statistics_bytes, 2 * state_bytes)
+    return Workload(problem, element_bytes, state_bytes, softmax, out_bytes, statistics_bytes)
 
 
 def skips(plan: KernelPlan) -> bool:

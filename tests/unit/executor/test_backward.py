@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from attncc import executor, reference, synthetic
+from attncc.analysis.cost import Traffic
 from attncc.analysis.grid import rule_tables
 from attncc.analysis.rules import TileKind
 from attncc.analysis.tiles import analyse
@@ -137,19 +138,12 @@ def test_empty_rows_are_exactly_zero_and_nothing_is_nan() -> None:
 
 def test_bytes_by_hand() -> None:
     """Two query heads on one key head: keys are read once for both."""
-    q, k, v = qkv("fp16", batch=1, heads=(2, 1), lengths=(64, 48), head_dims=(16, 24))
     rows, keys, half, single = 2 * 64, 48, 2, 4
     q_row, v_row = 16 * half, 24 * half
-    forward = executor.run(plan(FULL, "fp16", 16, 24), q, k, v)
-
-    def traffic(deterministic: bool) -> Any:
-        given = {"out": forward.out, "lse": forward.lse, "deterministic": deterministic}
-        return executor.run_backward(plans(FULL, "fp16"), forward.out, q, k, v, **given).traffic
-
-    statistics = {"out": rows * v_row, "lse": rows * single}
-    added, alone = traffic(False), traffic(True)
+    out_and_lse = {"out": rows * v_row, "lse": rows * single}
+    added, alone = traffic("fp16", deterministic=False), traffic("fp16", deterministic=True)
     assert added.reads == {
-        **statistics, "k": keys * q_row, "v": keys * v_row, "q": 2 * rows * q_row, "dout": 3 * rows * v_row,
+        **out_and_lse, "k": keys * q_row, "v": keys * v_row, "q": 2 * rows * q_row, "dout": 3 * rows * v_row,
         "statistics": 2 * rows * 2 * single, "partial_dq": rows * 16 * single,
     }  # fmt: skip
     assert added.writes == {
@@ -157,10 +151,25 @@ def test_bytes_by_hand() -> None:
         "dq": rows * q_row, "dk": keys * q_row, "dv": keys * v_row,
     }  # fmt: skip
     assert alone.reads == {
-        **statistics, "k": keys * q_row + 2 * 2 * keys * q_row, "v": keys * v_row + 2 * 2 * keys * v_row,
+        **out_and_lse, "k": keys * q_row + 2 * 2 * keys * q_row, "v": keys * v_row + 2 * 2 * keys * v_row,
         "q": 3 * rows * q_row, "dout": 4 * rows * v_row, "statistics": 3 * rows * 2 * single,
     }  # fmt: skip
     assert "partial_dq" not in alone.writes
+
+
+def test_bytes_in_fp32() -> None:
+    """dQ is made on its own, and statistics of a row are 16 bytes: in the format of kernels, what lse lost is there."""
+    found, ordered = traffic("fp32", deterministic=False), traffic("fp32", deterministic=True)
+    assert found == ordered
+    assert "partial_dq" not in found.writes
+    assert (found.reads["statistics"], found.writes["statistics"]) == (3 * 128 * 16, 128 * 16)
+
+
+def traffic(dtype: str, *, deterministic: bool) -> Traffic:
+    q, k, v = qkv(dtype, batch=1, heads=(2, 1), lengths=(64, 48), head_dims=(16, 24))
+    forward = executor.run(plan(FULL, dtype, 16, 24), q, k, v)
+    given = {"out": forward.out, "lse": forward.lse, "deterministic": deterministic}
+    return executor.run_backward(plans(FULL, dtype), forward.out, q, k, v, **given).traffic
 
 
 def test_empty_tiles_are_skipped() -> None:
