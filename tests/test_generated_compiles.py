@@ -46,11 +46,11 @@ NARROW = (
     "alibi_signed", "global_sliding_window", "jetspec_tree", "shared_prefix", "sigmoid_attention", "tiled_natten",
     "token_window",
 )  # fmt: skip
-# The same of backward kernels, for any target: longer are some with a head dim of 256, with long score lines, with
-# dropout, of several learnable inputs, or where documents are found without a loop.
+# The same of backward kernels, for any target: longer are some with a head dim of 256, most of all in fp32, with long
+# score lines, with dropout, of several learnable inputs, or where documents are found without a loop.
 BACKWARD_LENGTHS = {
-    "alibi_documents": 7200, "alibi_symmetric": 4300, "causal": 4400, "documents": 4450, "dropout_attention": 4700,
-    "head_and_query_bias": 6250, "selected_attention": 5600, "softcap": 5950,
+    "alibi_documents": 7200, "alibi_symmetric": 4300, "batch_bias": 9400, "causal": 4400, "documents": 4450,
+    "dropout_attention": 4700, "head_and_query_bias": 6250, "selected_attention": 5600, "softcap": 5950,
 }  # fmt: skip
 # Backward, for sm_90a: patches; bounds and tests of tiles; ids; score lines whose derivative reads the score; dropout;
 # learnable inputs; the last rungs of the ladder, which are portable.
@@ -122,6 +122,8 @@ def backward_cases() -> Iterator[Case]:
     yield Case(BUSIEST, "sm_90", "bf16", 64, backward=True)
     yield Case(BUSIEST, "sm_90", "bf16", 256, backward=True)
     yield Case("softcap", "sm_120", "fp32", 64, backward=True)
+    yield Case(BUSIEST, "sm_90", "fp32", 128, backward=True)
+    yield Case("batch_bias", "sm_120", "fp32", 256, backward=True)
     yield Case("mla", "sm_90", "bf16", 192, 128, backward=True)
     for spec, head_dims in (("causal", (256, 256)), ("softcap", (256, 256)), ("mla", (192, 128)), ("full", (136, 256))):
         yield Case(spec, "sm_90a", "bf16", *head_dims, backward=True)
