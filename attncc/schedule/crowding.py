@@ -13,7 +13,7 @@ from math import inf
 
 from ..ir import Load, needs, walk
 from .plan import KernelPlan
-from .weight import asks_much, entries_met, looks_up_pairs, room
+from .weight import asks_much, entries_met, looks_up_pairs, room, weight
 
 _CROWDED = 3  # warpgroups; of those with more, none waits for products beside others
 _DROPOUT_REGISTERS = 42  # of a consumer, besides its accumulators and what a mask keeps: not enough for dropout
@@ -28,6 +28,7 @@ _OWNERS_ROOM: dict[bool, dict[int, tuple[float, float]]] = {
 }
 _ENTRIES_TESTED = 16  # of inputs, by keep lines: backward, more than portable kernels are good for
 _COLUMNS_HELD = 256  # of dK and dV, from which on each of those has spilled that isn't thrifty
+_LONG_LINES = 850  # of an owner's lane, the weight of all its pairs: beyond, code is 10,000 to 18,000 instructions long
 _FEW_KEYS = 16  # of a tile that blocks of queries meet: of more, dQ's code is 5,000 to 9,000 instructions long
 
 
@@ -38,7 +39,7 @@ def crowded(plan: KernelPlan) -> bool:
     if plan.element_bytes != 2:
         return False
     if plan.family == "portable":
-        return plan.is_backward and _gradients_crowded(plan) and _tests_much(plan)
+        return plan.is_backward and (_long_lines(plan) or (_gradients_crowded(plan) and _tests_much(plan)))
     if plan.is_backward:
         return plan.pass_name == "backward" and plan.block_kv == _OWNED_KEYS and _owners_crowded(plan)
     return plan.warpgroups == _CROWDED and _consumers_crowded(plan)
@@ -74,6 +75,12 @@ def _columns(plan: KernelPlan) -> int:
 
 def _gradients_crowded(plan: KernelPlan) -> bool:
     return _columns(plan) >= _COLUMNS_HELD and not plan.thrifty if plan.owns_keys else plan.block_kv > _FEW_KEYS
+
+
+def _long_lines(plan: KernelPlan) -> bool:
+    """Whether the code for a tile's pairs, all of which stand in it twice, takes two to three seconds to compile."""
+    pairs = plan.block_q * plan.block_kv // (32 * plan.warps)
+    return plan.owns_keys and not plan.thrifty and weight(plan.variant) * pairs > _LONG_LINES
 
 
 def _tests_much(plan: KernelPlan) -> bool:
