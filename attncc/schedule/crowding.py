@@ -28,7 +28,7 @@ _OWNERS_ROOM: dict[bool, dict[int, tuple[float, float]]] = {
 }
 _ENTRIES_TESTED = 16  # of inputs, by keep lines: backward, more than portable kernels are good for
 _COLUMNS_HELD = 256  # of dK and dV, from which on each of those has spilled that isn't thrifty
-_LONG_LINES = 850  # of an owner's lane, the weight of all its pairs: beyond, code is 10,000 to 18,000 instructions long
+_LONG_LINES = 100  # the weight beyond which the code of all pairs of a lane has 10,000 to 18,000 instructions
 _FEW_KEYS = 16  # of a tile that blocks of queries meet: of more, dQ's code is 5,000 to 9,000 instructions long
 
 
@@ -78,9 +78,8 @@ def _gradients_crowded(plan: KernelPlan) -> bool:
 
 
 def _long_lines(plan: KernelPlan) -> bool:
-    """Whether the code for a tile's pairs, all of which stand in it twice, takes two to three seconds to compile."""
-    pairs = plan.block_q * plan.block_kv // (32 * plan.warps)
-    return plan.owns_keys and not plan.thrifty and weight(plan.variant) * pairs > _LONG_LINES
+    """Whether the code for a tile's pairs, each of which stands in it twice, takes two to three seconds to compile."""
+    return plan.owns_keys and not plan.thrifty and weight(plan.variant) > _LONG_LINES
 
 
 def _tests_much(plan: KernelPlan) -> bool:

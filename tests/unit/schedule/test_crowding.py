@@ -150,6 +150,17 @@ def test_what_masks_read_backward(target: str) -> None:
     assert [rungs(count, 64, "backward_dq")[0].block_kv for count in (16, 17)] == [64, 16]
 
 
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_long_lines_backward(head_dim: int) -> None:
+    """Code for all pairs of a lane at once would take two to three seconds to compile."""
+
+    def first(count: int) -> KernelPlan:
+        variant = api.parse(f"attn 1\nvariant v {{\n{SUM.format(count)}\n}}\n").variant
+        return make_ladder(variant, Build("backward", "sm_80", "bf16", head_dim, head_dim)).first
+
+    assert not first(11).thrifty and first(12).thrifty
+
+
 def test_crowded_tiles_where_there_are_no_others() -> None:
     """The schedule forbids the portable family."""
     variant = api.parse(f"attn 1\nvariant v {{\n{COUNTED.format(16)}\n}}\n").variant
