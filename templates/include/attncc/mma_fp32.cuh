@@ -38,24 +38,25 @@ __device__ __forceinline__ void multiply_chunks(const typename QTile::Lane& q_la
         add(i / 4 / N_TILES, i / 4 % N_TILES, i % 4, sum[i / 4 / N_TILES][i / 4 % N_TILES][i % 4]);
 }
 
-/// The lane in the next wide panel, hidden from the compiler: it would keep the address of each chunk from panel to panel, 24 of
-/// Q and K, to add to each what one instruction makes of the lane's own.
-template <class Tile>
-__device__ __forceinline__ typename Tile::Lane next_panel(const typename Tile::Lane& lane) {
-    return {(unsigned)opaque(lane.wide + Tile::panel(8)), lane.half, lane.quarter};
-}
+/// Addresses of all chunks of a panel go from panel to panel, each in a register. See rests_fp32.cuh for another way.
+struct AddressesKept {
+    static __device__ __forceinline__ int chunk(int panel) { return panel; }
+
+    template <class Tile>
+    static __device__ __forceinline__ void step(typename Tile::Lane&) {}
+};
 
 /// All of Q K^T in such sums.
-template <class QTile, class KTile, int M_TILES, int N_TILES, class Add>
+template <class Addresses, class QTile, class KTile, int M_TILES, int N_TILES, class Add>
 __device__ __forceinline__ void multiply_panels(unsigned queries, int first_row, unsigned keys, Add add) {
     const int lane = threadIdx.x % 32, key = lane % 4 * 2;
     auto q_lane = QTile::lane(queries, first_row + lane / 4, 0);
     typename KTile::Lane k_lane[2] = {KTile::lane(keys, key, 0), KTile::lane(keys, key + 1, 0)};
 #pragma unroll 1
     for (int panel = 0; panel < QTile::WIDE_END; panel += 8) {
-        multiply_chunks<8, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, 0, add);
-        q_lane = next_panel<QTile>(q_lane);
-        for (auto& key_lane : k_lane) key_lane = next_panel<KTile>(key_lane);
+        multiply_chunks<8, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, Addresses::chunk(panel), add);
+        Addresses::template step<QTile>(q_lane);
+        for (auto& key_lane : k_lane) Addresses::template step<KTile>(key_lane);
     }
     multiply_chunks<QTile::CHUNKS - QTile::WIDE_END, QTile, KTile, M_TILES, N_TILES>(q_lane, k_lane, QTile::WIDE_END, add);
 }
@@ -66,8 +67,8 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
                                                       int first_row, unsigned keys) {
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
-    multiply_panels<QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys,
-                                                    [&](int m, int n, int i, float sum) { scores[m][n][i] += sum; });
+    multiply_panels<AddressesKept, QTile, KTile, M_TILES, N_TILES>(
+        queries, first_row, keys, [&](int m, int n, int i, float sum) { scores[m][n][i] += sum; });
 }
 
 /// A warp's rows of Q, as in mma_16bit.cuh: read for each tile.
