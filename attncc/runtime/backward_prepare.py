@@ -16,9 +16,9 @@ from .driver import Function
 from .family import Family
 from .learned_sums import LearnedSums, shape_of
 from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
-from .persistent import alike, key_section, section
+from .persistent import alike, key_pairs, key_section, section
 from .prepare import checked_grid
-from .repeated import EARLY, Attribute
+from .repeated import EARLY, PAIRED, Attribute
 from .steps import Step, StepBuilder, Zero
 from .strides import Strides, contiguous
 from .tensor_maps import backward_maps, mappable
@@ -219,12 +219,14 @@ class _Preparation:
         if grid:
             yield from survey_steps(self._family, plan, call, problem, self.workspace, main)
             function = self._family.function(name)
-            if self._numbers is not None:
-                grid = self._persistent(main, function, checked_grid(grid), self._numbers)
-            yield main.build(function, checked_grid(grid))
+            grid = checked_grid(grid)
+            if self._numbers is None:
+                yield main.build(function, grid)
+            else:
+                yield self._persistent(main, function, grid, self._numbers)
 
-    def _persistent(self, main: StepBuilder, function: Function, blocks: int, numbers: _Numbers) -> int:
-        """The grid of a launch with maps: more blocks of keys than the GPU holds at once are claimed, unless alike.
+    def _persistent(self, main: StepBuilder, function: Function, blocks: int, numbers: _Numbers) -> Step:
+        """A launch with maps: more blocks of keys than the GPU holds at once are claimed, unless alike.
 
         Where sums have an order, blocks of keys wait for each other: they are claimed always, see queue.cuh.
         """
@@ -241,7 +243,8 @@ class _Preparation:
             main.workspace("turns", numbers.turns)
         if ordered or (blocks > resident and not alike(plan, problem)):
             main.workspace("next_block", numbers.next_block)
-        return min(blocks, resident)
+        together = PAIRED if key_pairs(plan, problem, resident, ordered=ordered) else None
+        return main.build(function, min(blocks, resident), together)
 
     def _output_strides(self, name: str) -> dict[str, int]:
         shape = {"dq": self._form.call.q, "dk": self._form.call.k, "dv": self._form.call.v}[name].shape

@@ -6,7 +6,7 @@ from ..problem import Problem
 from ..schedule.live_tiles import reach, reach_is_guessed
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
-PAIRED_KEYS = 1024  # of a sequence: with fewer, waiting for each other at the ends of blocks costs more than it brings
+PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
 _SUM_BYTES = 4  # of an element of the sum of dQ
 
 
@@ -20,7 +20,14 @@ def pairs(plan: KernelPlan, problem: Problem, resident: int) -> bool:
     rows of one head of k, and long enough."""
     together = problem.group * plan.q_blocks(problem)  # blocks of queries that follow each other
     even = together % 2 == resident % 2 == 0
-    return plan.pairs_blocks and even and not problem.packed and problem.kv_len >= PAIRED_KEYS
+    return plan.pairs_blocks and even and not problem.packed and problem.kv_len >= PAIRED_ROWS
+
+
+def key_pairs(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:
+    """The same of blocks of keys, which go through the queries together. Sums that are `ordered` are each block's."""
+    even = plan.kv_blocks(problem) % 2 == resident % 2 == 0
+    alone = ordered or problem.packed or problem.group * problem.q_len < PAIRED_ROWS
+    return even and not alone and plan.pairs_key_blocks
 
 
 def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:

@@ -76,7 +76,7 @@ class HopperBackward:
 
     @property
     def key_stages(self) -> int:
-        return 1 if self.shares_keys else KEY_STAGES
+        return 1 if self.shares_keys or self.plan.pairs_key_blocks else KEY_STAGES
 
     @property
     def plans_ahead(self) -> bool:
@@ -114,7 +114,7 @@ class HopperBackward:
         return self._shared_parts(self.plans_ahead)
 
     def _shared_parts(self, ahead: bool) -> Parts:
-        plan, element = self.plan, {"bytes": 2}
+        plan, element, pairs = self.plan, {"bytes": 2}, self.plan.pairs_key_blocks
         head_dim, value_head_dim = (
             -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)
         )
@@ -125,7 +125,8 @@ class HopperBackward:
             "v": {**values, "head dim": value_head_dim, **element},
             "q": {**looped, **rows, "head dim": head_dim, **element},
             "dout": {**looped, **rows, "head dim": value_head_dim, **element},
-            "gradient of score": {**looped, **rows, **keys, **element},
+            "gradient of score": {"blocks": 1 + pairs, **looped, **rows, **keys, **element},
+            **({"k of the other block": {**keys, "columns": PANEL_COLUMNS, **element}} if pairs else {}),
             "lse and delta": {**looped, **rows, "bytes": plan.statistics_bytes},
             "weights of lse and delta": {"bytes": WEIGHT_BYTES // 2 if ahead else WEIGHT_BYTES},
             "barriers": {"bytes": self._pipeline_bytes(ahead)},
@@ -135,7 +136,8 @@ class HopperBackward:
         """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries,
         what the owners' keys look at, and the question. Ahead also the request, and what fills up multiples of 1024."""
         stages, keys = self.plan.stages, self.key_stages
-        barriers = 2 * keys + (2 * keys + 1 if ahead else 2) + (7 if self.shares_keys else 6) * stages
+        of_queries = 6 + self.shares_keys + self.plan.pairs_key_blocks
+        barriers = 2 * keys + (2 * keys + 1 if ahead else 2) + of_queries * stages
         ranges = self.key_shares * (keys if ahead else 1)
         size = 16 * -(-barriers // 2) + 48 * keys + 2 * 16 * stages + 16 * (ranges + 1)
         return -(-(size + 16 + WEIGHT_BYTES // 2) // 1024) * 1024 - WEIGHT_BYTES // 2 if ahead else size

@@ -367,6 +367,15 @@ class KernelPlan:
         return slack and self.dtype != "e4m3" and is_plain(self.variant) and not self.may_split
 
     @property
+    def pairs_key_blocks(self) -> bool:
+        """hopper, backward: whether two thread blocks whose keys are neighbours may load tiles of queries for each
+        other, exchange dS, and make half of the columns of dQ each, a panel of K: where nothing is masked, so that both
+        have the same tiles."""
+        variant, halves = self.variant, self.padded_head_dim == self.block_kv == 2 * PANEL_COLUMNS
+        plain = not variant.keeps and not variant.scores and variant.dropout is None
+        return self.family == "hopper" and self.owns_keys and halves and plain and not self.thrifty
+
+    @property
     def takes_turns(self) -> bool:
         """hopper: whether two warpgroups start their products by turns, so that one computes while the other
         multiplies. Both must have the same tiles, or one would wait for a turn that the other has no tile for."""

@@ -116,6 +116,15 @@ void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier
     send({target, barrier, std::vector<unsigned char>(first, first + bytes)});
 }
 
+void send_bytes(unsigned target, unsigned source, int bytes, unsigned barrier, int rank) {
+    const int here = block_rank;
+    const unsigned char* first = shared_memory + source;
+    Transfer transfer = {target, barrier, std::vector<unsigned char>(first, first + bytes), rank};
+    enter_block(rank);
+    send(std::move(transfer));
+    enter_block(here);
+}
+
 // -------------------------------------------------------------------- wgmma
 
 /// An operand in shared memory, by its matrix descriptor (PTX ISA): element `k` of those summed over, in row or column `i`.

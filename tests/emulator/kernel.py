@@ -89,6 +89,7 @@ _HOPPER_BODIES = (
     ("cluster_rank", "", "return block_rank;"),
     ("cluster_wait", "", "meet_cluster();"),
     ("barrier_arrive_at", "", "arrive_at(barrier, rank);"),
+    ("send_to", "", "send_bytes(target, source, bytes, barrier, rank);"),
     ("bulk_load", "", "load_bytes(target, source, bytes, barrier);"),
     ("bulk_store", "", "memcpy(target, &shared_at<uint4>(source), bytes);"),
     ("fence_async", "", ""),

@@ -1,19 +1,23 @@
-"""Thread blocks that load keys for each other compute what lone ones do, to the last bit."""
+"""Thread blocks that load keys, or backward queries, for each other compute what lone ones do, to the last bit."""
 
 from __future__ import annotations
 
 import pytest
 
 import attncc
+from attncc import api
 from attncc.problem import Problem
+from attncc.problem.gradients import Gradients
 from attncc.resources import folder
 from attncc.runtime import persistent
 from tests.devices import cuda
+from tests.gpu import backward_checks
 from tests.gpu.accuracy import check_forward
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
+FULL = "attn 1\nvariant full {\n}\n"
 # batch, heads, heads of k, rows, keys: blocks of one head; of a group, and tiles that end within the keys; more than
 # the GPU holds at once.
 SHAPES = [(2, 8, 8, 1000, 1024), (2, 6, 2, 300, 1030), (40, 16, 4, 129, 1100)]
@@ -46,7 +50,8 @@ def test_pairs(text: str | None, head_dim: int, shape: tuple[int, ...], monkeypa
     inputs = {} if text is None else {"bias": torch.randn(batch, heads, generator=generator, device="cuda")}
 
     def attend(paired_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
-        monkeypatch.setattr(persistent, "PAIRED_KEYS", paired_keys)
+        monkeypatch.setattr(persistent, "PAIRED_ROWS", paired_keys)
+        monkeypatch.setattr(api, "_kernels", {})  # or the second would be the first, its launches prepared
         kernel = attncc.compile(specification, dtype="bf16", head_dim=head_dim, arch="sm_90a")
         return kernel(q, k, v, return_lse=True, **inputs)
 
@@ -55,3 +60,44 @@ def test_pairs(text: str | None, head_dim: int, shape: tuple[int, ...], monkeypa
     problem = Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, head_dim)
     variant = attncc.parse(specification).variant
     check_forward(out, lse, Arguments(variant, problem, q, k, v, inputs, seed=0), "bf16")
+
+
+# Heads that share keys, and a last block of which half exists; more blocks than the GPU holds at once.
+BACKWARD_SHAPES = [(1, 4, 2, 1030, 1000), (2, 4, 2, 600, 422), (40, 8, 8, 1100, 500)]
+
+
+@pytest.mark.parametrize("head_dims", [(128, 128), (120, 64)], ids=str)
+@pytest.mark.parametrize("shape", BACKWARD_SHAPES, ids=str)
+def test_pairs_of_key_blocks(
+    shape: tuple[int, ...], head_dims: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """dQ but for the order of its sums."""
+    if cuda().target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+    batch, heads, kv_heads, q_len, kv_len = shape
+    generator = torch.Generator("cuda").manual_seed(1)
+
+    def normal(count: int, length: int, size: int) -> torch.Tensor:
+        return torch.randn(batch, count, length, size, generator=generator, device="cuda").half()
+
+    q, k = normal(heads, q_len, head_dims[0]), normal(kv_heads, kv_len, head_dims[0])
+    v, dout = normal(kv_heads, kv_len, head_dims[1]), normal(heads, q_len, head_dims[1])
+
+    def differentiate(paired_rows: int) -> Gradients:
+        monkeypatch.setattr(persistent, "PAIRED_ROWS", paired_rows)
+        monkeypatch.setattr(api, "_kernels", {})
+        sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
+        kernel = attncc.compile(folder("specs") / "full.attn", dtype="fp16", arch="sm_90a", **sizes)
+        return kernel.backward(dout, q, k, v, *kernel(q, k, v, return_lse=True))
+
+    pairs, alone = differentiate(0), differentiate(2**31)
+    assert torch.equal(pairs.dk, alone.dk) and torch.equal(pairs.dv, alone.dv)
+    assert float((pairs.dq.float() - alone.dq.float()).norm() / alone.dq.float().norm()) < 2e-3
+
+
+@pytest.mark.parametrize("kv_len", [1000, 422])
+def test_pairs_of_key_blocks_against_the_reference(kv_len: int) -> None:
+    if cuda().target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+    keys = 1, 1, kv_len, 128
+    backward_checks.check(FULL, "bf16", (128, 128), backward_checks.normal((1, 2, 1030, 128), keys, keys))

@@ -22,7 +22,7 @@ struct BackwardPipeline {
     static constexpr int WORK_BYTES = 32 + 16;
     static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
     static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
-    static constexpr int BARRIERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
+    static constexpr int OTHERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0), BARRIERS = OTHERS + (PAIRS ? STAGES : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
     static constexpr int BYTES = ASKED_AT + 16, NO_STAGE = -1;
@@ -43,6 +43,9 @@ struct BackwardPipeline {
 
     __device__ __forceinline__ unsigned slopes_full(int stage) const { return base + 8 * (SLOPES + stage); }
 
+    /// dS of the other block of a pair.
+    __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
+
     /// `writers`: who say what a stage of keys is about.
     __device__ __forceinline__ void init_keys(int writers) const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
@@ -51,14 +54,16 @@ struct BackwardPipeline {
         }
     }
 
-    __device__ __forceinline__ void init_queries() const {
+    /// `blocks`: the warps of how many leave a stage before it is written to again.
+    __device__ __forceinline__ void init_queries(int blocks) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(queries_full(stage), 1);
-            barrier_init(queries_empty(stage), OWNER_WARPS);
+            barrier_init(queries_empty(stage), OWNER_WARPS * blocks);
             barrier_init(douts_full(stage), 1);
-            barrier_init(douts_empty(stage), OWNER_WARPS);
+            barrier_init(douts_empty(stage), OWNER_WARPS * blocks);
             barrier_init(dscores_full(stage), DSCORES_ARRIVALS);
-            barrier_init(dscores_empty(stage), ADDER_WARPS);
+            barrier_init(dscores_empty(stage), ADDER_WARPS * blocks);
+            if (PAIRS) barrier_init(others_full(stage), 1);
             if (KEY_SHARES == 1) barrier_init(slopes_full(stage), 32 * (OWNER_WARPS - DSCORES_WARPS));
         }
         barrier_init_done();

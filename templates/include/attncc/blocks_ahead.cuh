@@ -14,7 +14,7 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES 
     __device__ __forceinline__ unsigned answered(int stage) const { return this->base + 8 * (Base::OF_KEYS + KEY_STAGES + stage); }
     __device__ __forceinline__ unsigned requests() const { return this->base + 8 * (Base::OF_KEYS + 2 * KEY_STAGES); }
 
-    __device__ __forceinline__ void init() const {
+    __device__ __forceinline__ void init(int blocks) const {
         this->init_keys(2);
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(planned(stage), 1);
@@ -22,7 +22,7 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES 
         }
         barrier_init(requests(), 32);
         this->put_pair(this->base + REQUEST_AT, Base::NO_STAGE, 0);
-        this->init_queries();
+        this->init_queries(blocks);
     }
 
     __device__ __forceinline__ void wait_for_values(int) const {}

@@ -11,11 +11,11 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     __device__ __forceinline__ unsigned values_full() const { return this->base + 8 * Base::OF_KEYS; }
     __device__ __forceinline__ unsigned values_empty() const { return this->base + 8 * (Base::OF_KEYS + 1); }
 
-    __device__ __forceinline__ void init() const {
+    __device__ __forceinline__ void init(int blocks) const {
         this->init_keys(1);
         barrier_init(values_full(), 1);
         barrier_init(values_empty(), Base::OWNER_WARPS);
-        this->init_queries();
+        this->init_queries(blocks);
     }
 
     __device__ __forceinline__ void wait_for_values(int order) const { barrier_wait(values_full(), order & VALUES_PARITY); }

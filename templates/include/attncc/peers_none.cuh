@@ -1,15 +1,18 @@
 #include "attncc/barrier.cuh"
 
-/// Thread blocks that load all their keys and values themselves. The interface is that of peers_paired.cuh.
+/// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
 struct Peers {
-    static __device__ __forceinline__ int arrivals(int own) { return own; }
+    static constexpr __device__ int blocks() { return 1; }
+    static constexpr __device__ int rank() { return 0; }
     static __device__ __forceinline__ void begin() {}
     static __device__ __forceinline__ void end() {}
     static __device__ __forceinline__ void arrive(unsigned barrier) { warp_arrive(barrier); }
 
     template <class Tile, class Order>
-    static __device__ __forceinline__ void load(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                                                int batch, unsigned) {
-        tma_load_ordered<Tile, Order>(target, map, barrier, position, head, batch);
+    static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                       int head, int batch, unsigned) {
+        tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
     }
+
+    static __device__ __forceinline__ void send(unsigned, unsigned, int, unsigned) {}
 };

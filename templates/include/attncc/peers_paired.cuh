@@ -36,12 +36,23 @@ __device__ __forceinline__ void tma_load_for_both(unsigned target, const TensorM
         : "memory");
 }
 
-/// Two thread blocks of a cluster that look at the same keys: each loads every other panel of a tile, for both. Where a
-/// launch has no clusters, each block is one of its own.
+/// Copies bytes to `target` in block `rank` of the cluster, whose `barrier` expects them.
+__device__ __forceinline__ void send_to(unsigned target, unsigned source, int bytes, unsigned barrier, unsigned rank) {
+    asm volatile(
+        "{ .reg .b32 place, full;\n"
+        "mapa.shared::cluster.u32 place, %0, %4;\n"
+        "mapa.shared::cluster.u32 full, %3, %4;\n"
+        "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [place], [%1], %2, [full]; }" ::"r"(target),
+        "r"(source), "r"(bytes), "r"(barrier), "r"(rank)
+        : "memory");
+}
+
+/// Two thread blocks of a cluster that go through the same tiles, of keys or backward of queries: each loads every other panel of
+/// a tile, for both. Where a launch has no clusters, each block is one of its own.
 struct Peers {
-    /// How many arrivals end a phase of a stage's empty barrier, `own` of them by the warps of one block: no block writes to
-    /// a stage before the warps of both have left it.
-    static __device__ __forceinline__ int arrivals(int own) { return own * cluster_blocks(); }
+    /// How many have a stage in common: none writes to it before the warps of all have left it.
+    static __device__ __forceinline__ int blocks() { return cluster_blocks(); }
+    static __device__ __forceinline__ int rank() { return cluster_rank(); }
 
     /// No block may be written to before its barriers are there, or when it has ended.
     static __device__ __forceinline__ void begin() {
@@ -55,18 +66,22 @@ struct Peers {
         if (lane < cluster_blocks()) barrier_arrive_at(barrier, cluster_rank() ^ lane);
     }
 
-    /// The block whose rank is `first` loads the first panel.
+    /// `tma_load_panels`; the block whose rank is `first` loads the first panel.
     template <class Tile, class Order>
-    static __device__ __forceinline__ void load(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
-                                                int batch, unsigned first) {
-        if (cluster_blocks() == 1) return tma_load_ordered<Tile, Order>(target, map, barrier, position, head, batch);
+    static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                       int head, int batch, unsigned first) {
+        if (cluster_blocks() == 1) return tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
         constexpr int PANELS = Tile::ROW_BYTES / 128;
-        barrier_arrive_expecting(barrier, Tile::BYTES);
 #pragma unroll
         for (int i = 0; i < PANELS; i += 2) {
             const int panel = i + (cluster_rank() ^ first);
             if (panel >= PANELS) return;
             tma_load_for_both(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
         }
+    }
+
+    /// Copies bytes to `target` of the other block, whose `barrier` expects them.
+    static __device__ __forceinline__ void send(unsigned target, unsigned source, int bytes, unsigned barrier) {
+        send_to(target, source, bytes, barrier, cluster_rank() ^ 1);
     }
 };

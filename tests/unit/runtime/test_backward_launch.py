@@ -9,6 +9,7 @@ import pytest
 from attncc import api
 from attncc.diagnostics import AttnccError
 from attncc.ir import Axis, Input, Score, Variant, apply, symbol
+from attncc.runtime.persistent import PAIRED_ROWS
 from attncc.schedule.choices import Build
 from attncc.schedule.schedule import Schedule, make_ladder, make_patches, make_plan
 from tests import plans
@@ -65,11 +66,11 @@ def test_deterministic_calls_have_dq_from_a_kernel_of_its_own(bench: MakeBench) 
     assert made.framework.allocated[-1].shape == (2 * ROWS,)
 
 
-def hopper_of(bench: MakeBench) -> Bench:
-    sizes = {"dtype": "fp16", "head_dim": D, "value_head_dim": D, "target": "sm_90a"}
-    hopper = Schedule("asked", "causal", "backward", "sm_90a", (("family", ("hopper",)),))
-    of_backward = make_plan(plans.CAUSAL, pass_name="backward", schedule=hopper, **sizes)
-    return bench(plans.plan(plans.CAUSAL, "fp16", target="sm_90a"), of_backward)
+def hopper_of(bench: MakeBench, variant: Variant = plans.CAUSAL, head_dim: int = D) -> Bench:
+    sizes = {"dtype": "fp16", "head_dim": head_dim, "value_head_dim": head_dim, "target": "sm_90a"}
+    hopper = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
+    of_backward = make_plan(variant, pass_name="backward", schedule=hopper, **sizes)
+    return bench(plans.plan(variant, "fp16", head_dim, head_dim, target="sm_90a"), of_backward)
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -99,6 +100,29 @@ def test_hopper_rounds_dq_early(bench: MakeBench, packed: bool) -> None:
     assert [launch.early for launch in made.cuda.launches] == [False, False, True]
     assert (rounds.params["finished"], rounds.params["group"]) == (main.params["finished"], HEADS // KV_HEADS)
     assert rounds.params["adders"] == 4 * main.params["kv_blocks"]
+
+
+@pytest.mark.parametrize(
+    ("q_len", "kv_len", "group", "deterministic", "paired"),
+    [
+        (PAIRED_ROWS, 129, 1, False, True),
+        (PAIRED_ROWS // 2, 129, 2, False, True),
+        (PAIRED_ROWS // 2, 129, 1, False, False),
+        (PAIRED_ROWS, 128, 1, False, False),  # one block of keys
+        (PAIRED_ROWS, 129, 1, True, False),
+    ],
+)
+def test_blocks_of_keys_are_paired(
+    bench: MakeBench, *, q_len: int, kv_len: int, group: int, deterministic: bool, paired: bool
+) -> None:
+    made = hopper_of(bench, plans.FULL, 128)
+    q, k = FakeArray((2, 2 * group, q_len, 128), "float16"), FakeArray((2, 2, kv_len, 128), "float16")
+    out, dout = FakeArray(q.shape, "float16"), FakeArray(q.shape, "float16")
+    lse, v = FakeArray(q.shape[:-1], "float32"), FakeArray(k.shape, "float16")
+    made.kernel.backward(dout, q, k, v, out, lse, deterministic=deterministic)
+    main = made.cuda.launches[1]
+    assert (main.paired, main.params["section"]) == (paired, 4 if deterministic else 1)
+    assert [launch.early for launch in made.cuda.launches] == [False, False, True]
 
 
 def test_hopper_rounds_dq_without_keys(bench: MakeBench) -> None:

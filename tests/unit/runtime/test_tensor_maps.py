@@ -8,7 +8,7 @@ import pytest
 
 from attncc import api
 from attncc.problem import Problem
-from attncc.runtime.persistent import PAIRED_KEYS, key_section, section
+from attncc.runtime.persistent import PAIRED_ROWS, key_section, section
 from attncc.schedule.choices import Build
 from attncc.schedule.schedule import make_ladder
 from tests import plans
@@ -121,13 +121,13 @@ def test_more_blocks_are_shared_out_where_all_are_alike(bench: MakeBench) -> Non
 @pytest.mark.parametrize(
     ("variant", "settings", "q", "kv", "paired"),
     [
-        (plans.FULL, {}, (2, 6, 256), (2, 6, PAIRED_KEYS), True),
-        (plans.FULL, {}, (2, 6, 100), (2, 3, PAIRED_KEYS), True),  # of the two heads that share keys
-        (plans.FULL, {}, (2, 6, 300), (2, 6, PAIRED_KEYS), False),  # three blocks
-        (plans.FULL, {}, (2, 6, 256), (2, 6, PAIRED_KEYS - 1), False),
-        (plans.FULL, {}, (2, 512), (2, 2 * PAIRED_KEYS), False),  # packed
-        (plans.FULL, {"split_kv": 2}, (2, 6, 256), (2, 6, PAIRED_KEYS), False),
-        (plans.CAUSAL, {}, (2, 6, 256), (2, 6, PAIRED_KEYS), False),
+        (plans.FULL, {}, (2, 6, 256), (2, 6, PAIRED_ROWS), True),
+        (plans.FULL, {}, (2, 6, 100), (2, 3, PAIRED_ROWS), True),  # of the two heads that share keys
+        (plans.FULL, {}, (2, 6, 300), (2, 6, PAIRED_ROWS), False),  # three blocks
+        (plans.FULL, {}, (2, 6, 256), (2, 6, PAIRED_ROWS - 1), False),
+        (plans.FULL, {}, (2, 512), (2, 2 * PAIRED_ROWS), False),  # packed
+        (plans.FULL, {"split_kv": 2}, (2, 6, 256), (2, 6, PAIRED_ROWS), False),
+        (plans.CAUSAL, {}, (2, 6, 256), (2, 6, PAIRED_ROWS), False),
     ],
 )
 def test_blocks_are_paired_where_they_look_at_the_same_keys(

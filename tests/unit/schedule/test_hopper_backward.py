@@ -128,3 +128,24 @@ def test_blocks_are_claimed_ahead_where_there_is_room(text: str, head_dim: int, 
     plan = plans(text, (head_dim, head_dim))[0]
     assert HopperBackward(plan).plans_ahead == ahead
     assert sum(legality.shared_memory(plan).values()) <= 227 * 1024
+
+
+@pytest.mark.parametrize(
+    ("text", "head_dims", "pairs"),
+    [
+        (FULL, (128, 128), True),
+        (FULL, (120, 64), True),
+        (FULL, (96, 96), False),  # half of the columns is no panel
+        (FULL, (64, 64), False),
+        (FULL, (256, 256), False),
+        (CAUSAL, (128, 128), False),
+        (SCORED, (128, 128), False),
+    ],
+)
+def test_whose_blocks_of_keys_are_pairs(text: str, head_dims: tuple[int, int], pairs: bool) -> None:
+    """What they exchange takes the place of a second stage of keys."""
+    plan = plans(text, head_dims)[0]
+    memory = legality.shared_memory(plan)
+    assert plan.pairs_key_blocks is ("k of the other block" in memory) is pairs
+    assert not pairs or HopperBackward(plan).key_stages == 1
+    assert sum(memory.values()) <= 227 * 1024

@@ -76,6 +76,16 @@ def test_plain_attention(text: str, rung: int) -> None:
     check(plan, None, Call(*qkv(plan, (1, 2, 150), (1, 2, 300))))
 
 
+@pytest.mark.parametrize(("head_dims", "kv_len"), [((128, 128), 4 * 128 - 30), ((120, 64), 2 * 128 - 90)])
+def test_pairs_of_blocks(head_dims: tuple[int, int], kv_len: int) -> None:
+    """More than run at once, of heads that share keys; and a block of which one warpgroup has no keys."""
+    plan = plan_of(FULL, "bf16", head_dims)
+    assert plan.pairs_key_blocks
+    q, k, v = qkv(plan, (1, 2, 150), (2, 1, kv_len))
+    check(plan, None, Call(np.concatenate([q, q[:, ::-1]]), k, v, paired=True))
+    check(plan, None, Call(q, k[:1], v[:1]), ordered=True)
+
+
 @pytest.mark.parametrize("head_dims", [(128, 128), (40, 72), (112, 16)])
 def test_head_dims(head_dims: tuple[int, int]) -> None:
     plan = plan_of(CAUSAL, "fp16", head_dims)
