@@ -7,6 +7,7 @@ from ..schedule.live_tiles import reach, reach_is_guessed
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
+PAIRED_MASKED = 4  # times as many under a mask, where a pair goes through the tiles of either block
 _SUM_BYTES = 4  # of an element of the sum of dQ
 
 
@@ -26,7 +27,8 @@ def pairs(plan: KernelPlan, problem: Problem, resident: int) -> bool:
 def key_pairs(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:
     """The same of blocks of keys, which go through the queries together. Sums that are `ordered` are each block's."""
     even = plan.kv_blocks(problem) % 2 == resident % 2 == 0
-    alone = ordered or problem.packed or problem.group * problem.q_len < PAIRED_ROWS
+    rows = problem.group * problem.q_len // (PAIRED_MASKED if plan.variant.keeps else 1)
+    alone = ordered or problem.packed or rows < PAIRED_ROWS
     return even and not alone and plan.pairs_key_blocks
 
 

@@ -85,7 +85,7 @@ class HopperBackward:
         where pairs are looked up: ptxas finds no registers for that. Nor where sequences may have scales of their own:
         the owners, who may be at work on two of them, share the weights of lse."""
         variant = self.plan.variant
-        if self.shares_keys or not self.masks_ahead or looks_up_pairs(variant) or variant.scale is not None:
+        if self.key_stages == 1 or not self.masks_ahead or looks_up_pairs(variant) or variant.scale is not None:
             return False
         parts = self._shared_parts(ahead=True).values()
         return sum(prod(factors.values()) for factors in parts) <= TARGETS[self.plan.target].shared_bytes
@@ -140,7 +140,9 @@ class HopperBackward:
         barriers = 2 * keys + (2 * keys + 1 if ahead else 2) + of_queries * stages
         ranges = self.key_shares * (keys if ahead else 1)
         size = 16 * -(-barriers // 2) + 48 * keys + 2 * 16 * stages + 16 * (ranges + 1)
-        return -(-(size + 16 + WEIGHT_BYTES // 2) // 1024) * 1024 - WEIGHT_BYTES // 2 if ahead else size
+        if ahead:
+            return -(-(size + 16 + WEIGHT_BYTES // 2) // 1024) * 1024 - WEIGHT_BYTES // 2
+        return size + (2 * 8 + 16) * self.plan.pairs_key_blocks
 
     @property
     def parts(self) -> int:

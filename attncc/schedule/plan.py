@@ -369,11 +369,16 @@ class KernelPlan:
     @property
     def pairs_key_blocks(self) -> bool:
         """hopper, backward: whether two thread blocks whose keys are neighbours may load tiles of queries for each
-        other, exchange dS, and make half of the columns of dQ each, a panel of K: where nothing is masked, so that both
-        have the same tiles."""
-        variant, halves = self.variant, self.padded_head_dim == self.block_kv == 2 * PANEL_COLUMNS
-        plain = not variant.keeps and not variant.scores and variant.dropout is None
-        return self.family == "hopper" and self.owns_keys and halves and plain and not self.thrifty
+        other, exchange dS, and make half of the columns of dQ each, a panel of K. They must have the same tiles, but
+        for few: rows go on to the last, without a mask or as under a causal one."""
+        if self.family != "hopper" or not self.owns_keys or self.thrifty or self.canvas is not None:
+            return False
+        from .weight import looks_up_pairs
+
+        halves, rows = self.padded_head_dim == self.block_kv == 2 * PANEL_COLUMNS, self.rules.q_bounds
+        alike = rows is not None and rows.q_end == ir.symbol("q_len") and not self.tests_tiles
+        light = not self.variant.scores and self.variant.dropout is None and not looks_up_pairs(self.variant)
+        return halves and alike and light
 
     @property
     def takes_turns(self) -> bool:

@@ -161,7 +161,9 @@ def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ord
     most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
     values |= {"blocks": blocks, "section": 1 if call.paired else 2, "next_block": 0, "turns": 0}
     numbers = np.zeros(1 + ADDER_WARPS * blocks * ordered, np.int32)
+    if ordered or (call.paired and plan.variant.keeps):
+        values |= {"next_block": numbers.ctypes.data}
     if ordered:
-        values |= {"next_block": numbers.ctypes.data, "turns": numbers[1:].ctypes.data}
+        values |= {"turns": numbers[1:].ctypes.data}
     kernel.run(render(plan), parameters(plan), values, min(blocks, most) if maps else blocks, maps, cluster=cluster)
     del held

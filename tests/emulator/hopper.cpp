@@ -116,9 +116,9 @@ void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier
     send({target, barrier, std::vector<unsigned char>(first, first + bytes)});
 }
 
-void send_bytes(unsigned target, unsigned source, int bytes, unsigned barrier, int rank) {
+void send_bytes(unsigned target, const void* source, int bytes, unsigned barrier, int rank) {
     const int here = block_rank;
-    const unsigned char* first = shared_memory + source;
+    const unsigned char* first = (const unsigned char*)source;
     Transfer transfer = {target, barrier, std::vector<unsigned char>(first, first + bytes), rank};
     enter_block(rank);
     send(std::move(transfer));

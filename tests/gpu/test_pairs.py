@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
 
 FULL = "attn 1\nvariant full {\n}\n"
+CAUSAL = "attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n"
 # batch, heads, heads of k, rows, keys: blocks of one head; of a group, and tiles that end within the keys; more than
 # the GPU holds at once.
 SHAPES = [(2, 8, 8, 1000, 1024), (2, 6, 2, 300, 1030), (40, 16, 4, 129, 1100)]
@@ -68,8 +69,9 @@ BACKWARD_SHAPES = [(1, 4, 2, 1030, 1000), (2, 4, 2, 600, 422), (40, 8, 8, 1100, 
 
 @pytest.mark.parametrize("head_dims", [(128, 128), (120, 64)], ids=str)
 @pytest.mark.parametrize("shape", BACKWARD_SHAPES, ids=str)
+@pytest.mark.parametrize("spec", ["full", "causal"])
 def test_pairs_of_key_blocks(
-    shape: tuple[int, ...], head_dims: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    spec: str, shape: tuple[int, ...], head_dims: tuple[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """dQ but for the order of its sums."""
     if cuda().target != "sm_90":
@@ -87,7 +89,7 @@ def test_pairs_of_key_blocks(
         monkeypatch.setattr(persistent, "PAIRED_ROWS", paired_rows)
         monkeypatch.setattr(api, "_kernels", {})
         sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
-        kernel = attncc.compile(folder("specs") / "full.attn", dtype="fp16", arch="sm_90a", **sizes)
+        kernel = attncc.compile(folder("specs") / f"{spec}.attn", dtype="fp16", arch="sm_90a", **sizes)
         return kernel.backward(dout, q, k, v, *kernel(q, k, v, return_lse=True))
 
     pairs, alone = differentiate(0), differentiate(2**31)
@@ -96,8 +98,11 @@ def test_pairs_of_key_blocks(
 
 
 @pytest.mark.parametrize("kv_len", [1000, 422])
-def test_pairs_of_key_blocks_against_the_reference(kv_len: int) -> None:
+@pytest.mark.parametrize("text", [FULL, CAUSAL], ids=["full", "causal"])
+def test_pairs_of_key_blocks_against_the_reference(text: str, kv_len: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if cuda().target != "sm_90":
         pytest.skip("the family hopper runs on sm_90a alone")
+    monkeypatch.setattr(persistent, "PAIRED_ROWS", 0)
+    monkeypatch.setattr(api, "_kernels", {})
     keys = 1, 1, kv_len, 128
-    backward_checks.check(FULL, "bf16", (128, 128), backward_checks.normal((1, 2, 1030, 128), keys, keys))
+    backward_checks.check(text, "bf16", (128, 128), backward_checks.normal((1, 2, 1030, 128), keys, keys))

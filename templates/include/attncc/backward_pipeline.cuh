@@ -22,10 +22,11 @@ struct BackwardPipeline {
     static constexpr int WORK_BYTES = 32 + 16;
     static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
     static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
-    static constexpr int OTHERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0), BARRIERS = OTHERS + (PAIRS ? STAGES : 0);
+    static constexpr int OTHERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
+    static constexpr int CLAIM = OTHERS + (PAIRS ? STAGES : 0), BARRIERS = CLAIM + (PAIRS ? 2 : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
-    static constexpr int BYTES = ASKED_AT + 16, NO_STAGE = -1;
+    static constexpr int CLAIM_AT = ASKED_AT + 16, BYTES = CLAIM_AT + (PAIRS ? 16 : 0), NO_STAGE = -1;
     static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
     static constexpr int DSCORES_ARRIVALS = KEY_SHARES == 1 ? 32 * DSCORES_WARPS : DSCORES_WARPS;
@@ -46,6 +47,16 @@ struct BackwardPipeline {
     /// dS of the other block of a pair.
     __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
 
+    // The block of keys that the first block of a pair has claimed for both, as the second is told.
+    __device__ __forceinline__ unsigned claim_full() const { return base + 8 * CLAIM; }
+    __device__ __forceinline__ unsigned claim_empty() const { return base + 8 * (CLAIM + 1); }
+    __device__ __forceinline__ unsigned claim() const { return base + CLAIM_AT; }
+    __device__ __forceinline__ int claimed() const {
+        int index, unused;
+        take_pair(claim(), index, unused);
+        return index;
+    }
+
     /// `writers`: who say what a stage of keys is about.
     __device__ __forceinline__ void init_keys(int writers) const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
@@ -65,6 +76,10 @@ struct BackwardPipeline {
             barrier_init(dscores_empty(stage), ADDER_WARPS * blocks);
             if (PAIRS) barrier_init(others_full(stage), 1);
             if (KEY_SHARES == 1) barrier_init(slopes_full(stage), 32 * (OWNER_WARPS - DSCORES_WARPS));
+        }
+        if (PAIRS) {
+            barrier_init(claim_full(), 1);
+            barrier_init(claim_empty(), 1);
         }
         barrier_init_done();
     }

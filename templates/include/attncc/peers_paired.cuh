@@ -47,6 +47,17 @@ __device__ __forceinline__ void send_to(unsigned target, unsigned source, int by
         : "memory");
 }
 
+/// The same of a word.
+__device__ __forceinline__ void send_word_to(unsigned target, int word, unsigned barrier, unsigned rank) {
+    asm volatile(
+        "{ .reg .b32 place, full;\n"
+        "mapa.shared::cluster.u32 place, %0, %3;\n"
+        "mapa.shared::cluster.u32 full, %2, %3;\n"
+        "st.async.shared::cluster.mbarrier::complete_tx::bytes.s32 [place], %1, [full]; }" ::"r"(target),
+        "r"(word), "r"(barrier), "r"(rank)
+        : "memory");
+}
+
 /// Two thread blocks of a cluster that go through the same tiles, of keys or backward of queries: each loads every other panel of
 /// a tile, for both. Where a launch has no clusters, each block is one of its own.
 struct Peers {
@@ -84,4 +95,8 @@ struct Peers {
     static __device__ __forceinline__ void send(unsigned target, unsigned source, int bytes, unsigned barrier) {
         send_to(target, source, bytes, barrier, cluster_rank() ^ 1);
     }
+    static __device__ __forceinline__ void tell(unsigned target, int word, unsigned barrier) {
+        send_word_to(target, word, barrier, cluster_rank() ^ 1);
+    }
+    static __device__ __forceinline__ void arrive_at_other(unsigned barrier) { barrier_arrive_at(barrier, cluster_rank() ^ 1); }
 };

@@ -11,6 +11,7 @@ from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_ladder
 
 FULL = "attn 1\nvariant full {\n}\n"
+WINDOW = "attn 1\nvariant window {\n    keep if 0 <= q_pos - kv_idx < 1024\n}\n"
 CAUSAL = "attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n"
 SCORED = "attn 1\nvariant scored {\n    score = tanh(score)\n    dropout 0.1\n}\n"
 MASKED = "attn 1\nvariant masked {\n    input doc: i32[pos]\n    keep if doc[q_pos] == doc[kv_idx]\n}\n"
@@ -116,7 +117,9 @@ def test_the_default() -> None:
     ("text", "head_dim", "ahead"),
     [
         (CAUSAL, 64, True),
-        (CAUSAL, 128, True),
+        (CAUSAL, 96, True),
+        (CAUSAL, 128, False),  # in pairs
+        (WINDOW, 128, True),
         (CAUSAL, 256, False),
         (FULL, 128, False),
         (SCORED, 128, False),
@@ -138,7 +141,9 @@ def test_blocks_are_claimed_ahead_where_there_is_room(text: str, head_dim: int, 
         (FULL, (96, 96), False),  # half of the columns is no panel
         (FULL, (64, 64), False),
         (FULL, (256, 256), False),
-        (CAUSAL, (128, 128), False),
+        (CAUSAL, (128, 128), True),
+        (WINDOW, (128, 128), False),  # far fewer tiles, of which the other block has others
+        (MASKED, (128, 128), False),
         (SCORED, (128, 128), False),
     ],
 )

@@ -86,6 +86,15 @@ def test_pairs_of_blocks(head_dims: tuple[int, int], kv_len: int) -> None:
     check(plan, None, Call(q, k[:1], v[:1]), ordered=True)
 
 
+@pytest.mark.parametrize(("q_len", "kv_len"), [(450, 4 * 128 - 30), (520, 2 * 128 - 90), (70, 4 * 128)])
+def test_pairs_of_blocks_under_a_mask(q_len: int, kv_len: int) -> None:
+    """They claim together, and go through the tiles of either, which are none where rows end before."""
+    plan = plan_of(CAUSAL.replace("q_pos >= kv_idx", "q_idx >= kv_idx"), "fp16", (128, 64))
+    assert plan.pairs_key_blocks
+    check(plan, None, Call(*qkv(plan, (1, 6, q_len), (1, 3, kv_len)), paired=True))
+    check(plan, None, Call(*qkv(plan, (1, 2, q_len), (1, 1, kv_len))), ordered=True)
+
+
 @pytest.mark.parametrize("head_dims", [(128, 128), (40, 72), (112, 16)])
 def test_head_dims(head_dims: tuple[int, int]) -> None:
     plan = plan_of(CAUSAL, "fp16", head_dims)
