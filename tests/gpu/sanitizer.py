@@ -34,7 +34,7 @@ from attncc import synthetic
 from attncc.build import build
 from attncc.problem import Problem
 from attncc.resources import folder
-from attncc.runtime import prepare
+from attncc.runtime import persistent, prepare
 from attncc.runtime.driver import Function, driver
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.package_store import PackageStore
@@ -55,6 +55,8 @@ DECODE = Problem(1, 4, 2, 3, 1500, HEAD_DIM, HEAD_DIM)  # enough keys that they 
 PATCHES = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each canvas
 MANY = Problem(2, 70, 70, 200, 333, HEAD_DIM, HEAD_DIM)  # more blocks than a GPU holds
 MANY_SPEC = "causal"
+PAIRED = Problem(2, 4, 2, 600, 422, HEAD_DIM, HEAD_DIM)  # even numbers of blocks, of queries and of keys
+PAIRED_SPECS = ("full", "causal")  # whose thread blocks load for each other, forward or backward
 WIDE_SPEC, WIDE_DIM = "causal", 256  # where backward kernels share the work in other ways
 
 
@@ -170,6 +172,8 @@ def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Cal
     yield "packed", partial(_call, forward, PACKED, deterministic=True)
     if spec == MANY_SPEC:
         yield "many blocks", partial(_call, forward, MANY, deterministic=False)
+    if spec in PAIRED_SPECS:
+        yield "pairs of blocks", partial(_call_paired, kernel("forward"))
     decode = kernel("decode")
     yield "decode", partial(_call, decode, DECODE)
     if spec == WIDE_SPEC:
@@ -203,6 +207,13 @@ def _call(kernel: Kernel, problem: Problem, deterministic: bool | None = None) -
         dout = device.put(synthetic.qkv(problem, DTYPE, rng)[0])
         dlse = device.put(rng.standard_normal(lse.shape, np.float32)) if lse is not None else None
         kernel.backward(dout, q, k, v, out, lse, dlse=dlse, deterministic=deterministic, **keywords)
+
+
+def _call_paired(kernel: Kernel) -> None:
+    """As large calls run."""
+    rows, persistent.PAIRED_ROWS = persistent.PAIRED_ROWS, 0
+    _call(kernel, PAIRED, deterministic=False)
+    persistent.PAIRED_ROWS = rows
 
 
 def _report(specs: Sequence[str], targets: Sequence[str], launched: set[str]) -> None:
