@@ -42,6 +42,7 @@ _FLOAT_BYTES = 4
 TILE_LIST_THREADS = 128
 TRANSPOSITION_THREADS = 128
 _BARRIER_BYTES = 8
+_MAPS = "const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, "
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def render(plan: KernelPlan) -> KernelSource:
         searches=searches(plan),
         statistics=_statistics(plan),
         shares=HopperBackward(plan),
+        maps=_MAPS if plan.loads_boxes else "",
     )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
 

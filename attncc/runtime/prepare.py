@@ -29,7 +29,7 @@ from .repeated import PAIRED
 from .splits import choose_splits
 from .steps import Step, StepBuilder
 from .strides import Strides, contiguous
-from .tensor_maps import OperandMap, mappable, operand_maps
+from .tensor_maps import OperandMap, mappable, mapped, operand_maps
 from .workspace import KEPT_BYTES, KeptWorkspaces, Workspace, kept_workspaces
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
@@ -87,7 +87,7 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
     to."""
 
     def unfit(name: str, facts: ArrayFacts) -> bool:
-        if plan.family == "hopper" and name != "out" and not mappable(facts, problem):
+        if name in mapped(plan) and not mappable(facts, problem):
             return True
         element_bytes = DTYPE_BYTES[plan.out_dtype if name == "out" else plan.dtype]
         return name in form.misaligned or not Strides.of(facts, problem).aligned(element_bytes)
@@ -142,7 +142,7 @@ class _Preparation:
             verified=self._claims_pay(),
         )
         before = (*surveyed, *self._tile_lists(), *self._transposition())
-        main = self._hopper() if self._plan.family == "hopper" else self._main.build(self._function, self._grid())
+        main = self._hopper() if self._plan.family == "hopper" else self._portable()
         combine = (self._combine(),) if self._splits > 1 else ()
         return (*before, main, *combine)
 
@@ -173,6 +173,12 @@ class _Preparation:
     @cached_property
     def _maps(self) -> tuple[OperandMap, ...]:
         return operand_maps(self._plan, self._call.q, self._call.k, self._call.v, self._problem)
+
+    def _portable(self) -> Step:
+        """A launch with a thread block for each block of queries, and maps of k and v if TMA is to bring them."""
+        if self._plan.loads_boxes:
+            self._main.maps(self._maps[K:])
+        return self._main.build(self._function, self._grid())
 
     def _hopper(self) -> Step:
         """A launch with maps of q, k and v. More blocks of queries than the GPU holds thread blocks are shared out if

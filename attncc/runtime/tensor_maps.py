@@ -1,4 +1,4 @@
-"""Maps of q, k, v and dout for TMA, which kernels of the family `hopper` load by."""
+"""Maps of q, k, v and dout for TMA, which kernels of the family `hopper` load by, and portable ones with boxes."""
 
 from __future__ import annotations
 
@@ -57,6 +57,11 @@ def backward_maps(
         OperandMap(operand if _extents(facts, problem)[2] else K, _box(plan, facts, problem, *box))
         for operand, facts, box in operands
     )
+
+
+def mapped(plan: KernelPlan) -> tuple[str, ...]:
+    """The operands that a forward kernel loads by maps."""
+    return ("q", "k", "v") if plan.family == "hopper" else ("k", "v") if plan.loads_boxes else ()
 
 
 def mappable(facts: ArrayFacts, problem: Problem) -> bool:

@@ -158,11 +158,18 @@ class KernelPlan:
         return crowded and bool(self.variant.keeps) and not self.variant.scores and self.variant.dropout is None
 
     @property
+    def loads_boxes(self) -> bool:
+        """portable: whether TMA brings keys and values (`schedule/boxes.py`)."""
+        from .boxes import loads_boxes
+
+        return loads_boxes(self)
+
+    @property
     def query_rows(self) -> str:
         """The leaf file that says which queries the rows of a tile are."""
         if self.packs_heads:
             return "group_rows"
-        return "parked_rows" if self.parks else "kept_rows"
+        return f"parked_rows{'_ahead' * self.loads_boxes}" if self.parks else "kept_rows"
 
     @property
     def element_bytes(self) -> int:

@@ -88,7 +88,10 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
         del ahead
     else:
-        kernel.run(render(plan), parameters(plan), values, blocks)
+        width, _, kv_columns = plan.tile_columns
+        box = plan.block_kv, width, kv_columns
+        maps = b"".join(tensor_map(array, *box) for array in (call.k, call.v)) if plan.loads_boxes else b""
+        kernel.run(render(plan), parameters(plan), values, blocks, maps)
     del held
     if call.splits > 1:
         source = render_combine(plan.out_dtype, plan.target)

@@ -37,6 +37,13 @@ static void arrive(Barrier& barrier, int bytes) {
     barrier.settle();
 }
 void arrive(unsigned address, int bytes) { arrive(barrier_at(address), bytes); }
+bool arrive_last(unsigned address) {
+    Barrier& barrier = barrier_at(address);
+    const bool last = barrier.pending == 1;
+    arrive(barrier, 0);
+    return last;
+}
+bool phase_over(unsigned address, unsigned parity) { return barrier_at(address).phase != (int)parity; }
 void arrive_at(unsigned address, int rank) { arrive(barrier_at(address, rank), 0); }
 void wait_for_phase(unsigned address, unsigned parity) {
     await_change(barrier_at(address).phase, parity);

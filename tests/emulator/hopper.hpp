@@ -8,6 +8,8 @@
 
 void init_barrier(unsigned address, int arrivals);
 void arrive(unsigned address, int bytes);
+bool arrive_last(unsigned address);
+bool phase_over(unsigned address, unsigned parity);
 void arrive_at(unsigned address, int rank);
 void wait_for_phase(unsigned address, unsigned parity);
 void join_named(int id, int threads);

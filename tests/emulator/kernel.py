@@ -74,6 +74,9 @@ _BODIES = (
 _HOPPER_BODIES = (
     ("barrier_init", "", "init_barrier(barrier, arrivals);"),
     ("barrier_init_done", "", ""),
+    ("last_arrival", "", "return arrives && arrive_last(barrier);"),
+    ("barrier_test", "", "return phase_over(barrier, parity);"),
+    ("elected_lane", "", "return threadIdx.x % 32 == 0;"),
     ("barrier_arrive", "", "arrive(barrier, 0);"),
     ("barrier_arrive_expecting", "", "arrive(barrier, bytes);"),
     ("barrier_wait", "", "wait_for_phase(barrier, parity);"),

@@ -18,6 +18,44 @@ __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
+/// One arrival for those lanes that arrive; whether it was the phase's last one.
+__device__ __forceinline__ bool last_arrival(unsigned barrier, bool arrives) {
+    unsigned pending;  // before
+    asm volatile(
+        "{ .reg .pred p;\n"
+        ".reg .b64 state;\n"
+        "setp.ne.u32 p, %2, 0;\n"
+        "mov.b64 state, 0;\n"
+        "@p mbarrier.arrive.shared::cta.b64 state, [%1];\n"
+        "mbarrier.pending_count.b64 %0, state; }"
+        : "=r"(pending) : "r"(barrier), "r"((unsigned)arrives)
+        : "memory");
+    return arrives & (pending == 1);
+}
+
+/// Whether the barrier's phase of this parity is over.
+__device__ __forceinline__ bool barrier_test(unsigned barrier, unsigned parity) {
+    unsigned over;
+    asm volatile(
+        "{ .reg .pred over;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, over; }"
+        : "=r"(over) : "r"(barrier), "r"(parity)
+        : "memory");
+    return over;
+}
+
+/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
+__device__ __forceinline__ bool elected_lane() {
+    unsigned elected;
+    asm volatile(
+        "{ .reg .pred elected;\n"
+        "elect.sync _|elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, elected; }"
+        : "=r"(elected));
+    return elected;
+}
+
 /// Arrives; the phase then also waits for this many bytes of TMA.
 __device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");

@@ -10,7 +10,7 @@ struct Ranges {
     __device__ __forceinline__ TileRange all() const { return range; }
 
     template <int BLOCK>
-    __device__ __forceinline__ Tile own(const Tile& tile) const {
+    __device__ __forceinline__ Tile own(const Tile& tile, unsigned) const {
         return tile;
     }
 };

@@ -1,3 +1,4 @@
+#include "attncc/lanes.cuh"
 #include "attncc/layout.cuh"
 
 // The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
@@ -16,13 +17,11 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products, once a tile. UNROLLED: of the
-/// steps, all but where it is seldom done: they compile for long.
+/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
 template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        unsigned keys, Meanwhile meanwhile) {
-    const int lane = threadIdx.x % 32;
-    const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -47,11 +46,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
     }
 }
 
-/// M_TILES * 16 rows of Q from `first_row` on, of 16 columns.
+/// M_TILES * 16 rows of Q, of 16 columns.
 template <class QTile, int M_TILES>
-__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned queries, int first_row, int step) {
-    const int lane = threadIdx.x % 32;
-    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
@@ -61,12 +58,14 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned
 template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
-    auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
-    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, keys, [](int) {});
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile.
+/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
 template <class QTile, int M_TILES, int REGISTERS>
 struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
@@ -79,18 +78,19 @@ struct QueryFragments {
     /// Q must have come.
     __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
 #pragma unroll
-        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], queries, first_row, step);
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     }
 
-    template <class Dtype, class KTile, int N_TILES, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
+    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
+                                             Meanwhile meanwhile) const {
         auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
             if (step < KEPT)
                 memcpy(q, kept[step], sizeof(q));
             else
-                load_queries<QTile>(q, queries, first_row, step);
+                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
         };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, keys, meanwhile);
+        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
     }
 };
 

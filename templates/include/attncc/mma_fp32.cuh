@@ -79,8 +79,9 @@ struct QueryFragments {
 
     __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {}
 
-    template <class Dtype, class KTile, int N_TILES, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
+    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim&, unsigned keys,
+                                             Meanwhile meanwhile) const {
         meanwhile(0);
         meanwhile(1);
         multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);

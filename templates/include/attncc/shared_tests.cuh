@@ -23,7 +23,7 @@ struct Tests {
             unsigned found[(WORDS + 3) / 4] = {};
 #pragma unroll
             for (int word = 0; word < WORDS; ++word) {
-                const int slot = min(32 * word + (int)threadIdx.x % 32, 8 * N_TILES - 1);
+                const int slot = min(32 * word + lane_of_tests(), 8 * N_TILES - 1);
                 const bool holds = test(tested, min(KvOrder::offset(slot), keys - 1));
                 found[word / 4] |= lane_bits(__ballot_sync(~0u, holds)) << word % 4 * 8;
             }

@@ -43,10 +43,10 @@ struct Ranges {
         return {range.begin, range.end};
     }
 
-    /// The tile as the calling warp's rows see it.
+    /// The tile as the rows of the calling thread's warp see it.
     template <int BLOCK>
-    __device__ __forceinline__ Tile own(const Tile& tile) const {
+    __device__ __forceinline__ Tile own(const Tile& tile, unsigned thread) const {
         const int first = opaque(tile.kv_first);  // held for the mask in a register of its own, where ptxas would take two
-        return {first, (TileKind)uniform(ranges[threadIdx.x / 32].template kind<BLOCK>(first))};
+        return {first, (TileKind)uniform(ranges[thread / 32].template kind<BLOCK>(first))};
     }
 };
