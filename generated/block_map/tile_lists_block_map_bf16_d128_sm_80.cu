@@ -661,6 +661,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1033,7 +1034,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.live_row = ctx.live_base + quotient * params.live_stride2;
 #line 12 "specs/block_map.attn"
     row.inside = quotient < params.live_size2;
-#line 1037 "tile_lists_block_map_bf16_d128_sm_80.cu"
+#line 1038 "tile_lists_block_map_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1046,7 +1047,7 @@ __device__ __forceinline__ bool keep(
     const unsigned char* live_address = row.live_row + quotient * params.live_stride3;
 #line 12 "specs/block_map.attn"
     return load_if(row.inside & (quotient < params.live_size3), live_address);
-#line 1050 "tile_lists_block_map_bf16_d128_sm_80.cu"
+#line 1051 "tile_lists_block_map_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

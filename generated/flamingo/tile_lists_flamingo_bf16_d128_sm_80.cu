@@ -661,6 +661,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1019,7 +1020,7 @@ __device__ __forceinline__ Context make_context(
     const int* interval_base = params.interval + ctx.b * params.interval_stride0;
 #line 13 "specs/flamingo.attn"
     ctx.interval_base = interval_base + 1 * params.interval_stride2;
-#line 1023 "tile_lists_flamingo_bf16_d128_sm_80.cu"
+#line 1024 "tile_lists_flamingo_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1048,7 +1049,7 @@ __device__ __forceinline__ bool keep(
     const bool less = row.q_idx < load_if(inside, ctx.interval_base + product);
 #line 13 "specs/flamingo.attn"
     return (load_if(inside, interval_address) <= row.q_idx) & less;
-#line 1052 "tile_lists_flamingo_bf16_d128_sm_80.cu"
+#line 1053 "tile_lists_flamingo_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -661,6 +661,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1025,7 +1026,7 @@ __device__ __forceinline__ Context make_context(
     const unsigned char* sum = params.is_global + ctx.b * params.is_global_stride0;
 #line 12 "specs/global_sliding_window.attn"
     ctx.is_global_base = sum + ctx.kv_start * params.is_global_stride1;
-#line 1029 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1030 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1043,7 +1044,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const unsigned char* is_global_row = ctx.is_global_base + row.q_pos * params.is_global_stride1;
 #line 12 "specs/global_sliding_window.attn"
     row.is_global_q_pos = load_if(row.q_pos >= 0, is_global_row);
-#line 1047 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1048 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1058,7 +1059,7 @@ __device__ __forceinline__ bool keep(
     const bool both = (-256 <= difference) & (difference <= 256);
 #line 12 "specs/global_sliding_window.attn"
     return both | row.is_global_q_pos | is_global_kv_idx;
-#line 1062 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1063 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -661,6 +661,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1025,7 +1026,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum = params.threshold + ctx.b * params.threshold_stride0;
 #line 8 "specs/key_threshold.attn"
     ctx.threshold_base = sum + ctx.kv_start * params.threshold_stride1;
-#line 1029 "tile_lists_key_threshold_bf16_d128_sm_80.cu"
+#line 1030 "tile_lists_key_threshold_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1043,7 +1044,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/key_threshold.attn"
     return kv_idx >= load(ctx.threshold_base + kv_idx * params.threshold_stride1);
-#line 1047 "tile_lists_key_threshold_bf16_d128_sm_80.cu"
+#line 1048 "tile_lists_key_threshold_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -684,6 +684,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1047,7 +1048,7 @@ __device__ __forceinline__ Context make_context(
     ctx.right = (long long)right;
 #line 12 "specs/local_window.attn"
     ctx.left = scalar(params.left, params.left_value);
-#line 1051 "local_window_forward_bf16_d128_sm_80.cu"
+#line 1052 "local_window_forward_bf16_d128_sm_80.cu"
     ctx.at_least = ctx.right + ctx.left >= 0;
     ctx.difference = (long long)(ctx.kv_len - ctx.q_len) - ctx.left;
     return ctx;
@@ -1069,7 +1070,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit = (int)min(max((long long)q_pos - ctx.left, 0LL), kv_len_);
 #line 12 "specs/local_window.attn"
     row.limit_2 = (int)min(max(ctx.right + q_pos + 1, 0LL), kv_len_);
-#line 1073 "local_window_forward_bf16_d128_sm_80.cu"
+#line 1074 "local_window_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1078,7 +1079,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 12 "specs/local_window.attn"
     return bits_below(row.limit_2 - kv_idx) & ~bits_below(row.limit - kv_idx);
-#line 1082 "local_window_forward_bf16_d128_sm_80.cu"
+#line 1083 "local_window_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1251,6 +1252,40 @@ struct Finished {
     }
 };
 
+// ---- lanes.cuh
+
+// Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
+
+/// Of a tile of K.
+template <class KTile>
+__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+    return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+/// Of a tile of Q, from `first_row` on.
+template <class QTile>
+__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+    return QTile::lane(queries, first_row + lane % 16, lane / 16);
+}
+
+// ---- aim_anew.cuh
+
+/// Where a lane reads Q, K and V: made anew wherever it does. See aim_ahead.cuh for the other way.
+template <class, int>
+struct Aim {
+    template <class QTile>
+    __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
+        return query_lane<QTile>(queries, first_row, threadIdx.x % 32);
+    }
+
+    template <class KTile>
+    __device__ __forceinline__ typename KTile::Lane key(unsigned keys) const {
+        return key_lane<KTile>(keys, threadIdx.x % 32);
+    }
+
+    __device__ __forceinline__ int values() const { return lane_of_values(); }
+};
+
 // ---- layout.cuh
 
 // Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
@@ -1336,13 +1371,11 @@ __device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsig
 }
 
 /// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
-/// serves all M_TILES. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products, once a tile. UNROLLED: of the
-/// steps, all but where it is seldom done: they compile for long.
+/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
 template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
 __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
-                                                        unsigned keys, Meanwhile meanwhile) {
-    const int lane = threadIdx.x % 32;
-    const auto k_lane = KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
     constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
@@ -1367,11 +1400,9 @@ __device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES]
     }
 }
 
-/// M_TILES * 16 rows of Q from `first_row` on, of 16 columns.
+/// M_TILES * 16 rows of Q, of 16 columns.
 template <class QTile, int M_TILES>
-__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned queries, int first_row, int step) {
-    const int lane = threadIdx.x % 32;
-    const auto q_lane = QTile::lane(queries, first_row + lane % 16, lane / 16);
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
 }
@@ -1381,12 +1412,14 @@ __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], unsigned
 template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
 __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
                                                       int first_row, unsigned keys) {
-    auto read = [&](int step, unsigned(&q)[M_TILES][4]) { load_queries<QTile>(q, queries, first_row, step); };
-    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, keys, [](int) {});
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile.
+/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
 template <class QTile, int M_TILES, int REGISTERS>
 struct QueryFragments {
     static constexpr int STEPS = QTile::CHUNKS / 2;
@@ -1399,18 +1432,19 @@ struct QueryFragments {
     /// Q must have come.
     __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
 #pragma unroll
-        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], queries, first_row, step);
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
     }
 
-    template <class Dtype, class KTile, int N_TILES, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], unsigned keys, Meanwhile meanwhile) const {
+    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
+                                             Meanwhile meanwhile) const {
         auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
             if (step < KEPT)
                 memcpy(q, kept[step], sizeof(q));
             else
-                load_queries<QTile>(q, queries, first_row, step);
+                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
         };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, keys, meanwhile);
+        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
     }
 };
 
@@ -1583,16 +1617,19 @@ constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + (sizeof(Element) == 4 
 // thread's registers, besides some 88 for all else, is for Q; three leave none.
 using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
+using QueryAim = Aim<QTile, WARP_ROWS>;
+
 // ---------------------------------------------------------------- one tile of attention
 
 /// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
-/// `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the address of the V tile
-/// once it is in shared memory. One basic block but for what is rare: masks, and references that move.
+/// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
+/// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
 template <class LoadAhead, class ValuesReady>
-__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, unsigned keys,
-                                       LoadAhead load_ahead, ValuesReady values_ready, Normalizer<M_TILES>& normalizer, Out& out) {
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
+                                       unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
+                                       Normalizer<M_TILES>& normalizer, Out& out) {
     Scores scores;
-    queries.multiply<Dtype, KTile>(scores, keys, load_ahead);
+    queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
     const unsigned values = values_ready();
     TileMask mask;
     bool masks = tile.kind != FULL;
@@ -1618,7 +1655,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
-    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, lane_of_values());
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
     normalizer.end_tile();
 }
 
@@ -1764,7 +1801,7 @@ struct Ranges {
     __device__ __forceinline__ TileRange all() const { return range; }
 
     template <int BLOCK>
-    __device__ __forceinline__ Tile own(const Tile& tile) const {
+    __device__ __forceinline__ Tile own(const Tile& tile, unsigned) const {
         return tile;
     }
 };
@@ -1790,6 +1827,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     const Ranges<WARPS> ranges(block.range());
     TileRange range = uniform_struct(ranges.all());
+    // K and V, copied by all threads; the first tiles are asked for.
     const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
                        work.kv_start * params.k_stride_row;
     const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
@@ -1814,16 +1852,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     Out out = {};
     Normalizer<M_TILES> normalizer(block.magnitude);
     for (; stream.live(); stream.step()) {
-        const Tile tile = ranges.own<BLOCK_KV>(stream.tile());
+        const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
         stream.wait_keys();
         auto load_ahead = [&](int part) { stream.load_ahead(part); };
         auto values_ready = [&] {
             stream.wait_values();
             return stream.values();
         };
-        attend(block, tile, held, stream.keys(), load_ahead, values_ready, normalizer, out);
+        attend(block, tile, held, QueryAim(), stream.keys(), load_ahead, values_ready, normalizer, out);
     }
-
     // Decoded again, neither kept nor parked, where the loop needs the registers.
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);

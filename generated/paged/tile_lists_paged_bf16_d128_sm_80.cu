@@ -661,6 +661,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1021,7 +1022,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 1025 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1026 "tile_lists_paged_bf16_d128_sm_80.cu"
     ctx.difference_2 = (long long)ctx.length - ctx.q_len;
     return ctx;
 }
@@ -1035,7 +1036,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 1039 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1040 "tile_lists_paged_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1060,7 +1061,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1064 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1065 "tile_lists_paged_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 

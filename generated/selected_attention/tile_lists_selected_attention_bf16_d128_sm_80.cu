@@ -661,6 +661,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1055,7 +1056,7 @@ __device__ __forceinline__ Context make_context(
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
 #line 19 "specs/selected_attention.attn"
     ctx.pool_len = scalar(params.pool_len, params.pool_len_value);
-#line 1059 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1060 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.kv_len + ctx.pool_len - ctx.q_len - 127;
     ctx.sum = (long long)ctx.q_len + ctx.pool_len - ctx.kv_len + 127;
     ctx.difference_2 = (long long)ctx.pool_len - 1;
@@ -1093,7 +1094,7 @@ __device__ __forceinline__ Context make_context(
     ctx.selected_base_15 = ctx.selected_base + 14 * params.selected_stride2;
 #line 21 "specs/selected_attention.attn"
     ctx.selected_base_16 = ctx.selected_base + 15 * params.selected_stride2;
-#line 1097 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1098 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1159,7 +1160,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.selected_q_idx_15 = load(ctx.selected_base_2 + product);
 #line 21 "specs/selected_attention.attn"
     row.selected_q_idx_16 = load(ctx.selected_base + product);
-#line 1163 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1164 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1210,7 +1211,7 @@ __device__ __forceinline__ bool keep(
     const bool same_17 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
 #line 23 "specs/selected_attention.attn"
     return pooled ? named : (0 <= difference) & (difference < 128) & same_17;
-#line 1214 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1215 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
 }
 
 // let pooled = kv_idx < pool_len
@@ -1253,7 +1254,7 @@ __device__ __forceinline__ float score_mod(
     const int copies = (row.selected_q_idx_16 == kv_idx ? 1 : 0) + choice + sum + sum_3 + sum_7;
 #line 24 "specs/selected_attention.attn"
     return pooled ? score + logf((float)copies) : score;
-#line 1257 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1258 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

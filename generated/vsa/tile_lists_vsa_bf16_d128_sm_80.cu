@@ -661,6 +661,7 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -1115,7 +1116,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_15 = (int)min(max(product_9 + 64, 0LL), kv_len_);
 #line 16 "specs/vsa.attn"
     row.limit_16 = (int)min(max(product_9, 0LL), kv_len_);
-#line 1119 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1120 "tile_lists_vsa_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1129,7 +1130,7 @@ __device__ __forceinline__ bool keep(
     const int* size_address = params.size + kv_tile * params.size_stride0;
 #line 17 "specs/vsa.attn"
     return kv_idx % 64 < load_if(kv_tile < params.size_size0, size_address);
-#line 1133 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1134 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // let q_tile = q_idx // tile
@@ -1155,7 +1156,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_8 = ~bits_below(row.limit_16 - kv_idx) & bits_below(row.limit_15 - kv_idx);
 #line 16 "specs/vsa.attn"
     return both_8 | both | both_2 | both_3 | both_4 | both_5 | both_6 | both_7;
-#line 1159 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1160 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
