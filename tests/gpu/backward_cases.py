@@ -60,7 +60,7 @@ class BackwardCase:
 
 
 def backward_cases(lengths: tuple[tuple[int, int], ...] = LENGTHS) -> tuple[BackwardCase, ...]:
-    """Core specs with every value of every factor, the others with every value of those that have few."""
+    """Core specs with every value of every factor, the others with those of up to three, and two of each other's."""
     factors: dict[str, tuple[Any, ...]] = {"lengths": lengths, **_FACTORS}
 
     def wanted(pair: dict[str, Any]) -> bool:
@@ -69,7 +69,7 @@ def backward_cases(lengths: tuple[tuple[int, int], ...] = LENGTHS) -> tuple[Back
         (other,) = pair.keys() - {"spec"}
         values = factors[other]
         place = SPECS.index(pair["spec"]) + values.index(pair[other])
-        return len(values) <= 4 or place % len(values) in (0, len(values) // 2)
+        return len(values) <= 3 or place % len(values) in (0, len(values) // 2)
 
     return tuple(map(_case, cover(factors, wanted=wanted)))
 

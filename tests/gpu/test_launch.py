@@ -370,6 +370,7 @@ def test_import_and_first_launch(tmp_path: Path) -> None:
     spec = folder("specs") / "causal.attn"
     target = f"sm_{''.join(map(str, torch.cuda.get_device_capability()))}"
     command = [sys.executable, "-m", "attncc", "build", str(spec), "-o", str(tmp_path / "generated"), "--arch", target]
+    command += ["--head-dim", "64"]
     subprocess.run(command, check=True, capture_output=True, cwd=folder("specs").parent)
     code = (
         "import sys, time, torch\n"
@@ -382,11 +383,11 @@ def test_import_and_first_launch(tmp_path: Path) -> None:
         "torch.cuda.synchronize()\n"
         "print(time.perf_counter() - start)\n"
     )
-    seconds = [
-        float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
-        for _ in range(3)
-    ]
-    assert min(seconds) < FIRST_LAUNCH_SECONDS
+
+    def seconds() -> float:
+        return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
+
+    assert any(seconds() < FIRST_LAUNCH_SECONDS for _ in range(3))  # what else the host does only adds to it
 
 
 def test_cupy_arrays_on_cupys_stream() -> None:
