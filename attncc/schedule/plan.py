@@ -353,11 +353,9 @@ class KernelPlan:
     @property
     def row_groups(self) -> int:
         """hopper: into how many groups a block's rows fall, for each of which tiles are listed and noted: one for each
-        warpgroup, or one for all.
-
-        One where nothing is masked, and where large tiles are tested, which are seldom EMPTY for some rows alone; for
-        heavy variants, whose code is long enough; and where P is rounded early, which brings more.
-        """
+        warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY
+        for some rows alone; for heavy variants, whose code is long enough; and where P is rounded early, which brings
+        more."""
         from .weight import room
 
         small = self.block_kv <= WARPGROUP_ROWS or not self.tests_tiles
@@ -368,10 +366,13 @@ class KernelPlan:
     def pairs_blocks(self) -> bool:
         """hopper: whether two thread blocks that look at the same keys may load them for each other: what four
         warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
+        slack = self.family == "hopper" and self.padded_head_dim > 96 and self.block_kv < 128 and not self.may_split
+        bare = slack and self.dtype != "e4m3" and not self.variant.keeps and self.variant.dropout is None
+        if not bare or not self.variant.scores:  # calls of built kernels needn't load what analyses score lines
+            return bare
         from .weight import is_plain
 
-        slack = self.family == "hopper" and self.padded_head_dim > 96 and self.block_kv < 128
-        return slack and self.dtype != "e4m3" and is_plain(self.variant) and not self.may_split
+        return is_plain(self.variant)
 
     @property
     def pairs_key_blocks(self) -> bool:
@@ -484,11 +485,9 @@ class KernelPlan:
 
     @property
     def tile_lists(self) -> bool:
-        """Whether a pre-pass tests single tiles, and lists those that are live for each block of queries.
-
-        Unasked, where the test of a tile reads tensors: many loads, which all heads and warps would do again, and
-        registers that the kernel has better use for.
-        """
+        """Whether a pre-pass tests single tiles, and lists those that are live for each block of queries. Unasked,
+        where the test of a tile reads tensors: many loads, which all heads and warps would do again, and registers that
+        the kernel has better use for."""
         if not self.may_list_tiles or self.skip == "in_kernel":
             return False
         return self.skip == "lists" or self.rules.reads_keys

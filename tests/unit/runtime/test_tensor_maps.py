@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -10,6 +13,7 @@ from attncc import api
 from attncc.problem import Problem
 from attncc.runtime.persistent import PAIRED_ROWS, key_section, section
 from attncc.schedule.choices import Build
+from attncc.schedule.plan_json import to_json
 from attncc.schedule.schedule import make_ladder
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
@@ -116,6 +120,26 @@ def test_more_blocks_are_shared_out_where_all_are_alike(bench: MakeBench) -> Non
     assert (launch.grid, launch.params["blocks"]) == (2 * 132, 12 * 45)  # the fake holds two on a multiprocessor
     assert (launch.params["next_block"], launch.params["section"]) == (0, 2)
     assert not made.cuda.zeroed
+
+
+ASK = """
+import json, sys
+from attncc.problem import Problem
+from attncc.runtime.persistent import pairs
+from attncc.schedule.plan_json import from_json
+paired = pairs(from_json(json.load(sys.stdin)), Problem(2, 8, 8, 4096, 4096, 128, 128), 132)
+print(paired, "attncc.schedule.weight" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize(("variant", "paired"), [(plans.FULL, True), (plans.CAUSAL, False)], ids=["full", "causal"])
+def test_a_first_call_without_score_lines_loads_no_analyses(variant: Any, paired: bool) -> None:
+    """Whether its blocks are paired is asked in each process that runs a built kernel."""
+    asked = [sys.executable, "-c", ASK]
+    said = subprocess.run(
+        asked, input=json.dumps(to_json(plan(variant, WIDE))), capture_output=True, text=True, check=True
+    )
+    assert said.stdout.split() == [str(paired), "False"]
 
 
 @pytest.mark.parametrize(
