@@ -66,17 +66,16 @@ struct KvStream {
     }
 
     /// Of a tile in hand that isn't FULL: overwrites rows of V behind the last key with zeros, since 0 times what they hold could
-    /// be NaN. Each warp does so for itself.
+    /// be NaN. All warps must call, also for what they pass by: the last tile they do together.
     __device__ __forceinline__ void clear_beyond() const {
         const int keys = rows.kv_len - first(turn.turn);
         if (!rows.neighbours || keys >= Order::BLOCK) return;
 #pragma unroll 1
         for (int panel = 0; panel < VTile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
-            for (int byte = 128 * keys + threadIdx.x % 32 * 16; byte < VTile::ROWS * 128; byte += 512)
+            for (int byte = 128 * keys + threadIdx.x * 16; byte < VTile::ROWS * 128; byte += 512 * WARPS)
                 store_words(values() + panel * VTile::ROWS * 128 + byte, {0, 0, 0, 0});
-        fence_async();
-        __syncwarp();
+        __syncthreads();
     }
 
     /// The warp leaves its tile.
