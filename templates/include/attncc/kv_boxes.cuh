@@ -80,6 +80,7 @@ struct KvStream {
 
     /// The warp leaves its tile.
     __device__ __forceinline__ void step() {
+        __syncwarp();  // one lane says what all have read
         last = last_arrival(empty(turn.stage()), (unsigned)thread_index() % 32 == 0);
         ++turn.turn;
         here = __all_sync(~0u, barrier_test(full(turn.stage()), turn.parity()));
