@@ -70,6 +70,7 @@ struct KvStream {
     __device__ __forceinline__ void clear_beyond() const {
         const int keys = rows.kv_len - first(turn.turn);
         if (!rows.neighbours || keys >= Order::BLOCK) return;
+        __syncthreads();  // all have read what the buffer held before
 #pragma unroll 1
         for (int panel = 0; panel < VTile::ROW_BYTES / 128; ++panel)
 #pragma unroll 1
