@@ -84,8 +84,7 @@ def workload(plan: KernelPlan, problem: Problem) -> Workload:
     """The sizes that the cost model needs of a plan and a problem."""
     element_bytes, out_bytes = DTYPE_BYTES[plan.dtype], DTYPE_BYTES[plan.out_dtype]
     state_bytes, softmax = max(element_bytes, 4), plan.variant.normalize == "softmax"
-    statistics_bytes = max(plan.statistics_bytes, 2 * state_bytes)
-    return Workload(problem, element_bytes, state_bytes, softmax, out_bytes, statistics_bytes)
+    return Workload(problem, element_bytes, state_bytes, softmax, out_bytes, plan.statistics_bytes)
 
 
 def skips(plan: KernelPlan) -> bool:

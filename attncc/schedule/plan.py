@@ -38,6 +38,7 @@ OTHER_REGISTERS, LIGHT_OTHER_REGISTERS = 96, 72
 MOST_REGISTERS = 240
 CROWDING_REGISTERS = 192  # of a thread, for S and O: what else it needs in a loop takes all that is left
 GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
+STATISTICS_BYTES = {2: 8, 4: 16, 8: 16}  # portable: of a row, by an element's; in fp32 with what lse lost by rounding
 PANEL_COLUMNS = 64  # of 16 bits, of the tiles that TMA writes and wgmma reads
 PANEL_BYTES = 2 * PANEL_COLUMNS
 
@@ -272,8 +273,8 @@ class KernelPlan:
 
     @property
     def statistics_bytes(self) -> int:
-        """backward: of a row, for lse and delta; in fp32 for what lse lost by rounding, too."""
-        return 16 if self.family == "hopper" or self.dtype == "fp32" else 8
+        """backward: of a row, for lse and delta."""
+        return 16 if self.family == "hopper" else STATISTICS_BYTES[self.element_bytes]
 
     @property
     def learns(self) -> bool:

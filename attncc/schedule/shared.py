@@ -5,11 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import Protocol
 
-from .plan import KEY_PASSES
+from .plan import KEY_PASSES, STATISTICS_BYTES
 
 Parts = dict[str, dict[str, int]]
-
-STATISTICS_BYTES = {2: 8, 4: 16}  # of a row, by those of an element: lse and delta; in fp32 the rest of lse, too
 
 
 class Tile(Protocol):
