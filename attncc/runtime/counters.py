@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from threading import Lock
 
-from .driver import Device, Driver
+from .driver import LEGACY_STREAM, THREADS_STREAM, Device, Driver
 
 _MOST_STREAMS = 64  # with a counter of their own
 _SPACING = 128  # bytes from one to the next: those of two streams are in different lines of the L2 cache
-_LEGACY_STREAM = (0, 1)  # its two names; it is never recorded, and there is one
-_THREADS_STREAM = 2  # one for each thread
-_LEGACY = -1  # in place of an id
+_LEGACY = -1  # in place of the legacy stream's id
 
 
 class Counters:
@@ -30,10 +28,10 @@ class Counters:
         """The counter of a stream. None where the next launch needs one that the call owns: if it is recorded in a
         graph, which may be replayed beside whatever the stream does then, or if there are more streams than counters.
         """
-        if stream in _LEGACY_STREAM:
+        if stream in LEGACY_STREAM:
             key: int | None = _LEGACY
         else:
-            key = None if stream == _THREADS_STREAM else self._driver.stream_id(stream)
+            key = None if stream == THREADS_STREAM else self._driver.stream_id(stream)
         if key is None:
             return None
         found = self._addresses.get(key)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -61,18 +61,23 @@ class CupyArrays:
     def current_stream(self, ordinal: int) -> int:
         return int(self._cupy.cuda.get_current_stream(ordinal).ptr)
 
-    def on_stream(self, handle: int, ordinal: int) -> AbstractContextManager[Any]:
-        stream: AbstractContextManager[Any]
-        if hasattr(self._cupy.cuda.Stream, "from_external"):  # CuPy 14, which deprecates ExternalStream
-            stream = self._cupy.cuda.Stream.from_external(_Handle(handle))
-        else:
-            stream = self._cupy.cuda.ExternalStream(handle, ordinal)
-        return stream
+    @contextmanager
+    def on_stream(self, handle: int, ordinal: int) -> Iterator[None]:
+        """CuPy makes a stream the current one of the current GPU, whose ever it is."""
+        cuda = self._cupy.cuda
+        with self._on_device(ordinal):
+            if hasattr(cuda.Stream, "from_external"):  # CuPy 14, which deprecates ExternalStream
+                stream = cuda.Stream.from_external(_Handle(handle))
+            else:
+                stream = cuda.ExternalStream(handle, ordinal)
+            with stream:
+                yield
 
     def release(self, temporary: Sequence[Array], ordinal: int) -> None:
         """CuPy's pool would hand the memory of a recorded graph to others, so that is kept until the process ends."""
-        if self._cupy.cuda.get_current_stream(ordinal).is_capturing():
-            self._captured.extend(temporary)
+        with self._on_device(ordinal):  # or it is asked of the current one's default stream
+            if self._cupy.cuda.get_current_stream(ordinal).is_capturing():
+                self._captured.extend(temporary)
 
     def _on_device(self, ordinal: int) -> AbstractContextManager[Any]:
         if self._cupy.cuda.runtime.getDevice() == ordinal:

@@ -28,7 +28,10 @@ _TENSOR_MAP_ALIGNMENT = 64
 # L2 cache, and hold zeros for what lies outside the tensor.
 _MAP_MODES = (0, 3, 2, 0)
 
-_DEFAULT_STREAMS = (0, 1, 2)  # the legacy one, by its two names, and that of the thread
+# Handles of default streams, which name one in each context. The legacy one has two, and is never recorded in a graph.
+LEGACY_STREAM = (0, 1)
+THREADS_STREAM = 2  # one for each thread
+_DEFAULT_STREAMS = (*LEGACY_STREAM, THREADS_STREAM)
 _WRONG_CONTEXT = (201, 400)  # CUresult: invalid context, invalid handle
 
 _Pointer = ctypes.c_void_p

@@ -8,6 +8,7 @@ from typing import Any
 from ..problem import Signature, bind
 from .arrays import Array, DeviceFramework
 from .configurations import configuration_of
+from .driver import LEGACY_STREAM
 from .family import Families, Family
 from .operands import (
     COUNTER,
@@ -27,7 +28,6 @@ from .store import Configuration, KernelStore
 
 _MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
-_DEFAULT_STREAM = 0
 _OUT = Arguments._fields.index("out")
 
 
@@ -115,7 +115,7 @@ def _launch(
         temporary.append(packed)
     stream = framework.current_stream(ordinal)
     base = 0
-    kept = prepared.kept if stream == _DEFAULT_STREAM else None
+    kept = prepared.kept if stream in LEGACY_STREAM else None
     if kept is not None:
         base = kept.take()
     elif prepared.new_workspace is not None:

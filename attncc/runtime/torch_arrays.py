@@ -15,6 +15,7 @@ from ..ir import Variant
 from ..problem.facts import ArrayFacts
 from .arrays import NUMPY_BFLOAT16, NUMPY_E4M3, Array, Observer
 from .autograd import wants_record
+from .driver import LEGACY_STREAM
 from .strides import contiguous
 from .tensor_observer import TensorObserver, no_memory, pointer
 
@@ -76,9 +77,11 @@ class TorchArrays:
         target.copy_(source)
 
     def on_stream(self, handle: int, ordinal: int) -> AbstractContextManager[Any]:
-        current: AbstractContextManager[Any] = self._torch.cuda.stream(
-            self._torch.cuda.ExternalStream(handle, device=ordinal)
-        )
+        cuda = self._torch.cuda
+        # An external stream without an address would be a new one.
+        legacy = handle in LEGACY_STREAM
+        stream = cuda.default_stream(ordinal) if legacy else cuda.ExternalStream(handle, device=ordinal)
+        current: AbstractContextManager[Any] = cuda.stream(stream)
         return current
 
     def release(self, temporary: Sequence[Array], ordinal: int) -> None:

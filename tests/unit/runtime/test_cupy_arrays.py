@@ -15,10 +15,12 @@ from attncc.runtime.cupy_arrays import CupyArrays
 
 
 class StandIn:
-    """As much of CuPy as the door uses. `device` is the current one."""
+    """As much of CuPy as the door uses. `device` is the current one; each has a current stream."""
 
     def __init__(self) -> None:
-        self.device, self.capturing, self.handle, self.log = 0, False, 0x11, list[str]()
+        self.device, self.log = 0, list[str]()
+        self.handles = {ordinal: 0x11 + ordinal for ordinal in range(3)}
+        self.capturing: int | None = None  # the device whose default stream is asked whether it is recorded
         stream = SimpleNamespace(from_external=self.external)
         runtime = SimpleNamespace(getDevice=lambda: self.device)
         self.cuda = SimpleNamespace(
@@ -26,13 +28,15 @@ class StandIn:
         )
 
     def current(self, ordinal: int) -> Any:
-        return SimpleNamespace(ptr=self.handle + ordinal, is_capturing=lambda: self.capturing)
+        return SimpleNamespace(ptr=self.handles[ordinal], is_capturing=lambda: self.capturing == self.device)
 
     @contextmanager
     def external(self, stream: Any) -> Any:
-        before, self.handle = self.handle, stream.__cuda_stream__()[1]
+        device = self.device
+        before, self.handles[device] = self.handles[device], stream.__cuda_stream__()[1]
         yield
-        self.handle = before
+        assert self.device == device
+        self.handles[device] = before
 
     @contextmanager
     def on_device(self, ordinal: int) -> Any:
@@ -90,10 +94,19 @@ def test_the_current_stream_and_a_given_one(cupy: StandIn) -> None:
     assert found.current_stream(0) == 0x11
 
 
+def test_a_given_stream_is_that_of_the_arrays_device(cupy: StandIn) -> None:
+    found = CupyArrays()
+    with found.on_stream(0x99, 1):
+        assert (found.current_stream(0), found.current_stream(1)) == (0x11, 0x99)
+    assert (found.current_stream(1), cupy.device) == (0x12, 0)
+
+
 def test_workspace_of_a_recorded_graph_is_kept(cupy: StandIn) -> None:
     found, workspace = CupyArrays(), array((4,), np.float32)
+    found.release([workspace], 1)
+    assert found._captured == []
+    cupy.capturing = 1
     found.release([workspace], 0)
     assert found._captured == []
-    cupy.capturing = True
-    found.release([workspace], 0)
+    found.release([workspace], 1)
     assert found._captured == [workspace]

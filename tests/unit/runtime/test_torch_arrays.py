@@ -58,6 +58,15 @@ def test_streams_and_gpus_where_torch_has_no_quick_functions_for_them(monkeypatc
     assert here == [((5,), (1,), torch.float32)]
 
 
+def test_the_legacy_stream_is_no_external_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch takes an external stream of address 0 as the wish for a new one."""
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda ordinal: ("default", ordinal))
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda handle, device: (handle, device))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: stream)
+    framework = TorchArrays()
+    assert [framework.on_stream(handle, 1) for handle in (0, 1, 0xAB)] == [("default", 1), ("default", 1), (0xAB, 1)]
+
+
 def test_compiled_codes_allocator_makes_what_empty_strided_makes() -> None:
     """Its sister for the CPU, as here is no GPU: the same arguments, the same tensor."""
     empty = torch._C._dynamo.guards._empty_strided_cpu

@@ -25,6 +25,7 @@ def test_calls_of_one_stream_follow_each_other_in_the_same_memory(bench: MakeBen
     first = launched(made)
     assert made.cuda.allocated.count(KEPT_BYTES) == 1
     assert launched(made) == first == launched(made, q_len=50)
+    assert launched(made, stream=1) == first  # its other name
     assert made.cuda.allocated.count(KEPT_BYTES) == 1
     assert not made.framework.released
 
