@@ -1,6 +1,11 @@
-"""Thread blocks that load keys, or backward queries, for each other compute what lone ones do, to the last bit."""
+"""Thread blocks that load keys, or backward queries, for each other compute what lone ones do, to the last bit.
+
+That they do is told by the launch: the driver is asked for clusters of two.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
@@ -10,12 +15,16 @@ from attncc.problem import Problem
 from attncc.problem.gradients import Gradients
 from attncc.resources import folder
 from attncc.runtime import persistent
+from attncc.runtime.driver import driver
+from attncc.runtime.repeated import PAIRED, Attribute
 from tests.devices import cuda
 from tests.gpu import backward_checks
 from tests.gpu.accuracy import check_forward
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.gpu
+
+Launched = list[tuple[int, bool]]
 
 FULL = "attn 1\nvariant full {\n}\n"
 CAUSAL = "attn 1\nvariant causal {\n    keep if q_pos >= kv_idx\n}\n"
@@ -27,16 +36,40 @@ SHAPES = [(2, 8, 8, 1000, 1024), (2, 6, 2, 300, 1030), (40, 16, 4, 129, 1100)]
 BIASED = "attn 1\nvariant biased {\n    input bias: f32[batch, head]\n    score = score + bias[b, h]\n}\n"
 
 
+@pytest.fixture
+def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
+    """What the driver is asked for by kernels that begin with this test: blocks, and whether two of them are a cluster."""
+    found: Launched = []
+    start = driver().start
+
+    def noted(config: Any, *others: Any) -> int:
+        asked = config._obj
+        count = asked.attribute_count
+        attributes = (Attribute * count).from_address(asked.attributes) if count else ()
+        found.append((asked.grid, bytes(PAIRED) in map(bytes, attributes)))
+        return start(config, *others)
+
+    monkeypatch.setattr(driver(), "start", noted)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _needs_hopper() -> None:
+    if cuda().target != "sm_90":
+        pytest.skip("the family hopper runs on sm_90a alone")
+
+
 @pytest.mark.parametrize(
     ("text", "head_dim"),
     [(None, 64), (None, 128), (None, 192), (None, 256), (BIASED, 128)],
     ids=["d64", "d128", "d192", "d256", "biased"],
 )
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_pairs(text: str | None, head_dim: int, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of some rows old references don't serve, so that their scores are computed again."""
-    if cuda().target != "sm_90":
-        pytest.skip("the family hopper runs on sm_90a alone")
+def test_pairs(
+    text: str | None, head_dim: int, shape: tuple[int, ...], launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of some rows old references don't serve, so that their scores are computed again. Tiles of small head dims have
+    128 keys, and none to load them for."""
     from tests.gpu.torch_oracle import Arguments
 
     specification = text or folder("specs") / "full.attn"
@@ -49,16 +82,21 @@ def test_pairs(text: str | None, head_dim: int, shape: tuple[int, ...], monkeypa
     q, k, v = normal(heads, q_len), normal(kv_heads, kv_len), normal(kv_heads, kv_len)
     q[:, :, ::7] *= 40
     inputs = {} if text is None else {"bias": torch.randn(batch, heads, generator=generator, device="cuda")}
+    problem = Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, head_dim)
 
     def attend(paired_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
         monkeypatch.setattr(persistent, "PAIRED_ROWS", paired_keys)
         monkeypatch.setattr(api, "_kernels", {})  # or the second would be the first, its launches prepared
         kernel = attncc.compile(specification, dtype="bf16", head_dim=head_dim, arch="sm_90a")
-        return kernel(q, k, v, return_lse=True, **inputs)
+        plan = kernel._store.plans(kernel.configurations[0], "sm_90a")[0]
+        assert plan.pairs_blocks == (head_dim > 64)
+        even = problem.group * plan.q_blocks(problem) % 2 == 0
+        found: tuple[torch.Tensor, torch.Tensor] = kernel(q, k, v, return_lse=True, **inputs)
+        assert launched.pop()[1] == (plan.pairs_blocks and even and not paired_keys)
+        return found
 
     (out, lse), (alone, lse_alone) = attend(0), attend(2**31)
     assert torch.equal(out, alone) and torch.equal(lse, lse_alone)
-    problem = Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, head_dim)
     variant = attncc.parse(specification).variant
     check_forward(out, lse, Arguments(variant, problem, q, k, v, inputs, seed=0), "bf16")
 
@@ -71,11 +109,13 @@ BACKWARD_SHAPES = [(1, 4, 2, 1030, 1000), (2, 4, 2, 600, 422), (40, 8, 8, 1100, 
 @pytest.mark.parametrize("shape", BACKWARD_SHAPES, ids=str)
 @pytest.mark.parametrize("spec", ["full", "causal"])
 def test_pairs_of_key_blocks(
-    spec: str, shape: tuple[int, ...], head_dims: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+    spec: str,
+    shape: tuple[int, ...],
+    head_dims: tuple[int, int],
+    launched: Launched,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """dQ but for the order of its sums."""
-    if cuda().target != "sm_90":
-        pytest.skip("the family hopper runs on sm_90a alone")
     batch, heads, kv_heads, q_len, kv_len = shape
     generator = torch.Generator("cuda").manual_seed(1)
 
@@ -90,7 +130,11 @@ def test_pairs_of_key_blocks(
         monkeypatch.setattr(api, "_kernels", {})
         sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
         kernel = attncc.compile(folder("specs") / f"{spec}.attn", dtype="fp16", arch="sm_90a", **sizes)
-        return kernel.backward(dout, q, k, v, *kernel(q, k, v, return_lse=True))
+        results = kernel(q, k, v, return_lse=True)
+        launched.clear()
+        found: Gradients = kernel.backward(dout, q, k, v, *results)
+        assert [together for _, together in launched] == [False, not paired_rows, False]  # delta before, dQ behind
+        return found
 
     pairs, alone = differentiate(0), differentiate(2**31)
     assert torch.equal(pairs.dk, alone.dk) and torch.equal(pairs.dv, alone.dv)
@@ -99,10 +143,45 @@ def test_pairs_of_key_blocks(
 
 @pytest.mark.parametrize("kv_len", [1000, 422])
 @pytest.mark.parametrize("text", [FULL, CAUSAL], ids=["full", "causal"])
-def test_pairs_of_key_blocks_against_the_reference(text: str, kv_len: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if cuda().target != "sm_90":
-        pytest.skip("the family hopper runs on sm_90a alone")
+def test_pairs_of_key_blocks_against_the_reference(
+    text: str, kv_len: int, launched: Launched, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(persistent, "PAIRED_ROWS", 0)
     monkeypatch.setattr(api, "_kernels", {})
     keys = 1, 1, kv_len, 128
     backward_checks.check(text, "bf16", (128, 128), backward_checks.normal((1, 2, 1030, 128), keys, keys))
+    assert any(together for _, together in launched)
+
+
+# q_len, kv_len, whether the batch is packed, and whether sums are ordered: which launches are of pairs. A forward block
+# has 192 rows, a backward one 128 keys.
+@pytest.mark.parametrize(
+    ("q_len", "kv_len", "packed", "ordered", "forward", "backward"),
+    [
+        (1024, 1024, False, False, True, True),
+        (1024, 1024, True, False, False, False),
+        (1024, 1024, False, True, True, False),
+        (1023, 1024, False, False, True, False),
+        (1024, 1023, False, False, False, True),
+        (1024, 1100, False, False, True, False),
+        (1300, 1024, False, False, False, True),
+    ],
+)
+def test_which_launches_are_of_pairs(  # noqa: PLR0917
+    q_len: int, kv_len: int, packed: bool, ordered: bool, forward: bool, backward: bool, launched: Launched,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """As users call them: there are enough keys, or rows, and blocks are even in number and alike."""
+    monkeypatch.setattr(api, "_kernels", {})
+    kernel = attncc.compile(folder("specs") / "full.attn", dtype="fp16", head_dim=128, arch="sm_90a")
+    lead = () if packed else (1,)
+    q, k = (torch.randn(*lead, 2, length, 128, device="cuda").half() for length in (q_len, kv_len))
+    starts = {
+        f"cu_seqlens_{name}": torch.tensor([0, x], device="cuda").int() for name, x in (("q", q_len), ("kv", kv_len))
+    }
+    given = starts if packed else {}
+    results = kernel(q, k, k, return_lse=True, **given)
+    assert [together for _, together in launched] == [forward]
+    launched.clear()
+    kernel.backward(q, q, k, k, *results, deterministic=ordered, **given)
+    assert [together for _, together in launched] == [False, backward, False]
