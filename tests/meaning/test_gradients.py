@@ -26,6 +26,8 @@ LEARNABLE = {
     "learned_slope": "input slope: f32[head] learnable\nkeep if causal()\nscore = score - slope[h] * (q_pos - kv_idx)",
     "learned_cap": "input cap: f32 learnable\nkeep if causal()\nscore = cap * tanh(score / cap)",
     "learned_table": "input table: f32[head, 9] learnable\nscore = score + table[h, clamp(q_pos - kv_idx, -4, 4) + 4]",
+    "learned_of_four_axes": "input table: f32[kv_head, 2, _, 3] learnable\nkeep if kv_idx > q_idx - 4 and q_idx != 2\n"
+    "score = score + table[kv_h, q_idx % 2, kv_idx, q_idx % 3]",
     "learned_keys": "input bias: f32[batch, pos] learnable\nscore = score * 0.5 + bias[b, kv_idx] * score",
     "learned_rows": "input bias: f16[batch, q] learnable\nscore = score * bias[b, q_idx]\nnormalize sigmoid",
     "learned_sink": "input logit: f32[head] learnable\nkeep if kv_idx < q_idx - 3\nsink logit",
@@ -124,6 +126,7 @@ def call_of(name: str, batch: int, heads: int, q_len: int, kv_len: int) -> dict[
         "input doc": ("doc", np.broadcast_to(np.arange(kv_len) // 20, (batch, kv_len)).astype(np.int32)),
         "input gate": ("gate", rng.random((batch, q_len)) < 0.5),
         "input table: i32": ("table", rng.integers(0, 3, 50).astype(np.int32)),
+        "input table: f32[kv_head": ("table", rng.standard_normal((heads // 2, 2, kv_len, 3))),
     }
     found = {key: value for start, (key, value) in known.items() if start in text}
     found = {key: x.astype(np.float32) if x.dtype == np.float64 else x for key, x in found.items()}
