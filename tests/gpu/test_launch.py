@@ -67,39 +67,6 @@ def test_a_thread_that_never_used_the_gpu() -> None:
     assert torch.equal(out, expected)
 
 
-def test_results_are_on_the_gpu_of_the_arrays_again_and_again(alibi) -> None:
-    """Memory is allocated by two ways of torch's, one of which knows the current GPU alone."""
-    if torch.cuda.device_count() < 2:
-        pytest.skip("needs two GPUs")
-    call, inputs = alibi
-    for number in (0, 1, 1, 0):
-        device = f"cuda:{number}"
-        q = normal(2, 8, 256, 64).to(device)
-        given = {name: x.to(device) if hasattr(x, "to") else x for name, x in inputs.items()}
-        for current in (0, 1, 0):
-            with torch.cuda.device(current):
-                out, lse = call(q, q, q, return_lse=True, **given)
-                assert {out.device, lse.device} == {torch.device(device)}
-
-
-def test_arrays_of_another_gpu_than_the_current_one() -> None:
-    if torch.cuda.device_count() < 2:
-        pytest.skip("needs two GPUs")
-    causal, q = kernel("causal"), normal(2, 8, 512, 64)
-    expected, out = causal(q, q, q), torch.zeros_like(q)
-    torch.cuda.synchronize()
-    with torch.cuda.device(1):
-        found = causal(q, q, q)
-        causal(q, q, q, out=out)
-        side = torch.cuda.Stream(device=0)
-        aside = causal(q, q, q, stream=side)
-        there = causal(*[q.to("cuda:1")] * 3)
-    torch.cuda.synchronize(0)
-    torch.cuda.synchronize(1)
-    assert all(torch.equal(result, expected) for result in (found, out, aside))
-    assert torch.equal(there.to("cuda:0"), expected)
-
-
 def test_threads_share_a_kernel() -> None:
     causal = kernel("causal")
     arrays = [normal(1, 4, 100 + 10 * number, 64) for number in range(4)]
@@ -132,19 +99,25 @@ def test_runs_on_the_current_stream() -> None:
     assert torch.equal(out, expected)
 
 
-def test_a_given_stream_is_used() -> None:
+@pytest.mark.parametrize("aside", [True, False], ids=["a side stream", "the default stream"])
+def test_a_given_stream_is_used(aside) -> None:
+    """While another is the current one."""
     causal, q = kernel("causal"), normal(2, 8, 512, 64)
     expected, out = causal(q, q, q), torch.zeros_like(q)
-    assert not out.any()  # loads what the test itself needs while nothing waits
+    streams = torch.cuda.Stream(), torch.cuda.default_stream()
+    wanted, current = streams if aside else reversed(streams)
     torch.cuda.synchronize()
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
+    with torch.cuda.stream(current):
+        assert not out.any()  # loads what the test itself needs while nothing waits
+    torch.cuda.synchronize()
+    with torch.cuda.stream(wanted):
         torch.cuda._sleep(400_000_000)  # 0.2 s
-    causal(q, q, q, out=out, stream=side)
-    assert not side.query()
-    torch.cuda.current_stream().synchronize()
-    assert not out.any()  # the call waits behind the side stream's work
-    side.synchronize()
+    with torch.cuda.stream(current):
+        causal(q, q, q, out=out, stream=wanted)
+        assert not wanted.query()
+        current.synchronize()
+        assert not out.any()  # the call waits behind the given stream's work
+    wanted.synchronize()
     assert torch.equal(out, expected)
 
 
@@ -400,6 +373,26 @@ def test_cupy_arrays_on_cupys_stream() -> None:
     assert isinstance(out, cupy.ndarray)
     same = full(*[torch.from_dlpack(q)] * 3)
     assert torch.equal(torch.from_dlpack(out), same)
+
+
+def test_cupy_arrays_on_a_given_stream() -> None:
+    """It is as good as new behind a call."""
+    cupy = pytest.importorskip("cupy")
+    full = attncc.compile(folder("specs") / "full.attn", dtype="fp16", head_dim=64)
+    q, stream = cupy.ones((1, 4, 200, 64), cupy.float16), torch.cuda.Stream()
+    out = cupy.zeros_like(q)
+    assert not out.any() and full(q, q, q).all()
+    torch.cuda.synchronize()
+    for _ in range(2):
+        with torch.cuda.stream(stream):
+            torch.cuda._sleep(400_000_000)
+        full(q, q, q, out=out, stream=stream)
+        assert not stream.query()
+        assert not out.any()
+        stream.synchronize()
+        assert out.all()
+        out[...] = 0
+        torch.cuda.synchronize()
 
 
 def test_nothing_is_allocated_when_out_is_given() -> None:

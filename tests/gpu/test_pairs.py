@@ -38,7 +38,7 @@ BIASED = "attn 1\nvariant biased {\n    input bias: f32[batch, head]\n    score 
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> Launched:
-    """What the driver is asked for by kernels that begin with this test: blocks, and whether two of them are a cluster."""
+    """What the driver is asked for by kernels that begin with this test: blocks, and whether pairs are clusters."""
     found: Launched = []
     start = driver().start
 
