@@ -118,7 +118,7 @@ def test_calls_alternate(made: Callable[[], Call]) -> None:
             for number in (0, 1, 1, 0, 1):
                 found += [call(**each[number]), call(**each[number], stream=side[number])]
                 found.append(call(**each[number], stream=torch.cuda.default_stream(number)))
-                with torch.cuda.stream(side[number]):
+                with torch.cuda.stream(side[number]), torch.cuda.device(current):
                     found.append(call(**each[number]))
     wait()
     assert [out.get_device() for out in found] == [number for number in (0, 1, 1, 0, 1) for _ in range(4)] * 2
