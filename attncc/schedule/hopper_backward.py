@@ -21,7 +21,6 @@ from .target import TARGETS
 from .weight import looks_up_pairs, score_step
 
 OWNERS = 2
-WARPGROUPS = OWNERS + 2
 BLOCK_Q = 64  # rows of a tile: what one wgmma makes of dQ
 OWN_ROWS = 64  # of S^T that one wgmma makes
 KEY_STAGES = 2  # the keys of a block are on their way while the one before is worked on, where there is room
@@ -154,7 +153,7 @@ class HopperBackward:
         """Of an owner's columns of S^T, 8 rows each, how many become exponents at once: all, unless that is long."""
         return 1 if self.plan.thrifty else score_step(self.plan.variant, 1, BLOCK_Q // 8)
 
-    # ------------------------------------------------------------ statistics, see statistics.cuh
+    # ------------------------------------------------------------ statistics, see statistics_pieces.cuh
 
     @property
     def softmax(self) -> bool:

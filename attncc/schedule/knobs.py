@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
-from .plan import FAMILIES, MAX_SPLITS
+from .plan import FAMILIES, LOOPS, MAX_SPLITS
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -38,7 +38,7 @@ class Knob:
 
 KNOBS: dict[str, Knob] = {
     "family": Knob("the kernels: portable ones, or those for sm_90a with TMA and wgmma", FAMILIES),
-    "loop": Knob("the outer loop: q_outer is FlashAttention-2, kv_outer FlashAttention-1", ("q_outer", "kv_outer")),
+    "loop": Knob("the outer loop: q_outer is FlashAttention-2, kv_outer FlashAttention-1", LOOPS),
     "block_q": Knob("rows of a tile", numbers=(16, 512)),
     "block_kv": Knob("keys of a tile", numbers=(16, 512)),
     "stages": Knob("K/V tiles in flight", numbers=(1, 8)),

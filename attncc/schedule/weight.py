@@ -1,4 +1,4 @@
-"""How much of its own a variant computes for each pair: what decides between the two tables of default tiles."""
+"""How much of its own a variant computes for each pair: what decides where its ladder of tiles begins."""
 
 from __future__ import annotations
 

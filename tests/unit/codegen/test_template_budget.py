@@ -16,7 +16,6 @@ MAX_LINES = 200
 TAGS_PER_HUNDRED_LINES = 8
 OPENING = re.compile(r"^\s*//%\s*(if|for|macro|block|call|set)\b")
 CLOSING = re.compile(r"^\s*//%\s*end\w+")
-TAG = re.compile(r"^\s*//%")
 HOLE = re.compile(r"\$\{(.*?)\}")
 
 
