@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..problem import Problem
-from .cost import Traffic, Workload, kv_outer_traffic, paper_blocks, q_outer_traffic, standard_traffic
-from .grid import tally, uniform_grid
-from .rules import TileKind
+from attncc.analysis.cost import Traffic, Workload, kv_outer_traffic, paper_blocks, q_outer_traffic, standard_traffic
+from attncc.analysis.grid import tally, uniform_grid
+from attncc.analysis.rules import TileKind
+from attncc.problem import Problem
 
 KIB = 1024
 ELEMENT_BYTES = 2
