@@ -17,6 +17,7 @@ from attncc.machine_code import Compiled, Settled, compiled, other_kernels, sett
 from attncc.resources import folder
 from attncc.runtime.nvrtc import Resources
 from attncc.schedule.choices import Build
+from attncc.schedule.hopper_forward import HopperForward
 from attncc.schedule.kernel_names import kernel_name, separate_dq_name
 from attncc.schedule.plan import BACKWARD_PASSES, KernelPlan
 from attncc.schedule.schedule import Ladder, Schedule, make_ladder
@@ -110,7 +111,8 @@ class HopperCase(Compilation):
 def has_registers(plan: KernelPlan, resources: Resources) -> bool:
     """Whether the warpgroups of a forward kernel of the family hopper can share a block's registers as they mean to:
     else it would wait for them for ever."""
-    wanted = plan.producer_registers + plan.warpgroups * plan.consumer_registers
+    hopper = HopperForward(plan)
+    wanted = hopper.producer_registers + plan.warpgroups * hopper.consumer_registers
     return wanted <= resources.registers * (plan.warpgroups + 1)
 
 

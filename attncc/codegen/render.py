@@ -13,7 +13,7 @@ from .. import resources
 from ..diagnostics import AttnccError, Diagnostic
 from ..schedule import kernel_names, legality
 from ..schedule.choices import FRAGMENT_ROWS
-from ..schedule.hopper_backward import HopperBackward
+from ..schedule.hopper import hopper_facts
 from ..schedule.parameters import (
     combine_parameters,
     delta_parameters,
@@ -71,7 +71,7 @@ def render(plan: KernelPlan) -> KernelSource:
         adder=TARGETS[plan.target].adder,
         searches=searches(plan),
         statistics=_statistics(plan),
-        shares=HopperBackward(plan),
+        hopper=hopper_facts(plan),
         maps=_MAPS if plan.loads_boxes else "",
     )
     return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))

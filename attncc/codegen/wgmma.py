@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ..schedule.hopper_backward import HopperBackward
+from ..schedule.hopper_forward import HopperForward
 from ..schedule.plan import DTYPE_BYTES, PANEL_COLUMNS, KernelPlan
 
 _OPERANDS_A_LINE = 12
@@ -42,7 +43,7 @@ def products(plan: KernelPlan) -> Products:
         return Products()
     if plan.is_backward:
         return _backward(plan)
-    held, element_bytes = plan.held_query_steps, DTYPE_BYTES[plan.dtype]
+    held, element_bytes = HopperForward(plan).held_query_steps, DTYPE_BYTES[plan.dtype]
     steps, value_steps = (-(-count * element_bytes // _STEP_BYTES) for count in (plan.padded_head_dim, plan.block_kv))
     value_columns, turned = plan.padded_value_head_dim, not plan.transposes_values
     form = partial(wgmma, dtype=plan.dtype)
@@ -56,9 +57,9 @@ def products(plan: KernelPlan) -> Products:
 
 
 def _backward(plan: KernelPlan) -> Products:
-    shares = HopperBackward(plan)
-    rows, head_dim, value_head_dim = plan.block_q // shares.parts, plan.padded_head_dim, plan.padded_value_head_dim
-    keys = plan.block_kv // shares.key_shares
+    hopper = HopperBackward(plan)
+    rows, head_dim, value_head_dim = plan.block_q // hopper.parts, plan.padded_head_dim, plan.padded_value_head_dim
+    keys = plan.block_kv // hopper.key_shares
     scores = partial(wgmma, columns=rows, dtype=plan.dtype)
     gradient = partial(wgmma, dtype=plan.dtype, transposed_b=True)
     return Products(
@@ -67,7 +68,7 @@ def _backward(plan: KernelPlan) -> Products:
         statistics=scores("multiply_statistics_async", steps=1),
         key_gradient=_of_keys(plan, "add_key_gradient", head_dim, rows // _STEP),
         value_gradient=_of_keys(plan, "add_value_gradient", value_head_dim, rows // _STEP),
-        query_gradient=gradient("multiply_query_gradient_async", shares.dq_columns, keys // _STEP),
+        query_gradient=gradient("multiply_query_gradient_async", hopper.dq_columns, keys // _STEP),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from math import inf
 
 from ..ir import Load, needs, walk
+from .hopper_forward import HopperForward
 from .plan import KernelPlan
 from .weight import asks_much, entries_met, looks_up_pairs, room, weight
 
@@ -50,7 +51,8 @@ def _consumers_crowded(plan: KernelPlan) -> bool:
 
 
 def _drops_masked(plan: KernelPlan) -> bool:
-    spare = plan.consumer_registers - plan.accumulator_registers - plan.block_kv // _BITS_KEYS
+    hopper = HopperForward(plan)
+    spare = hopper.consumer_registers - sum(hopper.accumulators().values()) - plan.block_kv // _BITS_KEYS
     return plan.variant.dropout is not None and bool(plan.variant.keeps) and spare <= _DROPOUT_REGISTERS
 
 

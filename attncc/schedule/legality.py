@@ -12,9 +12,11 @@ from ..ir import const
 from ..source import Span
 from .choices import FRAGMENT_ROWS, OWNER_WARPS, Build, loop_of
 from .families import hopper_lacks, portable_lacks
+from .hopper import hopper_facts
 from .hopper_backward import BLOCK_Q, OWN_ROWS, OWNERS, HopperBackward
+from .hopper_forward import HopperForward
 from .parameters import learned
-from .plan import DTYPE_BYTES, KEY_PASSES, PANEL_BYTES, PASSES, WARPGROUP_ROWS, KernelPlan
+from .plan import DTYPE_BYTES, KEY_PASSES, PASSES, WARPGROUP_ROWS, KernelPlan
 from .shared import Parts, shared_parts
 from .target import TARGETS
 
@@ -49,12 +51,11 @@ def value_tiles(plan: KernelPlan) -> tuple[int, int]:
 def accumulators(plan: KernelPlan) -> dict[str, int]:
     """Registers of each thread for the fp32 accumulators: score is block_q x block_kv, out block_q x head dim.
 
-    Where products overlap, those of P of the tile before too, in the dtype. Backward: S and its gradient,
-    and the gradients that the block owns.
+    Backward: S and its gradient, and the gradients that the block owns.
     """
+    if plan.family == "hopper":
+        return hopper_facts(plan).accumulators()
     rows = plan.warp_rows
-    if plan.is_backward and plan.family == "hopper":
-        return HopperBackward(plan).accumulators()
     if plan.is_backward:
         score = rows * (plan.block_q if plan.owns_keys else plan.block_kv) // 32
         keys, values = rows * plan.padded_head_dim // 32, rows * plan.padded_value_head_dim // 32
@@ -62,9 +63,7 @@ def accumulators(plan: KernelPlan) -> dict[str, int]:
             return {"score": score, "gradient of score": score, "dq": keys}
         gradients = {"dk": keys, "dv": values} if plan.gradient_parts == 1 else {"dk or dv": max(keys, values)}
         return {"score": score, "gradient of score": score, **gradients}
-    parts = {"score": rows * plan.block_kv // 32, "out": rows * plan.padded_value_head_dim // 32}
-    prob = rows * plan.block_kv * plan.element_bytes // 128  # four bytes in each register
-    return parts | ({"prob": prob} if plan.family == "hopper" and plan.overlap else {})
+    return {"score": rows * plan.block_kv // 32, "out": rows * plan.padded_value_head_dim // 32}
 
 
 def check_build(build: Build, span: Span | None = None) -> None:
@@ -328,12 +327,13 @@ def _registers(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
     limit = min(target.max_registers_per_thread, target.registers_per_block // plan.threads)
     most = f"the least of {target.max_registers_per_thread} and {target.registers_per_block} / {plan.threads} threads"
     if plan.family == "hopper" and plan.is_backward:
-        shares = HopperBackward(plan)
-        limit = shares.owner_registers
-        most = f"what is left by those that add up dQ ({shares.adder_registers}) and load ({shares.producer_registers})"
+        backward = HopperBackward(plan)
+        limit, adder, producer = backward.owner_registers, backward.adder_registers, backward.producer_registers
+        most = f"what is left by those that add up dQ ({adder}) and load ({producer})"
     elif plan.family == "hopper":
-        limit = plan.consumer_registers
-        most = f"what {plan.warpgroups} warpgroups get when the one that loads keeps {plan.producer_registers}"
+        forward = HopperForward(plan)
+        limit = forward.consumer_registers
+        most = f"what {plan.warpgroups} warpgroups get when the one that loads keeps {forward.producer_registers}"
     parts = accumulators(plan)
     other = OTHER_REGISTERS[plan.family]
     needed = sum(parts.values()) + other
@@ -367,36 +367,7 @@ def _shared_parts(plan: KernelPlan) -> Parts:
     if plan.family == "portable":
         dims = plan.padded_head_dim, plan.padded_value_head_dim
         return shared_parts(plan.pass_name, plan, *dims, plan.element_bytes)
-    if plan.is_backward:
-        return HopperBackward(plan).shared_parts()
-    tile, stages = {"stages": plan.stages, "block_kv": plan.block_kv}, {"stages": plan.stages}
-    element = {"bytes": plan.element_bytes}
-    head_dim, value_head_dim = (
-        _panels(size * plan.element_bytes) // plan.element_bytes for size in (plan.head_dim, plan.value_head_dim)
-    )
-    transposed = {**stages, "head dim": plan.padded_value_head_dim, "keys": plan.block_kv}
-    return {
-        "q": {"block_q": plan.block_q, "head dim": head_dim, **element},
-        "k": {**tile, "head dim": head_dim, **element},
-        "v": {**tile, "head dim": value_head_dim, **element},
-        **({"v transposed": transposed} if plan.transposes_values else {}),
-        "barriers": {"bytes": _pipeline_bytes(plan)},
-    }
-
-
-def _panels(row_bytes: int) -> int:
-    """Bytes of a row in whole panels."""
-    return -(-row_bytes // PANEL_BYTES) * PANEL_BYTES
-
-
-def _pipeline_bytes(plan: KernelPlan) -> int:
-    """Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup, two for the plan. The plan and two
-    works for each warpgroup, of 48 bytes. For each group of rows a range of 16, and a note of 4 for each stage. Where V
-    is transposed, for each stage two barriers and a note more."""
-    barriers = 8 * (4 * plan.stages + 2 * plan.warpgroups + 2)
-    slots = 48 * (1 + 2 * plan.warpgroups) + 16 * plan.row_groups
-    found = -(-barriers // 16) * 16 + slots + 4 * plan.stages * plan.row_groups
-    return -(-found // 8) * 8 + 20 * plan.stages if plan.transposes_values else found
+    return hopper_facts(plan).shared_parts()
 
 
 def _shown_product(name: str, factors: dict[str, int]) -> str:

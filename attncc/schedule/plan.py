@@ -25,17 +25,6 @@ FAMILIES = ("portable", "hopper")
 
 # A warpgroup is four warps, 64 rows of Q.
 WARPGROUP_WARPS, WARPGROUP_ROWS = 4, 64
-# Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and its tiles have lengths,
-# and most where it classifies tiles. It then keeps all that those that multiply can spare beside their accumulators and
-# OTHER, or LIGHT_OTHER where they compute little. LAUNCHED sums one thread of each warpgroup.
-LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
-PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
-TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 56, 4: 64}
-READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
-CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
-OTHER_REGISTERS, LIGHT_OTHER_REGISTERS = 96, 72
-MOST_REGISTERS = 240
 CROWDING_REGISTERS = 192  # of a thread, for S and O: what else it needs in a loop takes all that is left
 GRADIENT_REGISTERS = 160  # of a thread, for dK and dV together
 STATISTICS_BYTES = {2: 8, 4: 16, 8: 16}  # portable: of a row, by an element's; in fp32 with what lse lost by rounding
@@ -305,38 +294,6 @@ class KernelPlan:
         return self.warps // WARPGROUP_WARPS
 
     @property
-    def accumulator_registers(self) -> int:
-        """hopper: of each thread that multiplies, for O, S and, where it is kept beside them, P."""
-        probs = self.overlap * self.block_kv * self.element_bytes // 8
-        return (self.padded_value_head_dim + self.block_kv) // 2 + probs
-
-    @property
-    def producer_registers(self) -> int:
-        """hopper: of each thread of the warpgroup that loads."""
-        bounds = (self.rules.kv_begin, self.rules.full_begin, self.rules.full_end, self.rules.kv_end)
-        if not self.tests_tiles and not any(isinstance(node, ir.Load) for node in ir.walk(*bounds)):
-            return (TRANSPOSING_REGISTERS if self.transposes_values else PRODUCER_REGISTERS)[self.warpgroups]
-        least = (CLASSIFYING_REGISTERS if self.uses_tile_kind else READING_REGISTERS)[self.warpgroups]
-        launched = LAUNCHED_REGISTERS[self.warpgroups]
-        from .weight import room
-
-        other = LIGHT_OTHER_REGISTERS if room(self.variant) == 0 else OTHER_REGISTERS
-        spare = launched - self.warpgroups * (self.accumulator_registers + other)
-        return max(least, min(spare, launched // (self.warpgroups + 1)) // 8 * 8)  # it can only give
-
-    @property
-    def consumer_registers(self) -> int:
-        """hopper: of each thread that multiplies."""
-        rest = LAUNCHED_REGISTERS[self.warpgroups] - self.producer_registers
-        return min(rest // self.warpgroups // 8 * 8, MOST_REGISTERS)
-
-    @property
-    def held_query_steps(self) -> int:
-        """hopper: how many steps of 16 columns of Q each warp keeps in registers, so that products read fewer bytes of
-        shared memory: half of them where head dims are small and no second set of scores takes registers."""
-        return 0 if self.overlap or self.padded_head_dim > 64 else self.padded_head_dim // 32
-
-    @property
     def transposes_values(self) -> bool:
         """hopper: whether V is transposed between TMA and P V, which sums over what is contiguous in 8-bit tiles."""
         return self.dtype == "e4m3"
@@ -390,21 +347,6 @@ class KernelPlan:
         return halves and alike and light
 
     @property
-    def takes_turns(self) -> bool:
-        """hopper: whether two warpgroups start their products by turns, so that one computes while the other
-        multiplies. Both must have the same tiles, or one would wait for a turn that the other has no tile for."""
-        from .weight import gains_by_turns
-
-        alike = (self.block_q, self.block_kv) == (128, 128) and self.row_groups == 1
-        return alike and self.dtype != "e4m3" and gains_by_turns(self.variant)
-
-    @property
-    def plans_ahead(self) -> bool:
-        """hopper: whether a warp of its own claims and plans blocks of queries, and another loads Q. One does all where
-        V is transposed, which leaves no warps, and for one group of rows, of which there is little to plan."""
-        return self.row_groups > 1 and not self.transposes_values
-
-    @property
     def step_keys(self) -> int:
         """That one product of P V sums over: 32 bytes of P."""
         return 32 if self.dtype == "e4m3" else 16
@@ -413,16 +355,16 @@ class KernelPlan:
     def references(self) -> str:
         """hopper: how probabilities are kept within their type. Old references are trusted, and a tile's sum tells
         whether they served. But e4m3 ends at 448: with much to do above 128 columns, exponents are bounded first."""
-        bounded = self.dtype == "e4m3" and self.padded_value_head_dim > 128 and not self._is_light
+        bounded = self.dtype == "e4m3" and self.padded_value_head_dim > 128 and not self.is_light
         return "bounded" if bounded else "trusted"
 
     @property
     def rounds_early(self) -> bool:
         """hopper: whether P is rounded beside the products of the tile before, which takes registers."""
-        return self.dtype == "e4m3" and self.padded_value_head_dim > 128 and self._is_light
+        return self.dtype == "e4m3" and self.padded_value_head_dim > 128 and self.is_light
 
     @property
-    def _is_light(self) -> bool:
+    def is_light(self) -> bool:
         """Whether the variant computes next to nothing for each pair."""
         from .weight import room
 
@@ -434,16 +376,6 @@ class KernelPlan:
         if self.family == "hopper" and self.variant.normalize == "softmax" and self.references == "trusted":
             return "trust_softmax"
         return f"normalize_{self.variant.normalize}"
-
-    @property
-    def trusts_masked(self) -> bool:
-        """hopper: whether tiles with a mask may trust old references too: it takes registers, of which e4m3 has few."""
-        return self._is_light and self.dtype != "e4m3"
-
-    @property
-    def trusted_sum(self) -> str:
-        """The largest sum of a tile, as a literal, that old references may leave: fp16 ends at 2^16, e4m3 at 448."""
-        return {"fp16": "0x1p15f", "e4m3": "448"}.get(self.dtype, "0x1p40f")
 
     @property
     def replay(self) -> str:

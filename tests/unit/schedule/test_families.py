@@ -10,6 +10,7 @@ from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.schedule import legality
 from attncc.schedule.families import default_family, hopper_lacks
+from attncc.schedule.hopper_forward import HopperForward
 from attncc.schedule.hopper_tiles import hopper_ladder
 from attncc.schedule.knobs import Value
 from attncc.schedule.plan import KernelPlan
@@ -92,21 +93,22 @@ def test_room_for_what_a_variant_computes() -> None:
     documents = variant("input doc: i32[batch, pos]\nkeep if doc[b, q_pos] == doc[b, kv_idx]")
     assert planned(bias).block_kv < planned(softcap).block_kv
     assert planned(softcap).warps < planned().warps
-    assert planned(documents, skip="in_kernel").producer_registers > planned(bias).producer_registers
+    classifying, reading = HopperForward(planned(documents, skip="in_kernel")), HopperForward(planned(bias))
+    assert classifying.producer_registers > reading.producer_registers
 
 
 def test_warpgroups_with_dropout_take_turns() -> None:
     """Where all have the same tiles: under a mask each passes by tiles of its own."""
     dropped, masked = variant("dropout 0.2"), variant("dropout 0.2\nkeep if q_pos >= kv_idx")
-    assert planned(dropped).takes_turns and not planned().takes_turns
-    assert not planned(masked, block_q=128, block_kv=128).takes_turns
-    assert not planned(dropped, block_q=192, block_kv=64).takes_turns
+    assert HopperForward(planned(dropped)).takes_turns and not HopperForward(planned()).takes_turns
+    assert not HopperForward(planned(masked, block_q=128, block_kv=128)).takes_turns
+    assert not HopperForward(planned(dropped, block_q=192, block_kv=64)).takes_turns
 
 
 def test_warpgroups_whose_tiles_take_unequally_long_take_turns() -> None:
     table = variant("input table: f32[9]\nscore = score + table[clamp(kv_idx - q_pos, -4, 4) + 4]")
     softcap = variant("score = 9 * tanh(score / 9)")
-    assert planned(table).takes_turns and not planned(softcap).takes_turns
+    assert HopperForward(planned(table)).takes_turns and not HopperForward(planned(softcap)).takes_turns
 
 
 @pytest.mark.parametrize("head_dim", [16, 40, 64, 72, 96, 128, 192, 256])
@@ -115,7 +117,8 @@ def test_every_rung_is_legal(head_dim: int, rung: int) -> None:
     tiles = hopper_ladder(head_dim, head_dim)[rung]
     plan = planned(head_dim=head_dim, block_q=tiles.block_q, block_kv=tiles.block_kv, stages=tiles.stages)
     assert sum(legality.shared_memory(plan).values()) <= tiles.shared_bytes(head_dim, head_dim, 2)
-    assert plan.producer_registers % 8 == plan.consumer_registers % 8 == 0
+    hopper = HopperForward(plan)
+    assert hopper.producer_registers % 8 == hopper.consumer_registers % 8 == 0
 
 
 @pytest.mark.parametrize("head_dim", [16, 64, 80, 96, 128, 192, 256])

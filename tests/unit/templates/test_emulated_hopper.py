@@ -11,6 +11,7 @@ import pytest
 from attncc import api
 from attncc.analysis.canvas import Canvas
 from attncc.analysis.tiles import analyse_patches, analyse_windows
+from attncc.schedule.hopper_forward import HopperForward
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_plan
 from tests.emulator import kernel
@@ -114,7 +115,7 @@ def test_warpgroups_take_turns(stages: int) -> None:
     """Blocks of one tile, of several and of none; sequences that end within a tile."""
     text = "attn 1\nvariant dropped {\n    dropout 0.3\n}\n"
     plan = plan_of(text, "bf16", (16, 16), block_q=128, block_kv=128, stages=stages)
-    assert plan.takes_turns
+    assert HopperForward(plan).takes_turns
     cu = np.int32([0, 3, 140, 200, 220]), np.int32([0, 300, 300, 428, 450])
     check(plan, Call(*qkv(plan, (2, 220), (1, 450)), cu=cu, seed=11))
 
@@ -122,7 +123,7 @@ def test_warpgroups_take_turns(stages: int) -> None:
 def test_documents_of_two_warpgroups() -> None:
     """Rows of a warp are of several documents; of some there is no key. Tiles after the first trust references."""
     plan = plan_of(DOCUMENTS, "bf16", (16, 16), block_q=128, block_kv=48)
-    assert plan.trusts_masked
+    assert HopperForward(plan).trusts_masked
     doc = np.sort(np.random.default_rng(4).integers(0, 30, (1, 300)).astype(np.int32), axis=1)
     check(plan, Call(*qkv(plan, (1, 1, 290), (1, 1, 300)), inputs={"doc": doc}))
 
