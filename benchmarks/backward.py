@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from attncc.schedule.schedule import Schedule
 
 from .flex import Tensors
 from .forward import SPECS, Case, names, our_target, summary
-from .measure import RESULTS, compare, write
+from .measure import RESULTS, check, compare, record, tflops
+from .peers import taking
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 Backward = Callable[[], Gradients]
@@ -96,18 +98,8 @@ PEERS = {
 
 
 def peers(chosen: tuple[str, ...], qkv: Tensors, dout: torch.Tensor, causal: bool) -> dict[str, Backward]:
-    """Those that take this problem, by their names; why others don't is printed."""
-    found: dict[str, Backward] = {}
-    for name, candidate in (PEERS[peer] for peer in chosen):
-        try:
-            launch = candidate(qkv, dout, causal)
-            launch()
-        except Exception as error:  # whatever torch and CuTe DSL raise for what they don't support
-            reason = next(iter(str(error).strip().splitlines()), "")
-            print(f"{name} is not in this case: {type(error).__name__}: {reason:.150}", flush=True)
-        else:
-            found[name] = launch
-    return found
+    """Those that take this problem, by their names."""
+    return taking({name: partial(candidate, qkv, dout, causal) for name, candidate in (PEERS[peer] for peer in chosen)})
 
 
 def oracle(qkv: Tensors, dout: torch.Tensor, causal: bool) -> Gradients:
@@ -137,9 +129,7 @@ def measure(case: Case, families: tuple[str, ...], chosen: tuple[str, ...], roun
     exact = oracle(qkv, dout, case.causal)
     errors = {name: relative_error(launch(), exact) for name, launch in candidates.items()}
     del exact
-    wrong = {name: error for name, error in errors.items() if not error < 2e-2}
-    if wrong:
-        raise SystemExit(f"{case}: wrong results, nothing is timed: {wrong}")
+    check(case, errors, 2e-2)
     timings = compare(candidates, rounds=rounds)
     flops = 2.5 * case.useful_flops
     return [
@@ -147,8 +137,7 @@ def measure(case: Case, families: tuple[str, ...], chosen: tuple[str, ...], roun
             "case": str(case),
             **asdict(case),
             "candidate": name,
-            "tflops": flops / timings[name].milliseconds * 1e-9,
-            "sustained_tflops": flops / timings[name].sustained_milliseconds * 1e-9,
+            **tflops(flops, timings[name]),
             "relative_error": errors[name],
             **asdict(timings[name]),
         }
@@ -170,14 +159,13 @@ def main() -> None:
     cases = [Case(head_dim, length, mask == "causal") for head_dim, length, mask in wanted]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda item: kernel(*item), product(cases, options.families)))
-    rows = []
-    for case in cases:
-        measured = measure(case, options.families, options.peers, options.rounds)
-        print(summary(measured), flush=True)
-        rows += measured
-        torch.cuda.empty_cache()
-    path = write("backward", rows, options.out)
-    print(f"{path}\n{summary(rows)}")
+    record(
+        "backward",
+        cases,
+        lambda case: measure(case, options.families, options.peers, options.rounds),
+        summary,
+        options.out,
+    )
 
 
 if __name__ == "__main__":

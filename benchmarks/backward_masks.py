@@ -26,7 +26,7 @@ from . import flex, masks
 from .backward import Backward, Gradients, relative_error
 from .flex import Tensors
 from .masks import BATCH, HEAD_DIM, HEADS, LENGTH, SPECS, TARGETS, Case
-from .measure import RESULTS, compare, table, write
+from .measure import RESULTS, check, compare, table, tflops, write
 
 REACH = 128
 
@@ -105,9 +105,7 @@ def measure(case: Case, families: list[str], qkv: Tensors, dout: torch.Tensor) -
     launches["FlexAttention"], setting = flex_backward(case, qkv, dout)
     exact, kept = oracle(case, qkv, dout)
     errors = {name: relative_error(launch(), exact) for name, launch in launches.items()}
-    wrong = {name: error for name, error in errors.items() if not error < 2e-2}
-    if wrong:
-        raise SystemExit(f"{case.name}: wrong results, nothing is timed: {wrong}")
+    check(case.name, errors, 2e-2)
     timings = compare(launches, rounds=7, window_ms=50, sustained_s=0.4)
     flops = 10.0 * HEAD_DIM * kept * BATCH * HEADS
     return [
@@ -115,8 +113,7 @@ def measure(case: Case, families: list[str], qkv: Tensors, dout: torch.Tensor) -
             "case": case.name,
             "density": kept / LENGTH**2,
             "candidate": name,
-            "tflops": flops / timings[name].milliseconds * 1e-9,
-            "sustained_tflops": flops / timings[name].sustained_milliseconds * 1e-9,
+            **tflops(flops, timings[name]),
             "relative_error": errors[name],
             "flex_setting": setting,
             **asdict(timings[name]),

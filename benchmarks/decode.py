@@ -27,8 +27,8 @@ from attncc.schedule.schedule import Schedule
 
 from .flex import Launch, Tensors
 from .forward import SPECS, names, our_target
-from .measure import RESULTS, Timing, compare, table, write
-from .peers import PEERS
+from .measure import RESULTS, Timing, check, compare, record, table
+from .peers import PEERS, taking
 
 HEAD_DIM = 128
 L2_FILLS = 4
@@ -120,6 +120,10 @@ def graph_of(calls: list[Launch]) -> Launch:
     return lambda: (graph.replay(), held)[1][0]
 
 
+def peer_graph(peer: str, problems: list[Tensors]) -> Launch:
+    return graph_of([sdpa(peer, qkv) for qkv in problems])
+
+
 def relative_error(out: torch.Tensor, qkv: Tensors) -> float:
     """||out - oracle|| / ||oracle|| over the last head of the last sequence, the oracle in fp64."""
     q, k, v = (item[-1, -1].double() for item in qkv)
@@ -127,30 +131,22 @@ def relative_error(out: torch.Tensor, qkv: Tensors) -> float:
     return float((out[-1, -1].double() - oracle).norm() / oracle.norm())
 
 
-def candidates(case: Case, problems: list[Tensors], peers: tuple[str, ...], splits: list[int]) -> dict[str, Launch]:
-    """Graphs by name; why a peer doesn't take a case is printed."""
+def candidates(problems: list[Tensors], peers: tuple[str, ...], splits: list[int]) -> dict[str, Launch]:
+    """Graphs by name."""
     found: dict[str, Launch] = {}
     for count in (None, *splits):
         own = kernel(count)
         name = "attncc" if count is None else f"attncc, {count} splits"
         found[name] = graph_of([partial(own, *qkv) for qkv in problems])
-    for peer in peers:
-        try:
-            found[PEERS[peer][0]] = graph_of([sdpa(peer, qkv) for qkv in problems])
-        except Exception as error:  # whatever torch and CuTe DSL raise for what they don't support
-            reason = next(iter(str(error).strip().splitlines()), "")
-            print(f"{PEERS[peer][0]} is not in {case}: {type(error).__name__}: {reason:.150}", flush=True)
-    return found
+    return found | taking({PEERS[peer][0]: partial(peer_graph, peer, problems) for peer in peers})
 
 
 def measure(case: Case, peers: tuple[str, ...], splits: list[int], rounds: int) -> list[dict[str, Any]]:
     """One row for each candidate; times are of one call."""
     problems = case.tensors()
-    graphs = candidates(case, problems, peers, splits)
+    graphs = candidates(problems, peers, splits)
     errors = {name: relative_error(launch(), problems[0]) for name, launch in graphs.items()}
-    wrong = {name: error for name, error in errors.items() if not error < 2e-2}
-    if wrong:
-        raise SystemExit(f"{case}: wrong results, nothing is timed: {wrong}")
+    check(case, errors, 2e-2)
     timings = compare(graphs, rounds=rounds, sustained_s=0.2)
     return [_row(case, name, timings[name], errors[name], len(problems)) for name in graphs]
 
@@ -196,14 +192,13 @@ def main() -> None:
     options = parser.parse_args()
     with ThreadPoolExecutor() as pool:
         list(pool.map(kernel, (None, *options.splits)))
-    rows = []
-    for name in options.cases:
-        measured = measure(CASES[name], options.peers, options.splits, options.rounds)
-        print(summary(measured), flush=True)
-        rows += measured
-        torch.cuda.empty_cache()
-    path = write("decode", rows, options.out)
-    print(f"{path}\n{summary(rows)}")
+    record(
+        "decode",
+        [CASES[name] for name in options.cases],
+        lambda case: measure(case, options.peers, options.splits, options.rounds),
+        summary,
+        options.out,
+    )
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ import attncc
 from attncc.schedule.schedule import Schedule
 
 from .flex import Launch, Tensors
-from .measure import RESULTS, Timing, compare, table, write
+from .measure import RESULTS, Timing, check, compare, record, table, tflops
 from .peers import PEERS, launches
 
 TOKENS = 16384
@@ -118,9 +118,7 @@ def measure(case: Case, families: tuple[str, ...], peers: tuple[str, ...], round
 
     candidates = {f"attncc {family}": own(family) for family in families} | launches(peers, qkv, case.causal)
     errors = {name: relative_error(launch(), qkv, case.causal) for name, launch in candidates.items()}
-    wrong = {name: error for name, error in errors.items() if not error < 1e-2}
-    if wrong:
-        raise SystemExit(f"{case}: wrong results, nothing is timed: {wrong}")
+    check(case, errors, 1e-2)
     timings = compare(candidates, rounds=rounds)
     return [_row(case, name, timings[name], errors[name]) for name in candidates]
 
@@ -130,8 +128,7 @@ def _row(case: Case, name: str, timing: Timing, error: float) -> dict[str, Any]:
         "case": str(case),
         **asdict(case),
         "candidate": name,
-        "tflops": case.useful_flops / timing.milliseconds * 1e-9,
-        "sustained_tflops": case.useful_flops / timing.sustained_milliseconds * 1e-9,
+        **tflops(case.useful_flops, timing),
         "relative_error": error,
         **asdict(timing),
     }
@@ -185,14 +182,13 @@ def main() -> None:
     ]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda item: kernel(*item), product(cases, options.families)))
-    rows = []
-    for case in cases:
-        measured = measure(case, options.families, options.peers, options.rounds)
-        print(summary(measured), flush=True)
-        rows += measured
-        torch.cuda.empty_cache()
-    path = write("forward", rows, options.out)
-    print(f"{path}\n{summary(rows)}")
+    record(
+        "forward",
+        cases,
+        lambda case: measure(case, options.families, options.peers, options.rounds),
+        summary,
+        options.out,
+    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from attncc.schedule.schedule import Schedule
 
 from .flex import Launch
 from .forward import SPECS, Case, names, relative_error
-from .measure import RESULTS, Timing, compare, table, write
+from .measure import RESULTS, Timing, check, compare, record, table, tflops
 
 Tile = tuple[int, int, int]  # head dim, block_q, block_kv
 LIMITS = {"bf16": 1e-2, "e4m3": 6e-2}  # relative errors
@@ -52,8 +52,7 @@ def measure(case: Case, tiles: list[Tile], rounds: int) -> list[dict[str, Any]]:
     for name, (dtype, tile) in candidates(case, tiles).items():
         found, qkv = kernel(case, dtype, tile), tensors[dtype]
         errors[name] = relative_error(found(*qkv), qkv, case.causal)
-        if not errors[name] < LIMITS[dtype]:
-            raise SystemExit(f"{case}: wrong results, nothing is timed: {name} {errors[name]}")
+        check(case, {name: errors[name]}, LIMITS[dtype])
         launches[name] = _launch(found, qkv)
     timings = compare(launches, rounds=rounds)
     return [_row(case, name, timings[name], errors[name]) for name in launches]
@@ -67,8 +66,7 @@ def _row(case: Case, name: str, timing: Timing, error: float) -> dict[str, Any]:
     return {
         "case": str(case),
         "candidate": name,
-        "tflops": case.useful_flops / timing.milliseconds * 1e-9,
-        "sustained_tflops": case.useful_flops / timing.sustained_milliseconds * 1e-9,
+        **tflops(case.useful_flops, timing),
         "clock_mhz": timing.sm_clock_mhz,
         "watts": timing.watts,
         "error": error,
@@ -116,13 +114,7 @@ def main() -> None:
     wanted = [(case, *how) for case in cases for how in candidates(case, options.tiles).values()]
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda item: kernel(*item), wanted))
-    rows = []
-    for case in cases:
-        measured = measure(case, options.tiles, options.rounds)
-        print(summary(measured), flush=True)
-        rows += measured
-        torch.cuda.empty_cache()
-    print(f"{write('fp8', rows, options.out)}\n{summary(rows)}")
+    record("fp8", cases, lambda case: measure(case, options.tiles, options.rounds), summary, options.out)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from attncc.schedule.schedule import Schedule
 
 from . import flex
 from .flex import Launch, Mod, Tensors
-from .measure import RESULTS, Timing, compare, table, write
+from .measure import RESULTS, Timing, check, compare, table, tflops, write
 
 SPECS = Path(__file__).resolve().parent.parent / "specs"
 BATCH, HEADS, LENGTH, HEAD_DIM = 2, 16, 8192, 128
@@ -222,9 +222,7 @@ def measure(
     theirs, setting = flex_candidates(case, qkv) if with_flex else ({}, "-")
     launches |= theirs
     errors = {name: oracle.relative_error(launch()) for name, launch in launches.items()}
-    wrong = {name: error for name, error in errors.items() if not error < 1e-2}
-    if wrong:
-        raise SystemExit(f"{case.name}: wrong results, nothing is timed: {wrong}")
+    check(case.name, errors, 1e-2)
     timings = compare(launches, rounds=7, window_ms=50, sustained_s=0.4)
     return [_row(case, oracle, name, timings[name], errors[name]) | {"flex_setting": setting} for name in launches]
 
@@ -234,8 +232,7 @@ def _row(case: Case, oracle: Oracle, name: str, timing: Timing, error: float) ->
         "case": case.name,
         "density": oracle.kept / LENGTH**2,
         "candidate": name,
-        "tflops": oracle.useful_flops / timing.milliseconds * 1e-9,
-        "sustained_tflops": oracle.useful_flops / timing.sustained_milliseconds * 1e-9,
+        **tflops(oracle.useful_flops, timing),
         "relative_error": error,
         **asdict(timing),
     }

@@ -17,17 +17,18 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 Launch = Callable[[], object]
+C = TypeVar("C")
 
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -55,6 +56,21 @@ def compare(
             _launch(launches[name], repeats[name] // 2 + 1)  # settles the clock: these are not timed
             windows[name].append(_timed(launches[name], repeats[name]))
     return {name: _timing(launches[name], windows[name], sustained_s) for name in launches}
+
+
+def check(what: object, errors: Mapping[str, float], limit: float) -> None:
+    """SystemExit where a candidate's relative error is above the limit, or NaN: nothing is timed that is wrong."""
+    wrong = {name: error for name, error in errors.items() if not error < limit}
+    if wrong:
+        raise SystemExit(f"{what}: wrong results, nothing is timed: {wrong}")
+
+
+def tflops(flops: float, timing: Timing) -> dict[str, float]:
+    """Useful TFLOP/s of the windows and sustained, as fields of a row."""
+    return {
+        "tflops": flops / timing.milliseconds * 1e-9,
+        "sustained_tflops": flops / timing.sustained_milliseconds * 1e-9,
+    }
 
 
 def _timing(launch: Launch, windows: list[float], sustained_s: float) -> Timing:
@@ -151,6 +167,24 @@ def write(name: str, rows: list[dict[str, Any]], folder: Path = RESULTS) -> Path
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"environment": where, "rows": rows}, indent=1) + "\n")
     return path
+
+
+def record(
+    name: str,
+    cases: Iterable[C],
+    measure: Callable[[C], list[dict[str, Any]]],
+    summary: Callable[[list[dict[str, Any]]], str],
+    folder: Path,
+) -> None:
+    """Measures case after case, prints each as it is done, writes all rows, and prints their summary last."""
+    rows = []
+    for case in cases:
+        measured = measure(case)
+        print(summary(measured), flush=True)
+        rows += measured
+        torch.cuda.empty_cache()
+    path = write(name, rows, folder)
+    print(f"{path}\n{summary(rows)}")
 
 
 def table(header: tuple[str, ...], rows: list[tuple[Any, ...]]) -> str:

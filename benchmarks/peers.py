@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -10,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from .flex import Launch, Tensors
 
+L = TypeVar("L", bound=Callable[[], Any])
 Candidate = Callable[[Tensors, bool], Launch]  # q, k, v [batch, heads, length, head dim]; causal?
 
 
@@ -45,11 +48,16 @@ PEERS: dict[str, tuple[str, Candidate]] = {
 
 
 def launches(peers: tuple[str, ...], qkv: Tensors, causal: bool) -> dict[str, Launch]:
-    """Those of the peers that take this problem, by their names; why others don't is printed."""
+    """Those of the peers that take this problem, by their names."""
+    return taking({name: partial(candidate, qkv, causal) for name, candidate in (PEERS[peer] for peer in peers)})
+
+
+def taking(candidates: Mapping[str, Callable[[], L]]) -> dict[str, L]:
+    """What candidates make, of those that can and whose launches run; why others don't is printed."""
     found = {}
-    for name, candidate in (PEERS[peer] for peer in peers):
+    for name, candidate in candidates.items():
         try:
-            launch = candidate(qkv, causal)
+            launch = candidate()
             launch()
         except Exception as error:  # whatever torch and CuTe DSL raise for what they don't support
             reason = next(iter(str(error).strip().splitlines()), "")

@@ -24,7 +24,7 @@ from attncc.schedule.schedule import Schedule
 
 from .flex import Tensors
 from .forward import Case, our_target
-from .measure import RESULTS, Timing, compare, table, write
+from .measure import RESULTS, Timing, check, compare, table, write
 
 HEAD_DIM = 128
 REACH = 128  # of the relative-position table: distances beyond share its ends
@@ -128,9 +128,7 @@ def measure(case: Case, family: str) -> list[dict[str, Any]]:
     inputs = {name: line.inputs(case.heads) for name, line in LINES.items()}
     launches = {name: launcher(line, family, case, qkv, inputs[name]) for name, line in LINES.items()}
     errors = {name: relative_error(launches[name](), line, case, qkv, inputs[name]) for name, line in LINES.items()}
-    wrong = {name: error for name, error in errors.items() if not error < 1e-2}
-    if wrong:
-        raise SystemExit(f"{case}, {family}: wrong results, nothing is timed: {wrong}")
+    check(f"{case}, {family}", errors, 1e-2)
     timings = compare(launches, rounds=7, window_ms=50, sustained_s=0.5)
     return [_row(case, family, name, timings, errors[name]) for name in LINES]
 
