@@ -4,34 +4,11 @@ from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem import Problem
-from ..schedule.kernel_names import (
-    combine_name,
-    delta_name,
-    dq_sum_name,
-    exact_sum_name,
-    kernel_name,
-    sink_gradient_name,
-    tile_lists_name,
-    transposition_name,
-    zone_map_name,
-)
-from ..schedule.parameters import (
-    CLAIM_PIECES,
-    Parameter,
-    combine_parameters,
-    delta_parameters,
-    dq_sum_parameters,
-    exact_sum_parameters,
-    parameters,
-    sink_gradient_parameters,
-    surveys,
-    transposition_parameters,
-    zone_map_parameters,
-)
+from ..schedule.kernel_names import structs
+from ..schedule.parameters import CLAIM_PIECES, surveys
 from ..schedule.plan import KernelPlan
 from ..schedule.serving import plan_for
 from ..schedule.target import TARGETS
-from ..schedule.transposed_values import may_transpose_ahead
 from .counters import Counters
 from .device import best_target
 from .driver import Device, Driver, Function, driver
@@ -110,29 +87,6 @@ class Families:
         """Loads all kernels on a GPU now, as first calls would."""
         for configuration in self._store.configurations:
             self.of(configuration, ordinal)
-
-
-def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
-    """The fields of `Params` of every kernel that launches of a plan may need."""
-    structs = {kernel_name(plan): parameters(plan)}
-    if plan.may_split:
-        structs[combine_name(plan.out_dtype, plan.target)] = combine_parameters(plan.out_dtype)
-    if plan.needs_delta:
-        structs[delta_name(plan)] = delta_parameters(plan.dtype)
-    if plan.adds_dq:
-        structs[dq_sum_name(plan)] = dq_sum_parameters(plan.dtype)
-    if plan.tile_lists:
-        structs[tile_lists_name(plan)] = parameters(plan)
-    if may_transpose_ahead(plan):
-        structs[transposition_name(plan)] = transposition_parameters()
-    if plan.learned_sink is not None:
-        structs[sink_gradient_name(plan)] = sink_gradient_parameters(plan.learned_sink.dtype)
-    if plan.learns:
-        structs[exact_sum_name(plan)] = exact_sum_parameters()
-    for survey in surveys(plan):
-        dtype = plan.variant.input(survey.input).dtype
-        structs[zone_map_name(dtype, plan.target)] = zone_map_parameters(dtype)
-    return structs
 
 
 def _no_target(variant: str, available: tuple[str, ...], device: Device) -> Diagnostic:

@@ -1,11 +1,23 @@
-"""Names of kernels: of their files, and in a package's manifest. Of a plan, those of all that its launches may need."""
+"""Names of kernels, of their files and in a package's manifest; of a plan, all kernels that its launches may need."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
-from .parameters import surveys
+from .parameters import (
+    Parameter,
+    combine_parameters,
+    delta_parameters,
+    dq_sum_parameters,
+    exact_sum_parameters,
+    parameters,
+    sink_gradient_parameters,
+    surveys,
+    transposition_parameters,
+    zone_map_parameters,
+)
 from .plan import KernelPlan
 from .transposed_values import may_transpose_ahead
 
@@ -78,29 +90,37 @@ def exact_sum_name(plan: KernelPlan) -> str:
     return f"exact_sum_{plan.target}"
 
 
-_OTHER_NAMES: dict[str, Callable[[KernelPlan], str]] = {
-    "combine": lambda plan: combine_name(plan.out_dtype, plan.target),
-    "delta": delta_name,
-    "dq_sum": dq_sum_name,
-    "tile_lists": tile_lists_name,
-    "transposition": transposition_name,
-    "sink_gradient": sink_gradient_name,
-    "exact_sum": exact_sum_name,
+class Other(NamedTuple):
+    """A kind of kernel that launches of a plan may need besides its own: whether they do, its name, its `Params`."""
+
+    needed: Callable[[KernelPlan], bool]
+    name: Callable[[KernelPlan], str]
+    parameters: Callable[[KernelPlan], tuple[Parameter, ...]]
+
+
+def _sink_parameters(plan: KernelPlan) -> tuple[Parameter, ...]:
+    assert plan.learned_sink is not None
+    return sink_gradient_parameters(plan.learned_sink.dtype)
+
+
+_OTHERS = {
+    "combine": Other(
+        lambda plan: plan.may_split,
+        lambda plan: combine_name(plan.out_dtype, plan.target),
+        lambda plan: combine_parameters(plan.out_dtype),
+    ),
+    "delta": Other(lambda plan: plan.needs_delta, delta_name, lambda plan: delta_parameters(plan.dtype)),
+    "dq_sum": Other(lambda plan: plan.adds_dq, dq_sum_name, lambda plan: dq_sum_parameters(plan.dtype)),
+    "tile_lists": Other(lambda plan: plan.tile_lists, tile_lists_name, parameters),
+    "transposition": Other(may_transpose_ahead, transposition_name, lambda plan: transposition_parameters()),
+    "sink_gradient": Other(lambda plan: plan.learned_sink is not None, sink_gradient_name, _sink_parameters),
+    "exact_sum": Other(lambda plan: plan.learns, exact_sum_name, lambda plan: exact_sum_parameters()),
 }
 
 
 def other_kinds(plan: KernelPlan) -> tuple[str, ...]:
     """What launches of a plan may need besides its own kernel and those of `surveyed_dtypes`."""
-    needed = {
-        "combine": plan.may_split,
-        "delta": plan.needs_delta,
-        "dq_sum": plan.adds_dq,
-        "tile_lists": plan.tile_lists,
-        "transposition": may_transpose_ahead(plan),
-        "sink_gradient": plan.learned_sink is not None,
-        "exact_sum": plan.learns,
-    }
-    return tuple(kind for kind, is_needed in needed.items() if is_needed)
+    return tuple(kind for kind, other in _OTHERS.items() if other.needed(plan))
 
 
 def surveyed_dtypes(plan: KernelPlan) -> tuple[str, ...]:
@@ -108,7 +128,17 @@ def surveyed_dtypes(plan: KernelPlan) -> tuple[str, ...]:
     return tuple(sorted({plan.variant.input(item.input).dtype for item in surveys(plan)}))
 
 
+def structs(plan: KernelPlan) -> dict[str, tuple[Parameter, ...]]:
+    """Every kernel that launches of a plan may need, the plan's own first, and the fields of its `Params`."""
+    others = [_OTHERS[kind] for kind in other_kinds(plan)]
+    return {
+        kernel_name(plan): parameters(plan),
+        **{other.name(plan): other.parameters(plan) for other in others},
+        **{zone_map_name(dtype, plan.target): zone_map_parameters(dtype) for dtype in surveyed_dtypes(plan)},
+    }
+
+
 def kernel_names(plan: KernelPlan) -> tuple[str, ...]:
     """Every kernel that launches of a plan may need, the plan's own first."""
-    others = (_OTHER_NAMES[kind](plan) for kind in other_kinds(plan))
+    others = (_OTHERS[kind].name(plan) for kind in other_kinds(plan))
     return kernel_name(plan), *others, *(zone_map_name(dtype, plan.target) for dtype in surveyed_dtypes(plan))

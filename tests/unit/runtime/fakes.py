@@ -12,11 +12,10 @@ from typing import Any
 
 from attncc.ir import Variant
 from attncc.problem import ArrayFacts
-from attncc.runtime import family
 from attncc.runtime.arrays import Observer
 from attncc.runtime.repeated import Attribute
 from attncc.runtime.store import Configuration, MachineCode
-from attncc.schedule.kernel_names import kernel_names
+from attncc.schedule.kernel_names import kernel_names, structs
 from attncc.schedule.parameters import Parameter, struct_format
 from attncc.schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, KernelPlan
 
@@ -310,4 +309,4 @@ class FakeStore:
 
     def structs(self) -> dict[str, Sequence[Parameter]]:
         """The fields of `Params` of every kernel, for the fake driver."""
-        return {name: fields for plan in self.all_plans for name, fields in family.structs(plan).items()}
+        return {name: fields for plan in self.all_plans for name, fields in structs(plan).items()}
