@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..analysis.gradient import InputGradient, final_score, gradient
@@ -146,14 +146,18 @@ def _struct(found: tuple[Read, ...]) -> str:
 
 
 def _pair_arguments(read: Read) -> str:
-    return f"key, dscore == 0 ? 0.0f : dscore * found.{read.value}, "
+    return f"key, {_value(read)}, "
 
 
-def _method(name: str, more: str, found: tuple[Read, ...], arguments: object) -> Iterator[str]:
+def _value(read: Read) -> str:
+    return f"dscore == 0 ? 0.0f : dscore * found.{read.value}"
+
+
+def _method(name: str, more: str, found: tuple[Read, ...], arguments: Callable[[Read], str]) -> Iterator[str]:
     yield ""
     yield f"    __device__ __forceinline__ void {name}({more}{PAIR}) {{"
     for read in found:
-        yield f"        sum_{read.number}.{name}({arguments(read)}[&](float x) {{"  # type: ignore[operator]
+        yield f"        sum_{read.number}.{name}({arguments(read)}[&](float x) {{"
         yield f"            const long long place = place_{read.value}(params, ctx, row, kv_idx);"
         yield f"            if (place >= 0) add_learned(params.exact, params.{read.field}, place, x);"
         yield "        });"
@@ -172,11 +176,8 @@ def _runs(found: list[Read]) -> Iterator[str]:
     yield from ["    }", ""]
     yield f"    __device__ __forceinline__ void apart(const ScoreGradient& found, float dscore, {PAIR}) {{"
     for read in of_pairs:
-        place, value = (
-            f"place_{read.value}(params, ctx, row, kv_idx)",
-            f"dscore == 0 ? 0.0f : dscore * found.{read.value}",
-        )
-        yield f"        sum_{read.number}.apart({place}, {value}, {_ADD.format(read.field)});"
+        place = f"place_{read.value}(params, ctx, row, kv_idx)"
+        yield f"        sum_{read.number}.apart({place}, {_value(read)}, {_ADD.format(read.field)});"
     yield from ["    }", "", "    __device__ __forceinline__ void end_apart(const Params& params) {"]
     yield from (f"        sum_{read.number}.end_apart({_ADD.format(read.field)});" for read in of_pairs)
     yield "    }"
