@@ -24,7 +24,6 @@ from ..schedule.parameters import (
     zone_map_parameters,
 )
 from ..schedule.plan import MAX_SPLITS, KernelPlan
-from ..schedule.searching import searches
 from ..schedule.target import TARGETS
 from . import header
 from .line_marks import restored
@@ -69,7 +68,6 @@ def render(plan: KernelPlan) -> KernelSource:
         header=header.of_plan(plan),
         wgmma=products(plan),
         adder=TARGETS[plan.target].adder,
-        searches=searches(plan),
         statistics=_statistics(plan),
         hopper=hopper_facts(plan),
         maps=_MAPS if plan.loads_boxes else "",

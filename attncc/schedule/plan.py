@@ -10,6 +10,7 @@ from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem import Problem
 from ..problem.facts import OUT_DTYPES
+from .target import TARGETS
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
@@ -149,10 +150,21 @@ class KernelPlan:
 
     @property
     def loads_boxes(self) -> bool:
-        """portable: whether TMA brings keys and values (`schedule/boxes.py`)."""
-        from .boxes import loads_boxes
+        """portable: whether TMA brings keys and values, as boxes of their tensors: to forward kernels of 16 bits, for
+        targets that say so. Boxes are whole panels, and tiles follow one another."""
+        if self.family != "portable" or self.loop != "q_outer" or self.pass_name != "forward":
+            return False
+        in_turn = self.warps_see_less or not self.variant.keeps
+        panels = self.head_dim % PANEL_COLUMNS == self.value_head_dim % PANEL_COLUMNS == 0
+        fits = in_turn and panels and self.dtype in {"fp16", "bf16"} and self.stages > 1
+        return fits and TARGETS[self.target].boxes
 
-        return loads_boxes(self)
+    @property
+    def searches(self) -> bool:
+        """portable: whether warps search for their keys, in kernels that park what they know of a block. Such kernels
+        ask for all that a block needs ahead of their first barrier (`block_searches.cu.j2`)."""
+        found = any(isinstance(node, ir.Search) for node in ir.walk(self.rules.kv_begin, self.rules.kv_end))
+        return self.parks and self.warps_see_less and found
 
     @property
     def query_rows(self) -> str:

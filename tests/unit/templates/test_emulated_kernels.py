@@ -16,7 +16,6 @@ from attncc.codegen.render import render
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import make_plan
-from attncc.schedule.searching import searches
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward, surveyed
 
@@ -138,7 +137,7 @@ def test_what_a_block_knows_of_itself_is_parked(text: str, warps: int) -> None:
 def test_warps_that_know_their_rows_to_pass_the_tests() -> None:
     """Of two sequences one has warps with rows of one document and of two; the claim of the other is broken."""
     plan = plan_of(DOCUMENTS, "bf16", (32, 128), block_q=128, block_kv=64, warps=4, stages=2)
-    assert searches(plan) and "tests_hold(" in render(plan).text
+    assert plan.searches and "tests_hold(" in render(plan).text
     doc = np.repeat(np.int32([[0, 1, 2], [0, 2, 1]]), [75, 90, 35], axis=1)
     call = Call(*qkv(plan, (2, 1, 200), (2, 1, 200)), inputs={"doc": doc})
     assert surveyed(plan, call)["doc__sorted"].all(axis=-1).tolist() == [True, False]
