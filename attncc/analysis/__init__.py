@@ -1,0 +1,9 @@
+"""What is proven of a variant, and what can be counted: IR in, IR or numbers out. docs/analysis.md has the arguments.
+
+Masks: `tiles` makes the `rules` of a mask, from lines in normal form (`canonical`, on `algebra`, `integers`, `bits`,
+`terms`, `affine`, `ranges`), their `intervals` and `truth` over a `box`, `lookups`, loop `bounds` and `claims`.
+`key_sets` are what one row keeps; `canvas`, `patches` and `windows` tiles in two dimensions; `grid` evaluates rules on
+a call.
+Scores: `score_form`, what is cheap for whole tiles; `gradient`, on `factors` and `derivatives`, for the backward pass.
+Counts: `cost` and `roofline`.
+"""
