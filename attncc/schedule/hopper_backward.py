@@ -95,11 +95,11 @@ class HopperBackward:
 
     @property
     def blocks_template(self) -> str:
-        return f"hopper_backward_{self.blocks_leaf}.cu.j2"
+        return f"parts/hopper_backward_{self.blocks_leaf}.cu.j2"
 
     @property
     def owners_template(self) -> str:
-        return f"hopper_backward_{'sharing_owners' if self.shares_keys else 'whole_owner'}.cu.j2"
+        return f"parts/hopper_backward_{'sharing_owners' if self.shares_keys else 'whole_owner'}.cu.j2"
 
     def accumulators(self) -> dict[str, int]:
         """Registers of an owner's thread: S, then dP; P, then dS, with 16 bits; dK and dV."""

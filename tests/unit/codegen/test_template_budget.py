@@ -9,7 +9,7 @@ import pytest
 
 from attncc.resources import folder
 
-TEMPLATES = sorted(folder("templates").glob("*.cu.j2"))
+TEMPLATES = sorted(folder("templates").rglob("*.cu.j2"))
 LEAVES = sorted(folder("templates").glob("include/attncc/*.cuh"))
 
 MAX_LINES = 200
