@@ -96,9 +96,9 @@ class Form:
         )
 
 
-def leaf(ctype: str, text: str, level: Level = Level.UNIFORM, hint: str = "", **more: object) -> Node:
+def leaf(ctype: str, text: str, level: Level = Level.UNIFORM, **more: object) -> Node:
     """A name, a field or a literal."""
-    return Node(ctype, text, level=level, hint=hint or text.rpartition(".")[2], **more)  # type: ignore[arg-type]
+    return Node(ctype, text, level=level, hint=text.rpartition(".")[2], **more)  # type: ignore[arg-type]
 
 
 def infix(symbol: str, precedence: Precedence, need: Precedence, **more: object) -> Form:

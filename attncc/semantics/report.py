@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..diagnostics import Diagnostic, Diagnostics, Edit, Label
+from ..diagnostics import Diagnostic, Diagnostics, Label
 from ..source import Span
 
 
@@ -27,7 +27,6 @@ class Report:
         labels: Iterable[Label] = (),
         notes: Iterable[str] = (),
         help: str = "",
-        edit: Edit | None = None,
         severity: str = "error",
     ) -> None:
         """Adds a diagnostic, unless the same was said of the same place before."""
@@ -35,7 +34,7 @@ class Report:
             return
         self._said.add((code, message, span))
         every_label = (*labels, *self.calls)
-        self.found.add(Diagnostic(code, message, span, label, every_label, tuple(notes), help, edit, severity))
+        self.found.add(Diagnostic(code, message, span, label, every_label, tuple(notes), help, severity=severity))
 
     def warning(self, code: str, message: str, span: Span, label: str = "", *, help: str = "") -> None:
         self.error(code, message, span, label, help=help, severity="warning")
