@@ -1,4 +1,4 @@
-"""attncc in PyTorch: `Attention`, a module whose parameters are a variant's learnable inputs.
+"""attncc in PyTorch: `Attention`, a module whose parameters are a variant's learnable inputs, and `operator`.
 
 Kernels themselves take torch tensors, and autograd records the call where those require a gradient: a function needs
 nothing but `attncc.compile`, or a built package. This module is for what a model keeps.
@@ -17,10 +17,21 @@ from .problem.facts import INPUT_DTYPES, Signature
 from .problem.inputs import declaration
 from .problem.refusal import refused, shape_text
 from .problem.values import check_values
+from .runtime.autograd import operator_name
 from .runtime.kernel import Kernel
 from .runtime.recordable import is_number
+from .runtime.torch_operator import NAMESPACE
 
-__all__ = ["Attention"]
+__all__ = ["Attention", "operator"]
+
+
+def operator(kernel: Any) -> Any:
+    """The operator that a kernel's calls are in torch's graphs; takes what `Attention` takes. For policies of selective
+    checkpoints, and called before `torch.export.load`, which must know the operators that it reads.
+
+    AttnccError A656 for what is no kernel.
+    """
+    return getattr(getattr(torch.ops, NAMESPACE), operator_name(_kernel("kernel", kernel).token)).default
 
 
 class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't read here
@@ -67,8 +78,8 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
     def _keep(self, item: Input, value: Any) -> None:
         place, dtype = self._places[item.name], self._dtypes[item.name]
         if item.learnable:
-            own = isinstance(value, torch.nn.Parameter)
-            self.register_parameter(place, value if own else torch.nn.Parameter(torch.as_tensor(value, dtype=dtype)))
+            own = isinstance(value, torch.nn.Parameter)  # what isn't one is copied: modules made of it learn apart
+            self.register_parameter(place, value if own else torch.nn.Parameter(_copied(value, dtype)))
         elif isinstance(value, torch.Tensor):
             self.register_buffer(place, value)
         else:
@@ -173,6 +184,11 @@ def _first_value(item: Input, value: Any) -> Any:
         raise refused("A656", what, expected=declaration(item), came=came)
     _check_shape(item, tuple(tensor.shape))
     return tensor if given else tensor.to(getattr(torch, INPUT_DTYPES[item.dtype]))
+
+
+def _copied(value: Any, dtype: torch.dtype) -> torch.Tensor:
+    tensor = torch.as_tensor(value, dtype=dtype).detach()
+    return tensor.clone(memory_format=torch.contiguous_format)
 
 
 def _as_tensor(item: Input, value: Any) -> torch.Tensor:

@@ -89,6 +89,15 @@ def test_state_moves_with_the_module() -> None:
     assert module(slope=shared).slope is shared
 
 
+def test_modules_made_of_one_tensor_learn_apart() -> None:
+    for given in (torch.tensor([0.1, 0.2]), np.array([0.1, 0.2], np.float32), torch.ones(1).expand(2)):
+        one, other = module(slope=given), module(slope=given)
+        with torch.no_grad():
+            one.slope.add_(1)
+        assert not torch.equal(one.slope, other.slope)
+        assert float(given[0]) == pytest.approx(float(other.slope[0].detach()))
+
+
 def test_copies_of_a_model_share_the_kernel() -> None:
     one = module()
     other = copy.deepcopy(one)
