@@ -103,24 +103,25 @@ class NumpyArrays:
         return array
 
 
-def _numpy() -> Framework:
-    return NumpyArrays()
+def _numpy(_: type) -> type[Framework]:
+    return NumpyArrays
 
 
-def _cupy() -> Framework:
+def _cupy(_: type) -> type[Framework]:
     from .cupy_arrays import CupyArrays
 
-    return CupyArrays()
+    return CupyArrays
 
 
-def _torch() -> Framework:
-    from .torch_arrays import TorchArrays
+def _torch(kind: type) -> type[Framework]:
+    from .tensor_observer import steers
+    from .torch_arrays import SteeredTensors, TorchArrays
 
-    return TorchArrays()
+    return SteeredTensors if steers(kind) else TorchArrays
 
 
 _HOMES = {"numpy": _numpy, "cupy": _cupy, "torch": _torch}  # by the top-level package of the array's type
-_by_home: dict[str, Framework] = {}
+_frameworks: dict[type[Framework], Framework] = {}
 known_frameworks: dict[type, Any] = {}  # by the type of their arrays, of those that came before
 
 
@@ -134,13 +135,14 @@ def framework_of(array: Array, name: str) -> Framework:
 
 def _find(array: Array, name: str) -> Framework:
     home = _home(array)
-    if home is None:
+    if home is None or (home == "torch" and not isinstance(array, sys.modules["torch"].Tensor)):
         raise not_an_array(name, type(array), "a NumPy, CuPy or torch array, or one with __dlpack__")
     if isinstance(array, np.ma.MaskedArray):
         raise masked(name)
-    if home not in _by_home:
-        _by_home[home] = _HOMES[home]()
-    return _by_home[home]
+    made = _HOMES[home](type(array))
+    if made not in _frameworks:
+        _frameworks[made] = made()
+    return _frameworks[made]
 
 
 def _home(array: Array) -> str | None:

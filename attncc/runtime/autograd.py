@@ -6,19 +6,21 @@ torch is imported when one of its tensors has come, never before.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..diagnostics import AttnccError, Diagnostic
-from ..ir import Variant
+from ..ir import Load, Variant
 from ..problem.facts import KERNEL_DTYPES, ArrayFacts
 from ..problem.refusal import refused
 from .configurations import configuration_of
 from .operands import Arguments
-from .recordable import differentiated, lost_gradient, unfit
+from .recordable import differentiated, lost_gradient, tensors, unfit
 from .store import Configuration
+from .tensor_observer import steers, watched
 
 if TYPE_CHECKING:
+    from .backward_launch import BackwardArguments
     from .kernel import Kernel
     from .torch_operator import TorchOperators
 
@@ -50,9 +52,20 @@ operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def wants_record(torch: Any, variant: Variant, configurations: Sequence[Configuration], call: Arguments) -> bool:
-    """Whether a call can't be run as it is: its gradient is wanted, a seed is to be drawn, or autocast changes it."""
+    """Whether a call can't be run as it is: its gradient is wanted, a seed is to be drawn, autocast changes it, or it
+    must be an operator."""
     seedless = call.seed is None and variant.dropout is not None
-    return seedless or differentiated(torch, call) or _autocast(torch, configurations, call) is not call
+    changed = seedless or _autocast(torch, configurations, call) is not call
+    return changed or differentiated(torch, call) or _must_be_operator(torch, call)
+
+
+def _must_be_operator(torch: Any, call: Arguments) -> bool:
+    """Whether torch, rather than a GPU or the executor, is to say what a call gives: of tensors without memory, and
+    where something watches what runs. Not with `out`, which operators don't write; tangents are refused elsewhere."""
+    if call.out is not None or not (steers(type(call.q)) or call.q.is_meta or watched(torch)):
+        return False
+    primals = map(torch.autograd.forward_ad.unpack_dual, tensors(torch, call))
+    return all(primal.tangent is None for primal in primals)
 
 
 def recorded(kernel: Kernel, call: Arguments) -> Any:
@@ -68,14 +81,16 @@ def recorded(kernel: Kernel, call: Arguments) -> Any:
 
     variant = kernel.variant
     call = _completed(torch, kernel, call)
-    if not differentiated(torch, call):
+    wanted = differentiated(torch, call)
+    if not wanted and not _must_be_operator(torch, call):
         return kernel.run_unrecorded(call)
     if unfit(torch, variant, call):
         raise _refusal(torch, kernel, call)
     loss = lost_gradient(torch, variant, call)
     if loss:
         raise refused("A652", **loss)
-    _check_backward(kernel, call)
+    if wanted:
+        _check_backward(kernel, call)
     flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
     out, lse = _operators_of(kernel.token).recorded(flat)
     return (out, lse) if call.return_lse else out
@@ -105,7 +120,7 @@ def traced(kernel: Kernel, call: Arguments, stream: Any) -> Any:
     variant = kernel.variant
     trouble = _untraceable(torch, variant, call, stream)
     if trouble:
-        return _untraced(torch, kernel, call, stream, trouble)
+        return _untraced(torch, trouble, kernel.run, call, stream)
     call = _completed(torch, kernel, call)
     flat = flattened(variant.inputs, call, torch.are_deterministic_algorithms_enabled())
     out, lse = getattr(getattr(torch.ops, NAMESPACE), operator_name(kernel.token))(*flat)
@@ -113,10 +128,14 @@ def traced(kernel: Kernel, call: Arguments, stream: Any) -> Any:
 
 
 def _completed(torch: Any, kernel: Kernel, call: Arguments) -> Arguments:
-    """The call under autocast, with a seed where it needs one."""
+    """The call under autocast, with a seed where it needs one. Rate 0 draws none, as torch's own dropout."""
     call = _autocast(torch, kernel.configurations, call)
-    if call.seed is not None or kernel.variant.dropout is None:
+    dropout = kernel.variant.dropout
+    if call.seed is not None or dropout is None:
         return call
+    rate = call.inputs.get(dropout.input) if isinstance(dropout, Load) else None
+    if isinstance(rate, float | int) and rate == 0:
+        return call._replace(seed=0)
     return call._replace(seed=torch.randint(2**63 - 1, (), dtype=torch.int64, device=call.q.device))
 
 
@@ -131,12 +150,20 @@ def _untraceable(torch: Any, variant: Variant, call: Arguments, stream: Any) -> 
     return f"A652: {loss['what']}" if loss else ""
 
 
-def _untraced(torch: Any, kernel: Kernel, call: Arguments, stream: Any, trouble: str) -> Any:
+def traced_backward(kernel: Kernel, arguments: BackwardArguments, stream: Any) -> Any:
+    """`Kernel.backward` where torch.compile looks: it breaks the graph, which autograd's own gradients don't."""
+    import torch
+
+    trouble = "A652: `backward` can't be traced; gradients of a call by autograd are"
+    return _untraced(torch, trouble, kernel.run_backward, arguments, stream)
+
+
+def _untraced(torch: Any, trouble: str, run: Callable[..., Any], *given: Any) -> Any:
     if not torch.compiler.is_dynamo_compiling():  # torch.export has run Python up to here, on tensors without memory
         code, _, message = trouble.partition(": ")
         raise AttnccError(Diagnostic(code, message, help="call the kernel outside torch.export to see more"))
     torch._dynamo.graph_break(msg=f"attncc {trouble}")
-    return torch.compiler.disable(kernel.run)(call, stream)
+    return torch.compiler.disable(run)(*given)
 
 
 def _refusal(torch: Any, kernel: Kernel, call: Arguments) -> AttnccError:

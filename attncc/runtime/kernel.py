@@ -133,7 +133,12 @@ class Kernel:
         from .backward_launch import BackwardArguments
 
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
-        return self.run_backward(BackwardArguments(call, dout, out, lse, dlse, deterministic), stream)
+        arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
+        if not is_traced():
+            return self.run_backward(arguments, stream)
+        from .autograd import traced_backward
+
+        return traced_backward(self, arguments, stream)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
         """Itself: models are copied, as for a moving average of weights, and a kernel has no state that changes."""

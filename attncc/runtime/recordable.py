@@ -21,10 +21,12 @@ _OF_NUMPY = np.generic, np.ndarray
 
 def differentiated(torch: Any, call: Arguments) -> bool:
     """Whether a gradient of the call is wanted."""
-    return torch.is_grad_enabled() and any(
-        isinstance(array, torch.Tensor) and array.requires_grad
-        for array in (call.q, call.k, call.v, *call.inputs.values())
-    )
+    return torch.is_grad_enabled() and any(array.requires_grad for array in tensors(torch, call))
+
+
+def tensors(torch: Any, call: Arguments) -> list[Any]:
+    """The tensors of a call that may have a gradient."""
+    return [x for x in (call.q, call.k, call.v, *call.inputs.values()) if isinstance(x, torch.Tensor)]
 
 
 def unfit(torch: Any, variant: Variant, call: Arguments) -> str:
@@ -81,6 +83,8 @@ def _arrays(torch: Any, declared: dict[str, Input], call: Arguments) -> str:
     for name, value in arrays.items():
         if not isinstance(value, torch.Tensor):
             return f"{'A654' if isinstance(value, np.ndarray) else 'A622'}: `{name}` is not a tensor"
+        if value.is_nested or call.q.is_nested:
+            return f"A650: `{name if value.is_nested else 'q'}` is a nested tensor"
         if value.device != call.q.device:
             return f"A605: `{name}` is on another device than `q`"
     return ""

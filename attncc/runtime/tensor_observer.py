@@ -1,5 +1,5 @@
-"""What a call sees of its torch tensors: where they are, and a key of their shapes, strides, dtypes and devices, and of
-the type that autocast would turn them into."""
+"""What a call sees of its torch tensors: where they are, and a key of their shapes, strides, dtypes and devices, of the
+type that autocast would turn them into, and of whether torch watches."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from operator import call
 from typing import Any
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..problem.refusal import type_text
 from .arrays import Array
 
 Guard = Callable[..., bool]  # tells whether tensors have a form that it knows
@@ -43,7 +44,7 @@ class TensorObserver:
         """The forms. Those that come twice in a row get a guard: making one takes longer than a call without."""
         alike, _, last = self._last
         autocast = self._autocast(arrays[0].device.type)
-        forms = (*map(self._form, arrays), autocast)
+        forms = (*map(self._form, arrays), autocast, watched(self._torch))
         if forms != last:
             alike = None
         elif alike is not _never:
@@ -66,6 +67,19 @@ class TensorObserver:
         """The type that autocast gives to calls on this device, None where it is off."""
         on = device in ("cpu", "cuda") and self._torch.is_autocast_enabled(device)
         return self._torch.get_autocast_dtype(device) if on else None
+
+
+def steers(kind: type) -> bool:
+    """Whether tensors of a type answer operators themselves, as fake ones and DTensor do."""
+    import torch
+
+    return kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__  # type: ignore[attr-defined]
+
+
+def watched(torch: Any) -> bool:
+    """Whether a dispatch mode or `torch.jit.trace` is on: they see operators alone, and would take what any other call
+    gives for a constant."""
+    return torch._C._len_torch_dispatch_stack() > 0 or torch._C._get_tracing_state() is not None
 
 
 def pointer(tensor: Array) -> int:
@@ -103,10 +117,16 @@ def _check(*tensors: Array) -> Guard:
 
 
 def no_memory(tensor: Array) -> Diagnostic:
-    """For tensors whose values don't lie in memory one by one: sparse ones, views that negate, those of transforms."""
+    """For tensors whose values don't lie in memory one by one: sparse and nested ones, views that negate, those of
+    transforms, and those whose type answers operators itself."""
     kind, help = f"layout {tensor.layout}", "pass tensor.to_dense()"
-    if tensor.is_neg():
+    if tensor.is_nested:
+        kind = "a nested tensor"
+        help = "pass a packed batch: of a jagged one tensor.values(), and tensor.offsets() in int32 as cu_seqlens"
+    elif tensor.is_neg():
         kind, help = "a view that negates another tensor", "pass tensor.resolve_neg()"
+    elif steers(type(tensor)):
+        kind, help = type_text(type(tensor)), "pass the tensor that it stands for, such as dtensor.to_local()"
     elif str(tensor.layout) == "torch.strided":
         kind = "what torch.func.vmap, jvp or another transform passes for a tensor"
         help = "call the kernel outside the transform; it takes batches itself, and has first derivatives by autograd"

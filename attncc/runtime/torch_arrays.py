@@ -51,7 +51,7 @@ class TorchArrays:
             raise AttnccError(_no_gradient())
         if array.device.type not in ("cpu", "cuda"):
             raise AttnccError(_no_device(str(array.device)))
-        if array.layout != self._torch.strided or array.is_neg():
+        if array.layout != self._torch.strided or array.is_neg() or array.is_nested:
             raise AttnccError(no_memory(array))
         pointer(array)  # refuses what has none
         if self._torch.autograd.forward_ad.unpack_dual(array).tangent is not None:
@@ -88,17 +88,37 @@ class TorchArrays:
         """torch records allocations into the graph's own pool: nothing needs to be kept."""
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
+        """By DLPack: torch's own `numpy()` ends for good that a storage can be resized, as FSDP does."""
         detached = array.detach()
         if array.dtype == self._torch.bfloat16:
-            detached = detached.view(self._torch.int16).numpy().view(NUMPY_BFLOAT16)
-        elif array.dtype == self._torch.float8_e4m3fn:
-            detached = detached.view(self._torch.uint8).numpy().view(NUMPY_E4M3)
-        return np.asarray(detached)
+            return np.from_dlpack(detached.view(self._torch.int16)).view(NUMPY_BFLOAT16)
+        if array.dtype == self._torch.float8_e4m3fn:
+            return np.from_dlpack(detached.view(self._torch.uint8)).view(NUMPY_E4M3)
+        return np.from_dlpack(detached)
 
     def from_numpy(self, array: NDArray[Any]) -> Array:
         if array.dtype == NUMPY_BFLOAT16:
             return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
         return self._torch.from_numpy(array)
+
+
+class SteeredTensors(TorchArrays):
+    """Tensors whose type answers operators itself: fake ones, DTensor. Calls with them are an operator wherever they
+    are, since what they have for a pointer is none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ordinal = _nowhere
+
+    def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
+        return True
+
+    def facts(self, array: Array) -> ArrayFacts:
+        raise AttnccError(no_memory(array))
+
+
+def _nowhere(array: Array) -> int:
+    return -1
 
 
 def _empty_here() -> Callable[..., Array] | None:

@@ -22,9 +22,9 @@ from .store import Configuration
 
 NAMESPACE = "attncc"
 
-_NUMBERS = {Type.FLOAT: "float?", Type.INT: "int?", Type.BOOL: "bool?"}
+_NUMBERS = {Type.FLOAT: "float?", Type.INT: "SymInt?", Type.BOOL: "bool?"}
 _TRAILING = (
-    "float? scale, str layout, Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seed, int? seed_number, "
+    "float? scale, str layout, Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seed, SymInt? seed_number, "
     "bool deterministic"
 )  # fmt: skip
 _SIGN, _WORD = 2**63, 2**64
@@ -157,7 +157,7 @@ class TorchOperators:
         found, gradients = iter(learnable), [dq, dk, dv]
         for item in self._inputs:
             gradients.append(next(found) if item.learnable else None)
-            gradients += [None] * (not item.axes)
+            gradients += [] if item.axes else [None]
         return tuple(
             gradient if wanted else None for gradient, wanted in zip(gradients + [None] * 7, needed, strict=True)
         )
@@ -193,6 +193,16 @@ def _no_forward_mode(*_: Any) -> None:
     )
 
 
+def _no_vmap(*_: Any) -> None:
+    raise refused(
+        "A650",
+        "torch.func.vmap can't map an attention call",
+        expected="a call outside of vmap, jacrev and hessian",
+        came="what they pass for a tensor",
+        help="the batch axis is what they would map: call the kernel once, on the whole batch",
+    )
+
+
 @cache
 def _node() -> Any:
     """The class of nodes; made when torch is there."""
@@ -210,6 +220,7 @@ def _node() -> Any:
             _keep(ctx, tuple(flat), output)
 
         jvp = staticmethod(_no_forward_mode)
+        vmap = staticmethod(_no_vmap)
 
         @staticmethod
         def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
@@ -239,6 +250,7 @@ def _once() -> Any:
             ctx.set_materialize_grads(False)
 
         backward = staticmethod(_no_second_derivative)
+        vmap = staticmethod(_no_vmap)
 
     return AttentionBackward
 

@@ -1,0 +1,265 @@
+"""Calls that torch watches, or whose tensors have no memory, are operators; what compiled calls are made anew for."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import attncc
+from attncc.diagnostics import AttnccError
+
+torch = pytest.importorskip("torch")
+torch.set_num_threads(1)
+
+import torch._dynamo.testing  # noqa: E402  (needs torch)
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_map  # noqa: E402
+
+CAUSAL = "attn 1\nvariant watched {\n keep if q_pos >= kv_idx\n}"
+RATED = """attn 1
+variant rated {
+    input rate:  f32
+    input width: i32
+    keep if q_pos - kv_idx < width
+    dropout rate
+}
+"""
+
+
+def kernel(source: str = CAUSAL) -> attncc.Kernel:
+    return attncc.compile(source, dtype="fp32", head_dim=16)
+
+
+def operands(seed: int = 0, rows: int = 6, *, grad: bool = False) -> tuple[Any, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(1, 2, rows, 16, generator=generator).requires_grad_(grad) for _ in range(3))
+
+
+def attention(*tensors: Any) -> Any:
+    return kernel()(*tensors)
+
+
+# -------------------------------------------------------------------- what records operators
+
+
+class Names(TorchDispatchMode):  # type: ignore[misc]  # torch's types aren't read here
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(str(operator))
+        return operator(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_modes_see_an_operator(grad: bool) -> None:
+    with Names() as names:
+        out = attention(*operands(grad=grad))
+    assert any("attncc.watched" in name for name in names.seen)
+    assert torch.equal(out, attention(*operands()))
+
+
+RECORDERS: dict[str, Callable[..., Any]] = {
+    "jit.trace": lambda *given: torch.jit.trace(attention, given, check_trace=False),
+    **{mode: lambda *given, mode=mode: make_fx(attention, tracing_mode=mode)(*given) for mode in ("real", "symbolic")},
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("recorder", RECORDERS)
+def test_what_was_recorded_runs_on_other_tensors(recorder: str) -> None:
+    recorded = RECORDERS[recorder](*operands())
+    assert torch.equal(recorded(*operands(1)), attention(*operands(1)))
+
+
+# -------------------------------------------------------------------- tensors without memory
+
+
+class Wrapper(torch.Tensor):  # type: ignore[misc]
+    """Stands for another tensor, as DTensor does."""
+
+    @staticmethod
+    def __new__(cls, inner: Any) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, inner.shape, strides=inner.stride(), dtype=inner.dtype)
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        opened = tree_map(lambda x: x.inner if isinstance(x, Wrapper) else x, (args, kwargs or {}))
+        result = operator(*opened[0], **opened[1])
+        return tree_map(lambda x: Wrapper(x) if isinstance(x, torch.Tensor) else x, result)
+
+
+def test_tensors_that_stand_for_others() -> None:
+    out = attention(*map(Wrapper, operands()))
+    assert torch.equal(out.inner, attention(*operands()))
+    with pytest.raises(AttnccError, match=r"A650.*\n.*\n.*Wrapper"):
+        kernel()(*map(Wrapper, operands()), out=out)
+    with pytest.raises(AttnccError, match="A654"):
+        attention(operands()[0], *map(Wrapper, operands()[1:]))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_fake_tensors(device: str) -> None:
+    """A pointer of theirs is null, on a GPU too."""
+    with FakeTensorMode():
+        q, k, v = (torch.empty(1, 2, 6, 16, device=device) for _ in range(3))
+        out, lse = kernel()(q, k, v, return_lse=True)
+    assert (out.shape, lse.shape) == ((1, 2, 6, 16), (1, 2, 6))
+    assert str(out.device).startswith(device)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_meta_tensors_tell_shapes(grad: bool) -> None:
+    out = attention(*(torch.empty(1, 2, 6, 16, device="meta", requires_grad=grad) for _ in range(3)))
+    assert (out.shape, out.device.type) == ((1, 2, 6, 16), "meta")
+
+
+@pytest.mark.filterwarnings("ignore:.*nested.*:UserWarning")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged])
+@pytest.mark.parametrize("grad", [False, True])
+def test_nested_tensors_are_refused(layout: Any, grad: bool) -> None:
+    parts = [torch.randn(rows, 2, 16) for rows in (3, 5)]
+    nested = torch.nested.nested_tensor(parts, layout=layout, requires_grad=grad).transpose(1, 2)
+    with pytest.raises(AttnccError, match=r"A650.*\n.*\n.*nested"):
+        attention(nested, nested, nested)
+
+
+def test_what_looks_like_a_tensor_is_none() -> None:
+    with pytest.raises(AttnccError, match=r"A622.*\n.*\n.*Proxy"):
+        torch.fx.symbolic_trace(lambda q: attention(q, q, q))
+
+
+def test_a_call_leaves_storages_resizable() -> None:
+    """FSDP frees what it has gathered by `resize_`."""
+    q, k, v = (x.to(torch.bfloat16) for x in operands())
+    attncc.compile(CAUSAL, dtype="bf16", head_dim=16)(q, k, v)
+    x = operands()
+    attention(*x)
+    for tensor in (q, *x):
+        tensor.untyped_storage().resize_(0)
+
+
+# -------------------------------------------------------------------- transforms
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda call, q: torch.vmap(torch.func.grad(lambda q: call(q[None]).sum()))(q),
+        lambda call, q: torch.func.jacrev(call)(q),
+        lambda call, q: torch.func.hessian(call)(q),
+        torch.func.linearize,
+    ],
+)
+def test_transforms_around_gradients_are_refused_by_name(transform: Callable[..., Any]) -> None:
+    with pytest.raises(AttnccError, match=r"A65[02]"):
+        transform(lambda q: attention(q, q, q), operands()[0])
+
+
+# -------------------------------------------------------------------- what is compiled anew
+
+
+def test_numbers_that_are_ints_compile_once() -> None:
+    own, (q, k, v) = kernel(RATED), operands()
+    count = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
+    torch._dynamo.reset()
+
+    def call(seed: int, width: int) -> Any:
+        return own(q, k, v, rate=0.5, seed=seed, width=width)
+
+    compiled = torch.compile(call, backend=count, fullgraph=True)
+    for seed, width in ((11, 3), (12, 4), (13, 5), (2**62, 2)):
+        assert torch.equal(compiled(seed, width), call(seed, width))
+    assert count.frame_count <= 2  # once as they are, once for any
+
+
+def test_compiled_autograd_takes_the_backward_pass_whole() -> None:
+    from torch._dynamo import compiled_autograd
+
+    q, k, v = operands(grad=True)
+    own = kernel(RATED)
+    (expected,) = torch.autograd.grad(own(q, k, v, rate=0.5, seed=1, width=3).sum(), q)
+    torch._dynamo.reset()
+    with compiled_autograd._enable(torch.compile(backend="eager", fullgraph=True)):
+        own(q, k, v, rate=0.5, seed=1, width=3).sum().backward()
+    assert torch.equal(q.grad, expected)
+
+
+def test_backward_breaks_the_graph() -> None:
+    own, given = kernel(), operands()
+    out, lse = own(*given, return_lse=True)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda dout: own.backward(dout * 2, *given, out, lse).dq, backend="aot_eager")
+    dout = torch.ones_like(out)
+    assert torch.equal(compiled(dout), own.backward(dout * 2, *given, out, lse).dq)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="A652"):
+        torch.compile(lambda dout: own.backward(dout, *given, out, lse).dq, backend="eager", fullgraph=True)(dout)
+
+
+# -------------------------------------------------------------------- seeds
+
+
+def test_rate_0_draws_nothing_from_the_generator() -> None:
+    """As torch's own dropout: a model that is judged between steps trains as one that isn't."""
+    own, given = kernel(RATED), operands()
+    for call in (own, torch.compile(own, backend="eager", fullgraph=True)):
+        before = torch.get_rng_state()
+        out = call(*given, rate=0.0, width=3)
+        assert torch.equal(torch.get_rng_state(), before)
+        assert torch.equal(out, own(*given, rate=0.0, width=3, seed=7))
+        assert not torch.equal(call(*given, rate=0.5, width=3), out)
+        assert not torch.equal(torch.get_rng_state(), before)
+
+
+# -------------------------------------------------------------------- operators by name
+
+
+ELSEWHERE = """
+import pickle, sys, torch, attncc
+from attncc.torch import operator
+source, given, expected = pickle.load(open(sys.argv[1] + "/call.pkl", "rb"))
+operator(attncc.compile(source, dtype="fp32", head_dim=16))
+exported = torch.export.load(sys.argv[1] + "/exported.pt2")
+assert torch.equal(exported.module()(*given), expected)
+"""
+
+
+def test_an_exported_program_is_read_where_its_operator_is_known(tmp_path: Path) -> None:
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def forward(self, q: Any, k: Any, v: Any) -> Any:
+            return attention(q, k, v)
+
+    torch.export.save(torch.export.export(Model(), operands()), tmp_path / "exported.pt2")
+    (tmp_path / "call.pkl").write_bytes(pickle.dumps((CAUSAL, operands(), attention(*operands()))))
+    root = Path(attncc.__file__).parent.parent
+    subprocess.run([sys.executable, "-c", ELSEWHERE, str(tmp_path)], cwd=root, check=True, timeout=100)
+
+
+def test_selective_checkpoints_keep_what_the_operator_gave() -> None:
+    from functools import partial
+
+    from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
+
+    from attncc.torch import operator
+
+    q, k, v = operands(grad=True)
+    kept = partial(create_selective_checkpoint_contexts, [operator(kernel())])
+    with Names() as names:
+        out = checkpoint(lambda q: attention(q * 2, k, v), q, use_reentrant=False, context_fn=kept)
+        out.sum().backward()
+    assert sum("attncc.watched" in name and "backward" not in name for name in names.seen) == 1
+    (expected,) = torch.autograd.grad(attention(q * 2, k, v).sum(), q)
+    assert torch.equal(q.grad, expected)
