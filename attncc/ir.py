@@ -29,6 +29,14 @@ class Expr:
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
     _hash: int = field(default=0, init=False, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        """Keeps the hash."""
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """A hash that was pickled is that of another process, in which texts have other hashes."""
+        self.__dict__.update(state)
+        self.__post_init__()
+
     def __hash__(self) -> int:
         return self._hash
 
