@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..diagnostics import AttnccError
 from ..problem import Signature, bind
 from .arrays import Array, DeviceFramework
 from .configurations import configuration_of
@@ -48,11 +49,17 @@ class Launcher:
         reader = self._readers.get(framework)
         if reader is None:
             reader = self._readers[framework] = Reader(framework, self._store.variant)
-        values, key, roles = reader.read(given)
+        try:
+            values, key, roles = reader.read(given)
+        except AttnccError:  # torch.func.grad's tensors have no pointers, and gradients
+            call = Arguments(*given)
+            if self._is_recorded(framework, call):
+                return self._recorded(call)
+            raise
         prepared = self._find(key)
         if prepared is None:
             call = Arguments(*given)
-            if framework.records(self._store.variant, self._store.configurations, call):
+            if self._is_recorded(framework, call):
                 return self._recorded(call)
             prepared = self._prepare(framework, ordinal, call, values)
             reader.check(roles, values)
@@ -62,6 +69,9 @@ class Launcher:
         if prepared.spans is not None:
             check_spans(prepared.spans, values)
         return _launch(framework, ordinal, given, values, prepared)
+
+    def _is_recorded(self, framework: DeviceFramework, call: Arguments) -> bool:
+        return framework.records(self._store.variant, self._store.configurations, call)
 
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:
         """AttnccError A520 if a package has no backward pass for this GPU."""

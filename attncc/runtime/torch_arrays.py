@@ -88,13 +88,17 @@ class TorchArrays:
         """torch records allocations into the graph's own pool: nothing needs to be kept."""
 
     def to_numpy(self, array: Array) -> NDArray[Any]:
-        """By DLPack: torch's own `numpy()` ends for good that a storage can be resized, as FSDP does."""
+        """By DLPack: torch's own `numpy()` ends for good that a storage can be resized, as FSDP does. AttnccError A604
+        for an element type that NumPy doesn't have."""
         detached = array.detach()
         if array.dtype == self._torch.bfloat16:
             return np.from_dlpack(detached.view(self._torch.int16)).view(NUMPY_BFLOAT16)
         if array.dtype == self._torch.float8_e4m3fn:
             return np.from_dlpack(detached.view(self._torch.uint8)).view(NUMPY_E4M3)
-        return np.from_dlpack(detached)
+        try:
+            return np.from_dlpack(detached)
+        except (BufferError, RuntimeError):
+            raise AttnccError(_no_dtype(array)) from None
 
     def from_numpy(self, array: NDArray[Any]) -> Array:
         if array.dtype == NUMPY_BFLOAT16:
@@ -147,6 +151,11 @@ def _no_tangent() -> Diagnostic:
         "a tensor of this call has a tangent, and there are no derivatives in forward mode",
         help="take first derivatives by backward(), or pass torch.autograd.forward_ad.unpack_dual(tensor).primal",
     )
+
+
+def _no_dtype(array: Array) -> Diagnostic:
+    what, came = "a tensor has an element type that nothing here takes", f"came {array.dtype}"
+    return Diagnostic("A604", what, notes=(came,), help="convert it: tensor.to(…)")
 
 
 def _no_device(device: str) -> Diagnostic:

@@ -13,6 +13,7 @@ import pytest
 
 import attncc
 from attncc.diagnostics import AttnccError
+from attncc.runtime.arrays import framework_of
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)
@@ -136,6 +137,13 @@ def test_nested_tensors_are_refused(layout: Any, grad: bool) -> None:
         attention(nested, nested, nested)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e5m2, torch.float8_e4m3fnuz])
+def test_types_that_numpy_lacks(dtype: Any) -> None:
+    q, k, v = operands()
+    with pytest.raises(AttnccError, match=r"A604.*\n.*came torch\."):
+        attention(q.to(dtype), k, v)
+
+
 def test_what_looks_like_a_tensor_is_none() -> None:
     with pytest.raises(AttnccError, match=r"A622.*\n.*\n.*Proxy"):
         torch.fx.symbolic_trace(lambda q: attention(q, q, q))
@@ -166,6 +174,22 @@ def test_a_call_leaves_storages_resizable() -> None:
 def test_transforms_around_gradients_are_refused_by_name(transform: Callable[..., Any]) -> None:
     with pytest.raises(AttnccError, match=r"A65[02]"):
         transform(lambda q: attention(q, q, q), operands()[0])
+
+
+def test_gradients_of_functions_where_a_gpu_reads_pointers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors of torch.func.grad have none; here they stand for tensors on a GPU."""
+
+    def ordinal(tensor: Any) -> int:
+        return 0 if torch._C._functorch.is_gradtrackingtensor(tensor) else -1
+
+    q, k, v = operands()
+    monkeypatch.setattr(framework_of(q, "q"), "ordinal", ordinal)
+    found = torch.func.grad(lambda q: attention(q, k, v).sum())(q)
+    leaf = q.clone().requires_grad_()
+    assert torch.equal(found, torch.autograd.grad(attention(leaf, k, v).sum(), leaf)[0])
+    of_numpy = k.numpy()
+    with pytest.raises(AttnccError, match="A654"):
+        torch.func.grad(lambda q: attention(q, of_numpy, v).sum())(q)
 
 
 # -------------------------------------------------------------------- what is compiled anew
