@@ -20,6 +20,7 @@ from .store import Configuration
 from .tensor_observer import steers, watched
 
 if TYPE_CHECKING:
+    from ..problem.gradients import Gradients
     from .backward_launch import BackwardArguments
     from .kernel import Kernel
     from .torch_operator import TorchOperators
@@ -150,12 +151,13 @@ def _untraceable(torch: Any, variant: Variant, call: Arguments, stream: Any) -> 
     return f"A652: {loss['what']}" if loss else ""
 
 
-def traced_backward(kernel: Kernel, arguments: BackwardArguments, stream: Any) -> Any:
+def traced_backward(kernel: Kernel, arguments: BackwardArguments, stream: Any) -> Gradients:
     """`Kernel.backward` where torch.compile looks: it breaks the graph, which autograd's own gradients don't."""
     import torch
 
     trouble = "A652: `backward` can't be traced; gradients of a call by autograd are"
-    return _untraced(torch, trouble, kernel.run_backward, arguments, stream)
+    gradients: Gradients = _untraced(torch, trouble, kernel.run_backward, arguments, stream)
+    return gradients
 
 
 def _untraced(torch: Any, trouble: str, run: Callable[..., Any], *given: Any) -> Any:
