@@ -21,6 +21,17 @@ def not_an_array(name: str, kind: type, expected: str) -> AttnccError:
     return refused("A622", f"`{name}` is not an array", expected=expected, came=type_text(kind), help=advice)
 
 
+def mixed(name: str, kind: type) -> AttnccError:
+    """A654 for an array, of this type, of another framework than q's."""
+    return refused(
+        "A654",
+        f"`{name}` is an array of another framework than `q`",
+        expected="arrays all of one framework, whose stream orders them on a GPU",
+        came=type_text(kind),
+        help="exchange it without a copy: torch.from_dlpack, cupy.from_dlpack, numpy.from_dlpack",
+    )
+
+
 def masked(name: str) -> AttnccError:
     """A622 for a masked array of NumPy: what it masks would take part."""
     return refused(

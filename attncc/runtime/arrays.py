@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
 from ..problem.facts import ArrayFacts
-from ..problem.refusal import masked, not_an_array
+from ..problem.refusal import masked, mixed, not_an_array
 
 Array = Any  # an array of the caller's framework
 NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
@@ -136,6 +136,8 @@ def framework_of(array: Array, name: str) -> Framework:
 def _find(array: Array, name: str) -> Framework:
     home = _home(array)
     if home is None or (home == "torch" and not isinstance(array, sys.modules["torch"].Tensor)):
+        if is_foreign(array):
+            raise mixed(name, type(array))
         raise not_an_array(name, type(array), "a NumPy, CuPy or torch array, or one with __dlpack__")
     if isinstance(array, np.ma.MaskedArray):
         raise masked(name)

@@ -6,11 +6,12 @@ from typing import Any, NamedTuple
 
 from ..problem import Signature, bind
 from ..problem.gradients import Gradients, Results, bind_results
+from ..problem.refusal import mixed
 from .arrays import Array, DeviceFramework, Observer, framework_of
 from .backward_prepare import BackwardForm, BackwardPlaces, BackwardPrepared, prepare_backward
 from .configurations import configuration_of
 from .family import Families
-from .operands import LSE, OUT, SEED, Arguments, Reader, call_of, check_host_numbers, misaligned, mixed
+from .operands import LSE, OUT, SEED, Arguments, Reader, call_of, check_host_numbers, misaligned
 from .store import KernelStore
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
@@ -55,7 +56,7 @@ class BackwardLauncher:
         results = given.results
         for name, array in results.items():
             if framework_of(array, name) is not framework:
-                raise mixed(name, array)
+                raise mixed(name, type(array))
         pointers, forms = observe(list(results.values()))
         by_name = dict(zip(results, pointers, strict=True))
         unaligned = tuple(name for name, pointer in by_name.items() if pointer & _ALIGNMENT_MASK)

@@ -8,11 +8,11 @@ import numpy as np
 
 from .. import executor
 from ..problem.arrays import array_facts
-from ..problem.refusal import refused
+from ..problem.refusal import mixed, refused
 from ..schedule.serving import executed_plan
 from .arrays import HostFramework, framework_of, is_array
 from .configurations import configuration_of
-from .operands import Arguments, mixed
+from .operands import Arguments
 from .store import KernelStore
 
 
@@ -59,6 +59,6 @@ def seen_by(framework: HostFramework, name: str, value: Any) -> Any:
             help="all arrays of a call live on one device",
         )
     if own is not framework and value.shape:
-        raise mixed(name, value)
+        raise mixed(name, type(value))
     own.facts(value)  # refuses what can't be read here
     return own.to_numpy(value)  # type: ignore[attr-defined]

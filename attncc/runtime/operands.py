@@ -14,7 +14,7 @@ from ..ir import Variant
 from ..problem import ArrayFacts, Call, Signature, check_values
 from ..problem.bind import check_seed
 from ..problem.inputs import check_dtype
-from ..problem.refusal import refused
+from ..problem.refusal import mixed, refused
 from .arrays import Array, DeviceFramework, framework_of, is_array
 
 # The operands of every call, in order; the variant's inputs follow in theirs.
@@ -135,7 +135,7 @@ class Reader:
             arrays.append(OUT)
         for operand in arrays:
             if not self._is_own(operand, values[operand]):
-                raise mixed(self._names[operand], values[operand])
+                raise mixed(self._names[operand], type(values[operand]))
         for operand, kind in enumerate(kinds[CU_SEQLENS_Q:], CU_SEQLENS_Q):
             if kind not in _PLAIN and kind is not _UNFIT and type(kind) is not HostNumber:
                 sure = kind is _ARRAY or (operand in self._tensors and self._is_own(operand, values[operand]))
@@ -165,7 +165,7 @@ class Reader:
         own = framework_of(value, name)
         if own.ordinal(value) >= 0:
             if own is not self._framework:
-                raise mixed(name, value)
+                raise mixed(name, type(value))
             return value, _ARRAY
         if value.shape:
             return None, _UNFIT
@@ -224,14 +224,3 @@ def _array_facts(name: str, value: Any) -> ArrayFacts | None:
     if isinstance(facts, type):
         raise refused("A622", f"`{name}` is not an array", expected="an array on q's device", came=facts.__name__)
     return facts
-
-
-def mixed(name: str, array: Array) -> AttnccError:
-    """The exception for an array of another framework than q's."""
-    return refused(
-        "A654",
-        f"`{name}` is an array of another framework than `q`",
-        expected="arrays all of one framework, whose stream orders them on a GPU",
-        came=f"{type(array).__module__}.{type(array).__qualname__}",
-        help="exchange it without a copy: torch.from_dlpack, cupy.from_dlpack, numpy.from_dlpack",
-    )

@@ -211,6 +211,17 @@ def test_frameworks_are_not_mixed() -> None:
         kernel()(q, k, v, slope=tensor(call()["slope"]), cap=torch.tensor(5.0))
 
 
+def test_arrays_by_dlpack_are_not_mixed_with_others() -> None:
+    class Exchanged:
+        def __init__(self, array: Any) -> None:
+            self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+    q, k, v = plans.qkv()
+    for given in ((q, Exchanged(k), v), (tensor(q), tensor(k), Exchanged(v))):
+        with pytest.raises(AttnccError, match=r"A654.*\n.*\n.*Exchanged"):
+            kernel()(*given, slope=call()["slope"], cap=5.0)
+
+
 def test_tensors_without_plain_memory_are_refused() -> None:
     q, k, v = map(tensor, plans.qkv())
     slope = tensor(call()["slope"])
