@@ -176,8 +176,8 @@ class Driver:
     def again(self, result: int, context: int, function: Callable[..., int], *arguments: object) -> None:
         """Calls a function once more, in its context, if its result says that another was current, or none.
 
-        What is queued in a wrong context is refused, so calls look for the right one only then. AttnccError A510 for
-        other results than 0.
+        A kernel that another GPU's default stream is given is refused, so calls look for the right one only then; other
+        streams know theirs. AttnccError A510 for other results than 0.
         """
         if result in _WRONG_CONTEXT:
             with self._entered(context):

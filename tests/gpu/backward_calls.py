@@ -16,16 +16,17 @@ from tests.gpu.torch_oracle import Arguments
 
 @dataclass(frozen=True)
 class BackwardCall:
-    """A call, and what the oracle needs; dout in layout bhsd, dlse None for zeros."""
+    """A call by the backward kernels that it is given, and what the oracle needs; dout in layout bhsd, dlse None for
+    zeros."""
 
-    run: Callable[[], Gradients]
+    run: Callable[[Any], Gradients]
     arguments: Arguments
     dout: torch.Tensor
     dlse: torch.Tensor | None
 
 
 def backward_call(case: BackwardCase, kernel: Any) -> BackwardCall:
-    """The forward call is made here; lse has a gradient in groups of three, and where inputs are learnable: else
+    """`kernel` makes the forward call; lse has a gradient in groups of three, and where inputs are learnable: else
     nothing is left of the gradient of what all pairs of a row share."""
     problem, arrays, variant = case.forward.problem, qkv(case.forward), kernel.variant
     inputs, softmax = inputs_of(variant, problem), variant.normalize == "softmax"
@@ -37,8 +38,8 @@ def backward_call(case: BackwardCase, kernel: Any) -> BackwardCall:
     differentiable = softmax and (problem.group == 3 or any(item.learnable for item in variant.inputs))
     dlse = torch.randn(lse.shape, generator=generator, device="cuda") if differentiable else None
 
-    def run() -> Gradients:
-        found: Gradients = kernel.backward(
+    def run(backward_kernel: Any) -> Gradients:
+        found: Gradients = backward_kernel.backward(
             dout, *arrays, out, lse, dlse=dlse, deterministic=case.deterministic, **keywords
         )
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -52,11 +53,20 @@ class BackwardCase:
     def __str__(self) -> str:
         return f"{self.forward}-{'deterministic' if self.deterministic else 'sum'}"
 
+    @property
+    def separates_dq(self) -> bool:
+        """Whether portable kernels make dQ on its own."""
+        return self.deterministic or self.forward.dtype == "fp32"
+
+    @property
+    def made_by(self) -> Case:
+        """The forward call, by portable kernels: what all families of backward kernels are given."""
+        return replace(self.forward, family="portable")
+
     def source(self, device: str) -> str:
-        """The spec with a schedule of ours for the backward pass too."""
-        target, spec = self.forward.target(device), self.forward.spec
-        text = replace(self.forward, family="portable").source(target)
-        return text + f"schedule back for {spec} backward on {target} {{ family = {self.forward.family} }}\n"
+        """The spec with a schedule of ours for the backward pass."""
+        target, case = self.forward.target(device), self.forward
+        return case.text() + f"\nschedule back for {case.spec} backward on {target} {{ family = {case.family} }}\n"
 
 
 def backward_cases(lengths: tuple[tuple[int, int], ...] = LENGTHS) -> tuple[BackwardCase, ...]:
@@ -95,7 +105,7 @@ def _case(row: dict[str, Any]) -> BackwardCase:
     return BackwardCase(Case(**forward, splits=1, loop="q_outer"), row["deterministic"])
 
 
-def of_hopper(portable: tuple[BackwardCase, ...]) -> tuple[BackwardCase, ...]:
+def of_hopper(portable: Sequence[BackwardCase]) -> tuple[BackwardCase, ...]:
     """The same cases with the kernels of the family hopper, where it has them."""
     cases = (replace(item, forward=replace(item.forward, family="hopper")) for item in portable)
     return tuple(item for item in cases if _has_kernel(item))

@@ -77,15 +77,18 @@ class Case:
         """Whether the decode pass serves the call: any of its tiles holds the rows. It is of the family portable."""
         return self.family == "portable" and self.lengths[0] * self.group <= 16
 
+    def text(self) -> str:
+        """The spec without its schedules, and windows that end within the shorter lengths."""
+        text = (folder("specs") / f"{self.spec}.attn").read_text().partition("\nschedule ")[0]
+        return text.replace("width: int = 1024", "width: int = 150").replace("width: int = 256", "width: int = 40")
+
     def source(self, target: str) -> str:
-        """The spec with schedules of ours in place of its own, and windows that end within the shorter lengths.
+        """The same with schedules of ours.
 
         Where the decode pass serves the call, it has the same splits.
         """
-        text = (folder("specs") / f"{self.spec}.attn").read_text().partition("\nschedule ")[0]
-        text = text.replace("width: int = 1024", "width: int = 150").replace("width: int = 256", "width: int = 40")
         settings = f"family = {self.family} loop = {self.loop} split_kv = {self.splits}"
-        text += f"\nschedule tested for {self.spec} on {target} {{ {settings} }}\n"
+        text = f"{self.text()}\nschedule tested for {self.spec} on {target} {{ {settings} }}\n"
         if self.decodes:
             text += f"schedule short for {self.spec} decode on {target} {{ split_kv = {self.splits} }}\n"
         return text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,12 @@ def run(
     return found
 
 
+@cache
+def _compiled(text: str, target: str) -> bytes:
+    """Once for all sequences of a problem."""
+    return library().compile(text, target).image
+
+
 def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], grid: int) -> None:
     code = user_code(plan)
     kernel = KERNEL.replace("RESULT", result.format(block_q=plan.block_q, block_kv=plan.block_kv))
@@ -127,7 +134,7 @@ def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], g
     leaves = '#include "attncc/element.cuh"\n#include "attncc/tile_kind.cuh"'
     text = assemble("\n".join([leaves, code.includes, code.params_struct, code.functions, kernel]), "printed_code")
     device = driver().device(torch.cuda.current_device())
-    image = library().compile(text, f"sm_{device.capability}").image
+    image = _compiled(text, f"sm_{device.capability}")
     function = driver().load(device, image, "printed_code", 32, 0)
     fields = parameters(plan)
     packed = struct.pack(struct_format(fields), *(values.get(field.name, 0) for field in fields))

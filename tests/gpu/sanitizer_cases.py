@@ -17,7 +17,6 @@ import os
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 
@@ -58,12 +57,13 @@ def _forward(options: argparse.Namespace, target: str) -> dict[str, Callable[[],
 def _backward(options: argparse.Namespace, target: str) -> dict[str, Callable[[], object]]:
     chosen = backward_cases.backward_cases(SMALL_LENGTHS)
     chosen = (backward_cases.of_hopper(chosen) if options.family == "hopper" else chosen)[:: options.every]
+    fill_cache(partial(forward_kernel, case.made_by, target) for case in chosen)
     fill_cache(partial(backward_kernel, case, target) for case in chosen)
-    return {str(case): partial(_run_backward, case, backward_kernel(case, target)) for case in chosen}
+    return {str(case): partial(_run_backward, case, target) for case in chosen}
 
 
-def _run_backward(case: backward_cases.BackwardCase, kernel: Any) -> None:
-    backward_calls.backward_call(case, kernel).run()
+def _run_backward(case: backward_cases.BackwardCase, target: str) -> None:
+    backward_calls.backward_call(case, forward_kernel(case.made_by, target)).run(backward_kernel(case, target))
 
 
 if __name__ == "__main__":
