@@ -23,6 +23,7 @@ from tests.kernels import LARGE_PAGES, MOST_PROCESSES
 
 PROCESS_BYTES = 8 << 30  # of the GPU's memory, for each process that shares its tests
 TURNS = Path(__file__)  # a file that processes lock
+OF_GPU = ("gpu", "meaning")  # the folders with tests that need one
 Golden = Callable[[Path, str], None]
 
 
@@ -84,6 +85,12 @@ def _case(item: pytest.Item) -> Compilation | None:
     callspec = getattr(item, "callspec", None)
     case = callspec.params.get("case") if callspec else None
     return case if isinstance(case, Compilation) else None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`pytest -m gpu` reads no other folder: each of its processes would, for as long as it takes to read these."""
+    inside = collection_path.relative_to(Path(__file__).parent).parts
+    return True if inside and inside[0] not in OF_GPU and config.option.markexpr == "gpu" else None
 
 
 def pytest_collection() -> None:

@@ -68,3 +68,10 @@ def test_one_that_is_alone_waits_for_the_others(tmp_path: Path, monkeypatch: pyt
             late.result(timeout=0.05)
         turn.close()
         late.result().close()
+
+
+def test_other_folders_have_no_tests_of_the_gpu() -> None:
+    """`pytest -m gpu` reads none of them."""
+    folder = Path(conftest.__file__).parent
+    others = [path for path in folder.rglob("*.py") if path.relative_to(folder).parts[0] not in conftest.OF_GPU]
+    assert [path for path in others if "mark." + "gpu" in path.read_text(encoding="utf-8")] == []

@@ -5,20 +5,26 @@ This module must not import torch: each of the processes that compile imports it
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from attncc.compiler import CompiledStore, load_specification
 from attncc.machine_code import settle
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store import Configuration
-from attncc.schedule.plan import KernelPlan
+from attncc.schedule.plan import FORWARD_PASSES, KernelPlan
 from tests.gpu.backward_cases import BackwardCase
 from tests.gpu.cases import Case
-from tests.kernels import without_decode
 
 
 def forward_kernel(case: Case, target: str) -> Kernel:
-    """Without a kernel of the decode pass where it doesn't run the case. `target`: of the device's portable kernels."""
-    (key, value), arch = case.head_dims, case.target(target)
-    return without_decode(case.source(arch), dtype=case.dtype, head_dim=key, value_head_dim=value, arch=arch)
+    """With the kernels of the passes that may run the case. `target`: of the device's portable kernels."""
+    arch = case.target(target)
+    specification = load_specification(case.source(arch), None, {})[0]
+    passes = tuple(name for name in FORWARD_PASSES if (name == "decode") == case.decodes)
+    configuration = Configuration(case.dtype, *case.head_dims)
+    store = CompiledStore(replace(specification, passes=passes), configuration, (arch,))
+    store.compile_now()
+    return Kernel(store)
 
 
 class _AddingDq(CompiledStore):
