@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,20 +10,26 @@ import pytest
 
 import attncc
 from attncc import reference
-from attncc.schedule.schedule import Schedule
+from tests.kernels import without_decode
 from tests.plans import DTYPES
 
 torch = pytest.importorskip("torch")
+
+
+@cache
+def compiled(text: str, dtype: str, head_dims: tuple[int, int]) -> Any:
+    """With a backward kernel of the family hopper."""
+    schedule = f"schedule asked for {attncc.parse(text).variant.name} backward on sm_90a {{ family = hopper }}\n"
+    sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
+    return without_decode(text + schedule, dtype=dtype, arch="sm_90a", **sizes)
 
 
 def check(
     text: str, dtype: str, head_dims: tuple[int, int], arrays: list[Any], *, deterministic: bool = False, **given: Any
 ) -> Any:
     """`arrays` are q, k and v in fp32 on the CPU. Gradients come into memory full of NaN. Returns the kernel."""
-    variant = attncc.parse(text).variant
-    schedule = Schedule("asked", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
-    sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
-    kernel = attncc.compile(text, dtype=dtype, arch="sm_90a", schedule=schedule, **sizes)
+    kernel = compiled(text, dtype, head_dims)
+    variant = kernel.variant
     softmax = variant.normalize == "softmax"
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}[dtype]
     tensors = [torch.from_numpy(array).cuda().to(kind) for array in arrays]
@@ -53,12 +60,6 @@ def normal(*shapes: tuple[int, ...]) -> list[Any]:
     return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
 
 
-def _compiled(text: str, head_dim: int) -> Any:
-    name = attncc.parse(text).variant.name
-    schedule = Schedule("asked", name, "backward", "sm_90a", (("family", ("hopper",)),))
-    return attncc.compile(text, dtype="bf16", head_dim=head_dim, arch="sm_90a", schedule=schedule)
-
-
 def _random(shapes: list[tuple[int, ...]]) -> list[Any]:
     """q, k, v and dout."""
     torch.manual_seed(0)
@@ -67,7 +68,7 @@ def _random(shapes: list[tuple[int, ...]]) -> list[Any]:
 
 def check_runs(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
     """`deterministic` makes dk and dv as in other calls, and dq but for the order of its sums."""
-    kernel = _compiled(text, shapes[0][-1])
+    kernel = compiled(text, "bf16", (shapes[0][-1],) * 2)
     q, k, v, dout = _random(shapes)
     out, lse = kernel(q, k, v, return_lse=True, **given)
     plain, *runs = (kernel.backward(dout, q, k, v, out, lse, deterministic=number > 0, **given) for number in range(6))
@@ -79,7 +80,7 @@ def check_runs(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
 
 def check_streams(text: str, shapes: list[tuple[int, ...]], **given: Any) -> None:
     """Calls on several streams, copied by what comes behind them there, in graphs too, give what one alone gives."""
-    kernel = _compiled(text, shapes[0][-1])
+    kernel = compiled(text, "bf16", (shapes[0][-1],) * 2)
     q, k, v, dout = _random(shapes)
     out, lse = kernel(q, k, v, return_lse=True, **given)
 
