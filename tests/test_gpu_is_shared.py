@@ -62,8 +62,8 @@ def test_one_that_is_alone_waits_for_the_others(tmp_path: Path, monkeypatch: pyt
             with pytest.raises(TooLate):
                 alone.result(timeout=0.05)
             other.close()
-        late = pool.submit(begun, None)
         turn = alone.result()
+        late = pool.submit(begun, None)  # not before: it may come first, and nobody would end it
         with pytest.raises(TooLate):
             late.result(timeout=0.05)
         turn.close()
