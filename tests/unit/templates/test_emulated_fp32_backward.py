@@ -13,7 +13,7 @@ from attncc.schedule.schedule import make_plan
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
 from tests.emulator.backward import Results, backward
-from tests.gpu.backward_cases import BackwardCase, backward_cases
+from tests.gpu.cases import Case
 from tests.unit.templates.test_emulated_backward import FULL, plans_of
 from tests.unit.templates.test_emulated_kernels import qkv
 
@@ -67,29 +67,22 @@ def test_a_sink_has_its_share_of_the_row() -> None:
 # ---------------------------------------------------------------- as tests/gpu/test_backward.py has them
 
 SEED = 1234567
-SHORT = {
-    str(case): case
-    for case in backward_cases()
-    if case.forward.dtype == "fp32" and case.forward.lengths == (1, 1000) and case.forward.problem.packed
-}
+_SHORT = {"lengths": (1, 1000), "splits": 1, "dtype": "fp32", "loop": "q_outer", "packed": True}
+ALIBI = Case("alibi_documents", head_dims=(96, 96), group=1, memory="strided", layout="bhsd", **_SHORT)
+BIAS = Case("batch_bias", head_dims=(16, 16), group=8, memory="strided", layout="bshd", **_SHORT)
+CAUSAL = Case("mini_causal", head_dims=(40, 40), group=3, memory="broadcast", layout="bshd", **_SHORT)
 
 
 @pytest.mark.parametrize(
-    ("name", "seed"),
-    [
-        *(("alibi_documents-fp32-d96x96-g1-1x1000", seed) for seed in (0, 3, 8)),
-        *(("batch_bias-fp32-d16x16-g8-1x1000", seed) for seed in (0, 5)),
-        ("mini_causal-fp32-d40x40-g3-1x1000", 2),
-    ],
+    ("case", "seed"), [(ALIBI, 0), (ALIBI, 3), (ALIBI, 8), (BIAS, 0), (BIAS, 5), (CAUSAL, 2)], ids=str
 )
-def test_cases_of_one_row_keep_the_rule(name: str, seed: int) -> None:
+def test_cases_of_one_row_keep_the_rule(case: Case, seed: int) -> None:
     """As on the GPU: out and lse are those of the kernel, lse has a gradient, sums in fp32 have their roundoff."""
     torch = pytest.importorskip("torch")
     from tests.gpu import torch_backward
     from tests.gpu.accuracy import judge
     from tests.gpu.torch_oracle import Arguments
 
-    (case,) = (case for text, case in SHORT.items() if text.startswith(name))
     variant, call, dout, dlse = drawn(case, seed)
     sizes = {"dtype": "fp32", "head_dim": call.q.shape[-1], "value_head_dim": call.v.shape[-1], "target": "sm_90"}
     decode, plan, dq_plan = (
@@ -98,9 +91,7 @@ def test_cases_of_one_row_keep_the_rule(name: str, seed: int) -> None:
     out, lse = forward(decode, call)
     found = backward(plan, dq_plan, call, Results(dout, out, lse, dlse))
     inputs = {name: torch.from_numpy(np.array(array)) for name, array in call.inputs.items()}
-    arguments = Arguments(
-        variant, case.forward.problem, *map(torch.from_numpy, (call.q, call.k, call.v)), inputs, seed=SEED
-    )
+    arguments = Arguments(variant, case.problem, *map(torch.from_numpy, (call.q, call.k, call.v)), inputs, seed=SEED)
     flowing = torch.from_numpy(dout), None if dlse is None else torch.from_numpy(dlse)
     exact = torch_backward.oracle(arguments, *flowing)
     plain = torch_backward.baseline(arguments, *flowing, torch.float32)
@@ -110,15 +101,15 @@ def test_cases_of_one_row_keep_the_rule(name: str, seed: int) -> None:
         assert accuracy.holds, f"{item}: {accuracy}"
 
 
-def drawn(case: BackwardCase, seed: int) -> tuple[Any, Call, np.ndarray, np.ndarray | None]:
-    problem, variant = case.forward.problem, api.parse(case.source("sm_90")).variant
+def drawn(case: Case, seed: int) -> tuple[Any, Call, np.ndarray, np.ndarray | None]:
+    problem, variant = case.problem, api.parse(case.source("sm_90")).variant
     rng = np.random.default_rng(seed)
 
     def rows(heads: int, length: int, size: int, *, alike: bool = False) -> np.ndarray:
         shape = (1 if alike else heads, length, size)
         return np.tile(rng.standard_normal(shape, np.float32), (heads // shape[0], 1, 1))
 
-    alike, heads = case.forward.memory == "broadcast", problem.num_kv_heads
+    alike, heads = case.memory == "broadcast", problem.num_kv_heads
     q = rows(problem.num_heads, problem.q_len, problem.head_dim)
     k, v = (rows(heads, problem.kv_len, size, alike=alike) for size in (problem.head_dim, problem.value_head_dim))
     inputs = synthetic.inputs(variant, problem, np.random.default_rng(problem.q_len + 1000 * seed))
