@@ -196,10 +196,11 @@ def _batch_axis(plan: KernelPlan, call: Call, name: str) -> int | None:
 
 
 def surveyed(plan: KernelPlan, call: Call) -> dict[str, Array]:
-    """What the pre-pass finds in i32 inputs, by its own kernel."""
+    """What the pre-pass finds in inputs, by its own kernel."""
     found: dict[str, Array] = {}
     for survey in surveys(plan):
         array, zone_map = call.inputs[survey.input], survey.zone_map
+        dtype = plan.variant.input(survey.input).dtype
         block = 1 if zone_map is None else zone_map.block
         least, greatest = (np.empty((*array.shape[:-1], -(-array.shape[-1] // block)), array.dtype) for _ in range(2))
         holds = np.full((*array.shape[:-1], CLAIM_PIECES), 99, np.uint8)
@@ -216,7 +217,7 @@ def surveyed(plan: KernelPlan, call: Call) -> dict[str, Array]:
         if survey.claim:
             values["holds"] = holds.ctypes.data
             found[sorted_name(survey.input)] = holds
-        kernel.run(render_zone_map("i32", plan.target), zone_map_parameters("i32"), values, 2)
+        kernel.run(render_zone_map(dtype, plan.target), zone_map_parameters(dtype), values, 2)
     return found
 
 

@@ -44,7 +44,10 @@ static float __uint_as_float(unsigned x) { return bits_as<float>(x); }
 static double __longlong_as_double(long long x) { return bits_as<double>(x); }
 static int __float_as_int(float x) { return bits_as<int>(x); }
 static unsigned __float_as_uint(float x) { return bits_as<unsigned>(x); }
-static long long __float2ll_rd(float x) { return (long long)floorf(x); }
+static long long __float2ll_rd(float x) {  // saturates, as the instruction does
+    const float low = floorf(x);
+    return low >= 0x1p63f ? (1ull << 63) - 1 : low < -0x1p63f ? -(1ll << 62) * 2 : (long long)low;
+}
 static float __frcp_rn(float x) { return 1 / x; }
 static unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
     return (((uint64_t)high << 32 | low) << min(shift, 32u)) >> 32;

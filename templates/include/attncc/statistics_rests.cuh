@@ -10,10 +10,11 @@ struct alignas(16) RowStatistics {
     /// As the first of the kernels that need it takes it: the rest isn't known yet.
     __device__ __forceinline__ RowStatistics at_first() const { return {exponent, delta, 0, 0}; }
 
-    /// The probability of a pair, of the exponent and of what it loses by rounding. `rest` belongs to the score.
+    /// The probability of a pair, 0 of one that isn't kept, of the exponent and of what it loses by rounding. `rest` belongs
+    /// to the score.
     template <class Dtype>
-    __device__ __forceinline__ float prob(float score, float factor, float rest_of_score) const {
-        const float x = fmaf(score, factor, -exponent), power = Dtype::power(x);
+    __device__ __forceinline__ float prob(bool kept, float score, float factor, float rest_of_score) const {
+        const float x = kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY, power = Dtype::power(x);
         float sum = x, lost = 0;
         add_exactly(sum, lost, exponent);
         const float rests = fmaf(score, factor, -sum) - lost + fmaf(rest_of_score, factor, -rest);

@@ -123,6 +123,16 @@ def test_packed_batches(text: str) -> None:
         check(plan, of_dq, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu))
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.3])
+@pytest.mark.parametrize(("text", "dtype"), [(CAUSAL, "bf16"), (CAUSAL, "fp32"), (SIGMOID, "fp16"), (LINEAR, "bf16")])
+def test_scales_that_are_not_positive(text: str, dtype: str, scale: float) -> None:
+    """Without score lines the scale is applied last, also to what a masked pair has for a score."""
+    plan, dq_plan = plans_of(text, dtype, (32, 32), block_q=32, block_kv=64, warps=4, stages=1)
+    call = Call(*qkv(plan, (1, 2, 70), (1, 1, 50)), scale=scale)
+    for of_dq in [dq_plan] if dtype == "fp32" else [dq_plan, None]:
+        check(plan, of_dq, call)
+
+
 @pytest.mark.parametrize("dtype", ["bf16", "fp32"])
 def test_slopes_that_depend_on_the_score_with_dropout(dtype: str) -> None:
     plan, dq_plan = plans_of(SOFTCAP, dtype, (16, 16), block_q=32, block_kv=32, warps=2, stages=1)
