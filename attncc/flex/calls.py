@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Label
 from ..source import Span
-from . import intrinsics, library
+from . import hints, intrinsics, library
 from .reductions import reduction
 from .terms import Captured, Element, Role, Score, Symbol, Term
+from .text import TARGET
 from .values import BAD, NOTHING, Bad, Class, Function, Given, Items, Library, Scope, Value, noun
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def body(machine: Machine, function: Function, scope: Scope) -> Value:
 
 
 def _bind(machine: Machine, function: Function, given: Given, scope: Scope) -> bool:
-    """Gives the parameters their values; inside a mod, whether the arguments fit."""
+    """Gives the parameters their values; inside a mod and in a target, whether the arguments fit."""
     node = function.node.args
     every = _parameters(function)
     names = [parameter.arg for parameter in every]
@@ -173,7 +174,7 @@ def _bind(machine: Machine, function: Function, given: Given, scope: Scope) -> b
     values = [*function.bound, *given.values]
     matched = {**function.defaults, **dict(zip(names[:positional], values, strict=False))}
     matched |= {name: value for name, value in given.keywords.items() if name in names}
-    if machine.inside and (problem := _misfit(function, given, matched)):
+    if problem := _misfit(function, given, matched, machine.inside):
         machine.error("A704", problem, given.span, help="give each parameter one argument")
         return False
     role = Role.ARGUMENT if machine.inside else Role.OUTER
@@ -188,15 +189,21 @@ def _bind(machine: Machine, function: Function, given: Given, scope: Scope) -> b
     return True
 
 
-def _misfit(function: Function, given: Given, matched: Mapping[str, Value]) -> str:
-    """What is wrong with the arguments of a call, if anything is."""
+def _misfit(function: Function, given: Given, matched: Mapping[str, Value], inside: bool) -> str:
+    """What is wrong with the arguments of a call, if anything is. What a target leaves out becomes an input."""
+    if not inside and given.span.source.path != TARGET:
+        return ""
     node = function.node.args
     names = [parameter.arg for parameter in _parameters(function)]
     missing = [name for name in names if name not in matched]
-    if missing:
+    if missing and inside:
         return f"`{function.name}` needs `{missing[0]}`, which isn't given"
     if len(given.values) > len(function.parameters) and node.vararg is None:
         return f"`{function.name}` takes {len(function.parameters)} arguments, and {len(given.values)} came"
+    positional = names[: len(names) - len(node.kwonlyargs)]
+    twice = [name for name in positional[: len(function.bound) + len(given.values)] if name in given.keywords]
+    if twice:
+        return f"`{function.name}` is given `{twice[0]}` twice"
     unknown = [name for name in given.keywords if name not in names]
     return f"`{function.name}` has no parameter `{unknown[0]}`" if unknown and node.kwarg is None else ""
 
@@ -213,5 +220,7 @@ def _unknown_parameter(function: Function, parameter: ast.arg, span: Span) -> Va
     """A parameter of a factory that nobody gives: a number if it is annotated as one, else anything."""
     annotation = parameter.annotation.id if isinstance(parameter.annotation, ast.Name) else ""
     dtype = _ANNOTATED.get(annotation)
-    captured = Captured(parameter.arg, span, f"a parameter of {function.name}", dtype, plain=dtype is not None)
+    learnable = hints.names_parameter(parameter.annotation)
+    origin = f"a parameter of {function.name}"
+    captured = Captured(parameter.arg, span, origin, dtype, plain=dtype is not None, learnable=learnable)
     return Element(captured=captured, span=span) if dtype else captured

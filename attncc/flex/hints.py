@@ -49,8 +49,13 @@ def is_parameter(node: ast.expr) -> bool:
         item.arg == "requires_grad" and isinstance(item.value, ast.Constant) and item.value.value is True
         for item in node.keywords
     )
-    return wants or _last(node.func) == "Parameter"
+    return wants or names_parameter(node.func)
 
 
-def _last(node: ast.expr) -> str:
+def names_parameter(node: ast.expr | None) -> bool:
+    """`nn.Parameter`, called or as an annotation."""
+    return _last(node) == "Parameter"
+
+
+def _last(node: ast.expr | None) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

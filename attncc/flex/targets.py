@@ -12,7 +12,7 @@ from ..source import SourceFile, Span
 from .calls import execute, given
 from .machine import Machine
 from .terms import Captured
-from .text import parse_python
+from .text import TARGET, parse_python
 from .values import Class, Function, Given, Module, Scope, Value, noun, parts
 
 MASK_PARAMETERS, SCORE_PARAMETERS = 4, 5  # required ones; FlexAttention tells the two apart by them too
@@ -47,12 +47,13 @@ def find_mods(machine: Machine, target: str) -> tuple[Mod, ...]:
         )
     module = machine.modules.read(Path(match["file"]))
     written = match["expression"] or _only_mod(module, match["file"])
-    text = parse_python(SourceFile("command line", written), expression=True)
+    text = parse_python(SourceFile(TARGET, written), expression=True)
     assert isinstance(text.tree, ast.Expression)
     scope = Scope(text, module)
     span = text.span(text.tree.body)
     named = _value(machine, text.tree.body, scope)
     value = _called(machine, named, span)
+    machine.found.raise_errors()
     mods = [item for item in parts(value) if isinstance(item, Function) and _is_mod(item)]
     if not mods:
         raise AttnccError(_no_mod(named, value, module, span))
@@ -87,6 +88,7 @@ def _value(machine: Machine, node: ast.expr, scope: Scope) -> Value:
     """As in Python, and `factory.inner` is a name in the body of a function."""
     if isinstance(node, ast.Attribute) and (inner := _names_in(machine, node.value, scope)) is not None:
         found = machine.modules.resolve(inner.names.get(node.attr))
+        machine.found.raise_errors()
         if found is None:
             raise AttnccError(_unknown(node.attr, inner, scope.text.span(node)))
         return found

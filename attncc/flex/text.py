@@ -12,6 +12,8 @@ from pathlib import Path
 from ..diagnostics import AttnccError, Diagnostic
 from ..source import SourceFile, Span
 
+TARGET = "command line"  # where the text of a target stands
+
 
 @dataclass(frozen=True, eq=False)
 class PythonText:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from attncc.diagnostics import AttnccError
 from attncc.flex import import_flex
 from tests.unit.flex.snippets import codes, lines, statements  # noqa: F401
 
@@ -54,6 +55,31 @@ def test_targets(lines, target: str, name: str, expected: str) -> None:  # noqa:
     found = lines(MODULE, target)
     assert found[-1] == expected
     assert f"variant {name} {{" in import_flex([f"mods.py:{target}"]).text
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("make_window(8, False, 3)", "`make_window` takes 2 arguments, and 3 came"),
+        ("make_window(widht=8)", "`make_window` has no parameter `widht`"),
+        ("make_window(8, width=9)", "`make_window` is given `width` twice"),
+        ("make_window(widht=8).mask_mod", "`make_window` has no parameter `widht`"),
+    ],
+)
+def test_arguments_in_a_target_fit(lines, target: str, message: str) -> None:  # noqa: F811
+    with pytest.raises(AttnccError) as raised:
+        lines(MODULE, target)
+    assert [(item.code, item.message) for item in raised.value.diagnostics] == [("A704", message)]
+
+
+def test_a_parameter_that_is_a_parameter_of_the_model_is_learnable(lines) -> None:  # noqa: F811
+    python = """
+    def alibi(slopes: torch.nn.Parameter):
+        def score_mod(score, b, h, q_idx, kv_idx):
+            return score + slopes[h] * (kv_idx - q_idx)
+        return score_mod
+    """
+    assert lines(python, "alibi")[0] == "input slopes: f32[head] learnable"
 
 
 def test_a_factory_of_four_parameters_is_no_mask(lines) -> None:  # noqa: F811
