@@ -110,11 +110,12 @@ def read(spec: Path | str) -> SourceFile:
         raise AttnccError(Diagnostic("A511", f"the spec is {came}", help="give a path, or a text of several lines"))
     try:
         return SourceFile.read(Path(spec))
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not a UTF-8 text"
-        raise AttnccError(
-            Diagnostic("A511", f"{spec} can't be read: {reason}", help="give a path, or a text of several lines")
-        ) from None
+    except OSError as error:
+        what, help_ = error.strerror, "give a path, or a text of several lines"
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        what, help_ = f"line {line} is not UTF-8: byte 0x{error.object[error.start]:02x}", "save the file as UTF-8"
+    raise AttnccError(Diagnostic("A511", f"{spec} can't be read: {what}", help=help_))
 
 
 def no_variants(where: str, advice: str) -> AttnccError:

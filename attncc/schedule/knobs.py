@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ..analysis.roofline import DEVICES
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
 from .plan import FAMILIES, LOOPS, MAX_SPLITS
+from .target import TARGETS
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -52,7 +54,13 @@ KNOBS: dict[str, Knob] = {
 
 
 def unknown_target(name: ast.Name, targets: Iterable[str]) -> Diagnostic:
-    return _unknown("A403", "target", name, targets)
+    diagnostic = _unknown("A403", "target", name, targets)
+    device = DEVICES.get(name.name.lower())
+    if device is None:
+        return diagnostic
+    serving = [item for item in TARGETS.values() if item.major == device.capability // 10]
+    best = max(serving, key=lambda item: item.exact).name
+    return replace(diagnostic, help=f"the target of the {device.name} is `{best}`", edit=Edit(name.span, best))
 
 
 def judge(setting: ast.Setting, before: Mapping[str, ast.Setting]) -> list[Diagnostic]:

@@ -65,10 +65,20 @@ _STRAY_HELP = {
     "!": "write `not`",
     ";": "statements end where the next one begins; remove it",
     "?": "write `a if condition else b`",
-    "'": 'write `import "path.attn"` with double quotes; there are no other strings',
+    "'": "there are no strings; a path after `import` stands in double quotes, and words without any",
     ".": 'nothing has attributes; a file to import stands in quotes: `import "masks.attn"`',
     "\\": "a statement may go on over several lines as it is; remove it",
     "\ufeff": "save the file as UTF-8 without a byte order mark",
+    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "write `-`"),
+    **dict.fromkeys("\u201c\u201d\u201e", 'write `"`'),
+    "≥": "write `>=`",
+    "≤": "write `<=`",
+    "≠": "write `!=`",
+    "\u00d7": "write `*`",
+    "÷": "write `/`",
+    "∧": "write `and`",
+    "\u2228": "write `or`",
+    "¬": "write `not`",
 }
 
 
@@ -76,7 +86,8 @@ def _stray(trouble: Trouble) -> Mistake | None:
     if trouble.token.type != STRAY:
         return None
     char = trouble.token[0]
-    advice = "names are made of the letters a to z, A to Z, digits and `_`" if char.isalpha() else "remove it"
+    advice = "write a blank" if char.isspace() else "remove it"
+    advice = "names are made of the letters a to z, A to Z, digits and `_`" if char.isalpha() else advice
     what = "this string has no closing quote" if char == '"' else f"{_character(char)} has no meaning here"
     diagnostic = Diagnostic("A002", what, trouble.at, help=_STRAY_HELP.get(char, advice))
     return Mistake(diagnostic, ((), ("NAME",), ("STAR",), ("STRING",)))
@@ -145,6 +156,21 @@ def _range_of_two(trouble: Trouble) -> Mistake | None:
     return Mistake(Diagnostic("A003", "`range` takes one count", trouble.at, help=help_), (("PLUS",),))
 
 
+def _named_argument(trouble: Trouble) -> Mistake | None:
+    """`window(width=3)`"""
+    opened = trouble.opened[-1] if trouble.opened else None
+    place = next((index for index, token in enumerate(trouble.tokens) if token is opened), 0)
+    called = opened is not None and opened.type == "LPAR" and trouble.tokens[place - 1].type == "NAME"
+    first, name = trouble.tokens[trouble.index - 2 : trouble.index] if trouble.index > 1 else (None, None)
+    if trouble.token.type != "EQUAL" or not called or name is None or name.type != "NAME":
+        return None
+    if first is not opened and first != ",":
+        return None
+    help_ = f"leave out `{name} =`, and keep to the order of the parameters"
+    what = "arguments are given by their order, not by name"
+    return Mistake(Diagnostic("A003", what, trouble.at, help=help_), ((terminals()["=="],),))
+
+
 def _equals(trouble: Trouble) -> Mistake | None:
     """`=` where values are compared, `==` where one is given."""
     wrong, right = trouble.token, "==" if trouble.token.type == "EQUAL" else "="
@@ -170,7 +196,8 @@ def _keyword_as_name(trouble: Trouble) -> Mistake | None:
     if "TILDE" in trouble.expected and trouble.token.type in _NO_NAMES:
         return None
     what = f"`{trouble.token}` is a keyword and cannot be a name"
-    diagnostic = Diagnostic("A004", what, trouble.at, help="choose another name")
+    advice = "write `import masks` for the library's masks" if trouble.before == "IMPORT" else "choose another name"
+    diagnostic = Diagnostic("A004", what, trouble.at, help=advice)
     return Mistake(diagnostic, (("NAME",),))
 
 
@@ -213,7 +240,7 @@ def _indentation(trouble: Trouble, token: Token) -> int:
 
 
 def _never_closed(trouble: Trouble) -> Mistake | None:
-    if not trouble.opened:
+    if not trouble.opened or not trouble.opened[-1]:  # without text: read instead of something else, by an earlier rule
         return None
     opening, kind = trouble.opened[-1], trouble.token.type
     in_body = opening.type == "LBRACE"
@@ -270,11 +297,15 @@ _LACKS = {
     ("FOR", "LBRACE"): (("FOR", "NAME", "ON", "NAME", "LBRACE"), ""),
     ("FOR", "ON"): (("FOR", "NAME", "ON"), ""),
     ("ON", "LBRACE"): (("ON", "NAME", "LBRACE"), ""),
+    ("LBRACE", "COMMA"): (
+        ("LBRACE", "RBRACE", "SCHEDULE", "NAME", "FOR", "NAME", "ON"),
+        "a schedule is for one target; write another for the next",
+    ),
 }
 
 
 def _lacks(trouble: Trouble) -> Mistake | None:
-    if "STAR" in trouble.expected:
+    if {"STAR", "TILDE"} & trouble.expected:
         return None
     for expected in trouble.expected:
         reading, advice = _LACKS.get((expected, trouble.token.type), (None, ""))
@@ -344,14 +375,17 @@ def _begins_nothing(trouble: Trouble) -> Mistake | None:
         return None
     choices = [literals()[terminal] for terminal in (*STATEMENTS, *ITEMS, "IMPORT") if terminal in trouble.expected]
     where = "outside of a variant" if word.type in STATEMENTS and "VARIANT" in trouble.expected else "here"
+    advice = _MISPLACED.get(word.type) or _OF_PYTHON.get(word, "")
+    if not advice and "LET" in trouble.expected and trouble.tokens[trouble.index + 1].type == "EQUAL":
+        advice = f"to name a value, write `let {word} = …`"
     diagnostic = Diagnostic(
         "A008",
         f"`{word}` {'cannot stand' if word in keywords() else 'begins nothing'} {where}",
         trouble.at,
         f"expected {either([f'`{choice}`' for choice in choices])}",
-        help=_MISPLACED.get(word.type, "") or did_you_mean(word, choices),
+        help=advice or did_you_mean(word, choices),
     )
-    guess = did_you_mean(word, choices).split("`")[1:2]
+    guess = [] if advice else did_you_mean(word, choices).split("`")[1:2]
     return Mistake(diagnostic, tuple((terminals()[choice],) for choice in guess))
 
 
@@ -363,6 +397,13 @@ _MISPLACED = {
     "IF": "write `keep if` and what is true for the pairs that attend",
     "KEEP": "write it inside of a variant or a mask",
     "LET": "write it inside of a variant or a mask",
+}
+
+_OF_PYTHON = {
+    "as": "leave it out: masks have the names that their file gives them",
+    "def": "write `mask name(parameters) = condition`; `attncc import-flex` reads functions of Python",
+    "from": "write `import masks`, which brings all masks of a file",
+    "return": "write `keep if` and what is true for the pairs that attend, or `score = value`",
 }
 
 # In the order in which they are asked: what is certain before what is likely.
@@ -378,6 +419,7 @@ _RULES: tuple[Rule, ...] = (
     _item_in_variant,
     _never_closed,
     _never_opened,
+    _named_argument,
     _equals,
     _no_value,
     _no_else,
@@ -392,8 +434,12 @@ _RULES: tuple[Rule, ...] = (
 
 def _anything_else(trouble: Trouble) -> Mistake:
     advice = _GENERAL_HELP.get(trouble.token.type) or _form(trouble)
+    if (trouble.before, trouble.token.type) == ("RSQB", "LSQB"):
+        advice = "all indices stand in one bracket: `bias[h, q_idx]`"
     diagnostic = Diagnostic("A001", expected_and_found(trouble), trouble.at, help=advice)
-    kind, only = trouble.token.type, tuple(trouble.expected)
+    if (kind := trouble.token.type) == "LBRACE" and "TILDE" in trouble.expected:
+        return Mistake(diagnostic)
+    only = tuple(trouble.expected)
     inserted = ((*only, kind), only) if len(only) == 1 else ()
     return Mistake(diagnostic, (*inserted, (), ("NAME",), ("NAME", kind)))
 

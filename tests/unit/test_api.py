@@ -41,6 +41,13 @@ def test_a_path_or_a_text() -> None:
         attncc.parse("attn 1\nvarient mine {}\n")
 
 
+def test_a_file_of_another_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "latin.attn"
+    path.write_bytes("attn 1\n# Schräge\nvariant mine {}\n".encode("latin-1"))
+    with pytest.raises(AttnccError, match=r"A511.*line 2 is not UTF-8: byte 0xe4"):
+        attncc.parse(path)
+
+
 def test_one_of_several() -> None:
     assert attncc.parse(TWO, variant="two").name == "two"
     with pytest.raises(AttnccError, match=r"A512.*2 variants"):
