@@ -23,7 +23,7 @@ from .schedule.families import decodes, hopper_lacks, portable_lacks
 from .schedule.kernel_names import kernel_name, kernel_names
 from .schedule.plan import FORWARD_PASSES, PASSES, KernelPlan
 from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
-from .schedule.target import TARGETS
+from .schedule.target import TARGETS, target_of
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
 from .semantics.load import Program, load
 from .source import SourceFile
@@ -152,12 +152,13 @@ def check_targets(names: Sequence[str]) -> None:
     """AttnccError A513 for the first name that is no target."""
     for name in names:
         if name not in TARGETS:
+            of_gpu = target_of(str(name))
             raise AttnccError(
                 Diagnostic(
                     "A513",
                     f"{name or 'an empty text'} is not a target",
                     notes=(f"the targets are {', '.join(TARGETS)}; sm_80 serves every GPU of 8.x, older ones none",),
-                    help=did_you_mean(str(name), TARGETS),
+                    help=f"the target of this GPU is `{of_gpu}`" if of_gpu else did_you_mean(str(name), TARGETS),
                 )
             )
 

@@ -60,7 +60,8 @@ def test_help_lists_every_command() -> None:
      ["show", SPECS / "causal.attn", "--heads", "6", "--kv-heads", "4"], ["explain", "A999"],
      ["explain", SPECS / "causal.attn", "--device", "tpu"], ["show", SPECS / "causal.attn", "--h", "3"],
      ["show", SPECS / "causal.attn", "--png", "x.txt"], ["show", SPECS / "causal.attn", "--svg", "x.png"],
-     ["build", SPECS / "causal.attn", "-o", "my-kernels"], ["build", SPECS / "causal.attn", "-o", "class"]],
+     ["build", SPECS / "causal.attn", "-o", "my-kernels"], ["build", SPECS / "causal.attn", "-o", "class"],
+     ["build", SPECS / "causal.attn", "-o", "numpy"], ["build", SPECS / "causal.attn", "-o", "random"]],
     ids=lambda arguments: " ".join(map(str, arguments)).replace(str(SPECS), "specs"),
 )  # fmt: skip
 def test_usage_errors_exit_with_2(arguments: list[object]) -> None:

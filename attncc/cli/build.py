@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -77,6 +78,10 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
 
     if not _importable(out.resolve().name):
         raise click.UsageError(f"-o {out}: Python can't import a package of this name; write one such as my_kernels")
+    if _hides_another(out.resolve()):
+        raise click.UsageError(
+            f"-o {out}: programs would import it for Python's {out.resolve().name}; write my_kernels"
+        )
     start = time.perf_counter()
     packages = [package for path in files for package in prepare(path, **given)]
     kernels = set[str]().union(*(package.kernel_names for package in packages))
@@ -94,6 +99,12 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
 
 def _importable(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _hides_another(out: Path) -> bool:
+    """Whether programs beside the folder would get it where they, or attncc, import something else."""
+    taken = out.name in sys.stdlib_module_names or out.name in ("attncc", "cupy", "ml_dtypes", "numpy", "torch")
+    return taken and not (out.parent / "__init__.py").exists()
 
 
 def _result(built: BuiltVariant) -> dict[str, Any]:

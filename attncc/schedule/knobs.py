@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..analysis.roofline import DEVICES
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
 from .plan import FAMILIES, LOOPS, MAX_SPLITS
-from .target import TARGETS
+from .target import target_of
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -55,12 +54,9 @@ KNOBS: dict[str, Knob] = {
 
 def unknown_target(name: ast.Name, targets: Iterable[str]) -> Diagnostic:
     diagnostic = _unknown("A403", "target", name, targets)
-    device = DEVICES.get(name.name.lower())
-    if device is None:
-        return diagnostic
-    serving = [item for item in TARGETS.values() if item.major == device.capability // 10]
-    best = max(serving, key=lambda item: item.exact).name
-    return replace(diagnostic, help=f"the target of the {device.name} is `{best}`", edit=Edit(name.span, best))
+    if best := target_of(name.name):
+        return replace(diagnostic, help=f"the target of this GPU is `{best}`", edit=Edit(name.span, best))
+    return diagnostic
 
 
 def judge(setting: ast.Setting, before: Mapping[str, ast.Setting]) -> list[Diagnostic]:

@@ -48,3 +48,12 @@ TARGETS: dict[str, Target] = {
         Target("sm_120", 99 * KIB),
     )
 }
+
+
+def target_of(gpu: str) -> str:
+    """The best target of a GPU that is known by its name, as sm_90a of an H100; an empty string for other words."""
+    from ..analysis.roofline import DEVICES  # calls need none of it
+
+    device = DEVICES.get(gpu.lower())
+    serving = [target for target in TARGETS.values() if device and target.major == device.capability // 10]
+    return max(serving, key=lambda target: target.exact).name if serving else ""

@@ -278,6 +278,7 @@ def test_fp64_is_compiled_for_no_gpu() -> None:
         ({"dtype": "float16"}, r"A410.*\n.*`fp16`"),
         ({"dtype": "torch.bfloat16"}, r"A410.*\n.*`bf16`"),
         ({"arch": 80}, "A513.*80"),
+        ({"arch": "H100"}, r"A513(.|\n)*`sm_90a`"),
         ({"schedule": "fast"}, "A518.*`schedule`"),
         ({"spec": ""}, "A511.*empty"),
         ({"spec": None}, "A511.*NoneType"),
