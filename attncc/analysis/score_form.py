@@ -76,11 +76,17 @@ class _Former:
         self.factors = Factors()
         self.ranges = StaticRanges(variant)
         self.stepped: list[Expr] = []  # what a step takes to be the same for all pairs of a tile
+        self.forms: dict[Expr, ScoreForm | None] = {}  # lets that read others twice and again would take forever
 
     # ---------------------------------------------------------------- products and biases
 
     def of(self, expr: Expr) -> ScoreForm | None:
         """The form of an expression, its step not yet known; without terms where the score isn't read."""
+        if expr not in self.forms:
+            self.forms[expr] = self._of(expr)
+        return self.forms[expr]
+
+    def _of(self, expr: Expr) -> ScoreForm | None:
         if "score" not in _symbols(expr):
             return ScoreForm((), self.factors.leaf(expr))
         if isinstance(expr, Symbol):

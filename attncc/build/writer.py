@@ -6,7 +6,9 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
+from errno import ENAMETOOLONG
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,19 +70,26 @@ def write(
     under these names, A516 if it can't be written, A5xx or A9xx from the compiler.
     """
     _check_names(packages)
-    check_replaceable(out, [package.name for package in packages])
+    with _writing(out):
+        check_replaceable(out, [package.name for package in packages])
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
         try:
             settled, others = _compile_all(packages, pool, advance or (lambda name: None))
         except BaseException:  # Ctrl-C too: what hasn't begun won't
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    try:
+    with _writing(out):
         return tuple(_write_all([item.settled(settled) for item in packages], out, settled, others))
+
+
+@contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """AttnccError A516 for what the file system refuses."""
+    try:
+        yield
     except OSError as error:
-        raise AttnccError(
-            Diagnostic("A516", f"{out} can't be written: {error}", help="choose another folder with -o")
-        ) from None
+        advice = "choose another folder with -o" if error.errno != ENAMETOOLONG else "give the variant a shorter name"
+        raise AttnccError(Diagnostic("A516", f"{out} can't be written: {error.strerror}", help=advice)) from None
 
 
 def _check_names(packages: Sequence[VariantPackage]) -> None:

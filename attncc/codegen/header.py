@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator
 
 from .. import __version__
-from ..ir import show
+from ..ir import Expr, show, walk
 from ..schedule.plan import KernelPlan
 from .line_marks import WIDTH, shown_path
 from .tile_code import BOUNDS, COLUMN_BOUNDS, bound, bounds_needed, kind_needed
@@ -87,10 +87,19 @@ def _tile_rules(plan: KernelPlan) -> Iterator[str]:
     columns = dict(zip(COLUMN_BOUNDS, plan.rules.columns or (), strict=False))
     kinds = {name: getattr(plan.rules, name) for name in ("any_kept", "all_kept") if kind_needed(plan)}
     for name, expr in {**bounds, **columns, **kinds}.items():
-        rule, where = show(expr), "kv_bounds" if name in columns else "tile_kind"
-        yield f"  {name} = {rule}" if len(rule) <= _LONGEST_RULE else f"  {name}: see {where}"
+        rule, where = _rule(expr), "kv_bounds" if name in columns else "tile_kind"
+        yield f"  {name} = {rule}" if rule else f"  {name}: see {where}"
     for index, reason in plan.rules.undecided:
         yield f"  keep line {index + 1} may leave a tile partial: {reason}"
+
+
+def _rule(expr: Expr) -> str:
+    """Its text, unless that is long. Rules share parts, and what is shared is written each time: it may be endless."""
+    parts: dict[Expr, int] = {}
+    for node in walk(expr):
+        parts[node] = 1 + sum(parts[child] for child in node.children)
+    text = show(expr) if parts[expr] <= _LONGEST_RULE else ""
+    return text if len(text) <= _LONGEST_RULE else ""
 
 
 def _comment(lines: Iterator[str] | list[str]) -> Iterator[str]:

@@ -57,15 +57,15 @@ class Lowering:
         outermost, too_much = work.depth == 0, work.too_large
         if outermost:
             work.too_large = False
-        size, depth = measure(expr, work.levels) if expr is not None else (0, 0)
+        size, depth = measure(expr, work.measures) if expr is not None else (0, 0)
         if size <= MAX_NODES and depth <= MAX_DEPTH and not (outermost and too_much):
             return expr
         self.report.error(
             "A220",
             "this expression is too large",
             node.span,
-            notes=[f"with masks and loops written out, the limits are {MAX_NODES} parts and {MAX_DEPTH} levels"],
-            help="use shorter loops, or bring the values as an input",
+            notes=[f"with masks, lets and loops written out, the limits are {MAX_NODES} parts and {MAX_DEPTH} levels"],
+            help="use shorter loops and fewer lets of lets, or bring the values as an input",
         )
         return None
 

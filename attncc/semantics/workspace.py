@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .. import ir
 from ..ir import Expr
 from ..source import Span
 
 MAX_DEPTH = 128  # levels of one expression, those of the lets that it reads included
-MAX_NODES = 10_000  # nodes of one expression
+MAX_NODES = 10_000  # nodes of one expression, the same
 MAX_STEPS = 50_000  # expressions lowered for one variant, or for all masks: each copy counts
+
+
+class Measure(NamedTuple):
+    """How large and how deep an expression is, the lets that it reads written out."""
+
+    nodes: int
+    depth: int
 
 
 @dataclass
@@ -19,7 +27,7 @@ class Workspace:
     """What the bodies of one variant share: the lets made so far (those of inlined masks too), and the work done."""
 
     lets: dict[str, ir.Let] = field(default_factory=dict)
-    levels: dict[str, int] = field(default_factory=dict)  # of each let, those of the lets that it reads included
+    measures: dict[str, Measure] = field(default_factory=dict)  # of each let
     of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where it stands
     steps: int = 0
     depth: int = 0  # of the expression being lowered, in the one that its statement holds
@@ -32,7 +40,7 @@ class Workspace:
             count += 1
             free = f"{name}__{count}"
         self.lets[free] = ir.Let(free, value, span=span)
-        self.levels[free] = measure(value, self.levels)[1]
+        self.measures[free] = measure(value, self.measures)
         if found := self.score_in(value):
             self.of_score[free] = found[1]
         return ir.Local(value.type, free, span=span)
@@ -47,12 +55,12 @@ class Workspace:
         return None
 
 
-def measure(expr: Expr, levels: Mapping[str, int]) -> tuple[int, int]:
-    """The nodes of the written-out tree, and its levels, given those of the lets that it may read."""
-    sizes: dict[Expr, int] = {}
-    depths: dict[Expr, int] = {}
+def measure(expr: Expr, lets: Mapping[str, Measure]) -> Measure:
+    """Of the written-out tree, given those of the lets that it may read."""
+    found: dict[Expr, Measure] = {}
     for node in ir.walk(expr):
-        sizes[node] = 1 + sum(sizes[child] for child in node.children)
-        below = max((depths[child] for child in node.children), default=0)
-        depths[node] = 1 + (levels[node.name] if isinstance(node, ir.Local) else below)
-    return sizes[expr], depths[expr]
+        below = [found[child] for child in node.children]
+        if isinstance(node, ir.Local):
+            below.append(lets[node.name])
+        found[node] = Measure(1 + sum(item.nodes for item in below), 1 + max((item.depth for item in below), default=0))
+    return found[expr]

@@ -9,7 +9,7 @@ from attncc.analysis.algebra import TRUE
 from attncc.analysis.gradient import final_score
 from attncc.analysis.score_form import SERIES, ScoreForm, score_form
 from attncc.evaluate import Environment, evaluate
-from attncc.ir import show
+from attncc.ir import Score, Variant, apply, show
 from tests.printed import variant
 
 INPUTS = """
@@ -125,3 +125,11 @@ def test_series_are_accurate(name: str) -> None:
     found = x * sum(term * x ** (2 * i) for i, term in enumerate(series.terms))
     assert np.abs(found - expected).max() < 1e-5
     assert np.abs(found / expected - 1).max() < 1e-4
+
+
+def test_lets_that_read_others_twice_are_looked_at_once() -> None:
+    """Written out, they are 3**30 parts: the parser refuses them, but what brings a let into form shares them."""
+    expr = final_score(variant("score = score * 0.5"))
+    for _ in range(30):
+        expr = apply("add", apply("mul", expr, expr), expr)
+    assert score_form(Variant("doubling", statements=(Score(expr),)), 64, 64) is None

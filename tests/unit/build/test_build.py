@@ -292,6 +292,12 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     assert staging.earlier_variants(tmp_path / "file") == []
 
 
+def test_a_variant_whose_name_is_too_long_for_a_file(tmp_path: Path) -> None:
+    text = f"attn 1\nvariant {'x' * 300} {{}}\n"
+    with pytest.raises(AttnccError, match=r"A516(.|\n)*shorter name"):
+        build(text, tmp_path / "generated", archs=("sm_80",), dtypes=("bf16",), head_dims=(64,))
+
+
 # -------------------------------------------------------------------- refusals
 
 

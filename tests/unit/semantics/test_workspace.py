@@ -6,7 +6,7 @@ import pytest
 
 from attncc.evaluate import Environment, evaluate
 from attncc.ir import Const, Local, Type, apply, const, symbol
-from attncc.semantics.workspace import MAX_DEPTH, MAX_NODES, Workspace, measure
+from attncc.semantics.workspace import MAX_DEPTH, MAX_NODES, Measure, Workspace, measure
 from tests.loaded import codes, variant
 
 
@@ -15,7 +15,7 @@ def test_measure_counts_the_written_out_tree() -> None:
     twice = apply("add", leaf, leaf)
     assert measure(leaf, {}) == (1, 1)
     assert measure(apply("mul", twice, twice), {}) == (7, 3)
-    assert measure(apply("neg", Local(Type.INT, "x")), {"x": 5}) == (2, 7)
+    assert measure(apply("neg", Local(Type.INT, "x")), {"x": Measure(9, 5)}) == (11, 7)
 
 
 def test_names_of_lets() -> None:
@@ -63,6 +63,18 @@ def test_masks_cannot_explode(items: str) -> None:
     call = "m0(q_pos)" if "m0(x)" in items else "m0()"
     assert set(codes(f"keep if {call}", items)) == {"A220"}
     assert time.monotonic() - start < 20
+
+
+def doubling(length: int) -> str:
+    """Lets that read the one before twice: later phases write them out."""
+    lets = "\n".join(f"let x{i + 1} = x{i} * x{i}" for i in range(length))
+    return f"let x0 = q_idx\n{lets}\nkeep if x{length} > 0"
+
+
+def test_size_is_counted_through_lets() -> None:
+    assert 2**12 < MAX_NODES < 2**14
+    assert codes(doubling(11)) == []
+    assert set(codes(doubling(30))) == {"A220"}
 
 
 def test_constants_weigh_nothing() -> None:
