@@ -13,13 +13,14 @@ from .box import Box
 from .canonical import Canonical
 from .canvas import Canvas, of_corners
 from .claims import Claims, Trust
-from .lookups import ZoneTables
+from .lookups import MOST_ENTRIES, ZoneTables
 from .ranges import INT64
 from .rules import QBounds, TileRules, sorted_name
 from .terms import NEAR
 from .values import WRAPS
 
 _ANY_KEYS = 1 << 30  # a stretch of keys is no longer
+_MOST_READ = 64  # entries of inputs, by the test of a tile; of small tiles each lookup may be exact, but not many of them
 
 
 def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv", *, searches: bool = True) -> TileRules:
@@ -28,7 +29,19 @@ def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv", *,
     `inner` is what a kernel's inner loop goes over for a block of the other side: `kv`, or `q`, which has `q_bounds`.
     `searches`: whether bounds may be searched for, as where they are asked for once a block, by whole warps.
     Bounds inference over boxes, in the manner of Halide (Ragan-Kelley et al., PLDI 2013, section 4.2), of predicates.
+    Rules of larger tiles serve where the test would read very much.
     """
+    rules = _of_tiles(variant, block_q, block_kv, inner, searches=searches)
+    if _entries_read(rules) > _MOST_READ and min(block_q, block_kv) <= MOST_ENTRIES:
+        return analyse(variant, 2 * block_q, 2 * block_kv, inner, searches=searches)
+    return rules
+
+
+def _entries_read(rules: TileRules) -> int:
+    return sum(isinstance(node, Load) for node in walk(rules.any_kept, rules.all_kept))
+
+
+def _of_tiles(variant: Variant, block_q: int, block_kv: int, inner: str, *, searches: bool) -> TileRules:
     trust = Trust.PRESUMED if searches else Trust.IGNORED
     rules, presumed = _analysed(variant, (block_q, block_kv), inner, trust)
     if presumed and _worth_a_test(rules):

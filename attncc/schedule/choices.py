@@ -17,7 +17,7 @@ FRAGMENT_ROWS = 16  # of one mma.sync
 OWNER_WARPS = 8  # hopper, backward
 # Of the portable ladder of tiles: one for each `Room`. For what spills even so: half the warps (forward), which may
 # have more registers each while three blocks share a multiprocessor (attend.cu.j2), or thrift (blocks that own keys);
-# then shorter inner loops.
+# then shorter inner loops. Of the pass backward_dq two of those, and thrift with the last.
 PORTABLE_GUESSES, PORTABLE_RUNGS = len(Room), len(Room) + 2
 
 
@@ -68,7 +68,9 @@ def loop_of(pass_name: str) -> str:
 
 def rungs(family: str, build: Build) -> int:
     """How many the family's ladder has. LookupError for a head dim above 256."""
-    return len(_ladder(build)) if family == "hopper" else PORTABLE_RUNGS
+    if family == "hopper":
+        return len(_ladder(build))
+    return PORTABLE_RUNGS + (build.pass_name == "backward_dq")
 
 
 def guesses(family: str, build: Build) -> int:
@@ -101,18 +103,19 @@ def choose(settings: Mapping[str, Value], build: Build, family: str, rung: int) 
 
 
 def _saves(build: Build, rung: int) -> bool:
-    """Whether kernels of a portable rung are thrifty: those of blocks that own keys, where much room isn't enough."""
-    return build.pass_name in KEY_PASSES and rung > Room.MUCH
+    """Whether kernels of a portable rung are thrifty: those of blocks that own keys, where much room isn't enough, and
+    the last for dQ alone."""
+    return rung > Room.MUCH if build.pass_name in KEY_PASSES else rung >= PORTABLE_RUNGS
 
 
 def _portable_tiles(build: Build, loop: str, rung: int) -> Tiles:
-    """Thrift itself leaves registers: its first tiles are large again."""
-    room = Room.LITTLE if _saves(build, rung) else Room(min(rung, Room.MUCH))
+    """Thrift itself leaves registers where blocks own keys: its first tiles are large again."""
+    owns_keys, halvings = build.pass_name in KEY_PASSES, max(rung - Room.MUCH, 0)
+    room = Room.LITTLE if owns_keys and halvings else Room(min(rung, Room.MUCH))
     tiles = default_tiles(build.pass_name, loop, build.dtype, *build.padded_head_dims, build.target, room=room)
-    halvings = max(rung - Room.MUCH, 0)
     if build.pass_name == "backward_dq" or halvings == 0:
         return _shortened(tiles, "block_kv", halvings)
-    if build.pass_name in KEY_PASSES:
+    if owns_keys:
         return _shortened(tiles, "block_q", halvings - 1)
     return _shortened(_with_half_the_warps(tiles), "block_kv", halvings - 1)
 

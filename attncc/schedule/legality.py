@@ -267,7 +267,7 @@ def _hopper_backward_shapes(plan: KernelPlan, where: Where) -> Iterator[Diagnost
 
 
 def _keys(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    dropout = plan.variant.dropout is not None and not plan.owns_keys
+    dropout = plan.variant.dropout is not None and not plan.is_backward
     step = DROPOUT_KEYS if dropout else plan.step_keys
     if plan.block_kv % step:
         yield Diagnostic(

@@ -1,16 +1,8 @@
-#include "attncc/math.cuh"
+#include "attncc/held_uniform.cuh"
 #include "attncc/shared_floats.cuh"
 
 // What a backward kernel does where each thread has registers for all that the variant asks for: a tile's columns (queries) at
 // once, so that loads for one run beside the arithmetic of others. few_registers.cuh has the same interface.
-
-constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
-
-/// What a head is about, for the loop over its tiles.
-template <class T>
-__device__ __forceinline__ T held(const T& x) {
-    return uniform_struct(x);
-}
 
 /// Lse and delta of two rows, from where they lie in shared memory on.
 struct TwoRows {

@@ -1,17 +1,8 @@
-#include "attncc/parked.cuh"
+#include "attncc/held_shared.cuh"
 #include "attncc/shared_floats.cuh"
 
 // What a backward kernel does for a variant that reads much of inputs for each pair: a tile's columns (queries) one after the
 // other, in a loop, so that what one asks for has the registers of all. enough_registers.cuh has the same interface.
-
-constexpr bool KNOWS_FULL = false;
-
-/// In shared memory: it may hold many addresses. All threads must call; they have read what it was before.
-template <class T>
-__device__ __forceinline__ const T& held(const T& x) {
-    __syncthreads();
-    return parked(x);
-}
 
 /// Lse and delta of two rows, from where they lie in shared memory on: one is loaded when it is asked for.
 struct TwoRows {

@@ -3,7 +3,7 @@
 /// Which pairs dropout kept, where the lanes of a warp hold rows of S^T: of 16 queries and 32 keys a lane holds those of one
 /// key in eight. The bits of two lanes that differ in the lowest bit of their key come from the same two calls of the
 /// generator, so each makes one, for the queries of one parity, and they exchange halves.
-template <int M_TILES>
+template <int M_TILES, int KEYS>
 struct Replay {
     static constexpr int KEY_BLOCKS = (M_TILES + 1) / 2;  // of 32 keys, the warp's
 

@@ -105,13 +105,24 @@ def test_plain_attention(dtype: str, stages: int, target: str) -> None:
 def test_everything_at_once(dtype: str, tiles: dict[str, int]) -> None:
     """A mask, data, a score line, a sink, dropout, groups, a negative scale, a gradient of lse, rows without keys."""
     plan, dq_plan = plans_of(EVERYTHING, dtype, (48, 40), **tiles)
+    for of_dq in [dq_plan] if dtype == "fp32" else [dq_plan, None]:  # fp32 has no sum of dQ
+        check_everything(plan, of_dq)
+
+
+def check_everything(plan: KernelPlan, dq_plan: KernelPlan | None) -> None:
     rng = np.random.default_rng(1)
     doc = np.sort(rng.integers(0, 4, (2, 70)).astype(np.int32))
     slope, logit = np.float32([0.5, 0.1]), np.float32([1.0, -2.0])
     inputs = {"doc": doc, "slope": slope, "logit": logit}
     call = Call(*qkv(plan, (2, 2, 100), (2, 1, 70)), scale=-0.2, seed=2**40 + 3, inputs=inputs)
-    for of_dq in [dq_plan] if dtype == "fp32" else [dq_plan, None]:  # fp32 has no sum of dQ
-        assert not check(plan, of_dq, call, dlse=True).dq[:, :, :30].any()
+    assert not check(plan, dq_plan, call, dlse=True).dq[:, :, :30].any()
+
+
+@pytest.mark.parametrize(("block_kv", "thrifty"), [(16, False), (48, False), (16, True)])
+def test_dq_of_few_keys_at_a_time(block_kv: int, thrifty: bool) -> None:
+    """With dropout, whose random words serve 32 keys."""
+    plan, dq_plan = plans_of(EVERYTHING, "fp32", (48, 40), stages=1, block_q=16, block_kv=64, warps=2)
+    check_everything(plan, replace(dq_plan, block_kv=block_kv, thrifty=thrifty))
 
 
 @pytest.mark.parametrize("text", [CAUSAL, SIGMOID, LINEAR])
