@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol, walk
 from .algebra import FALSE, TRUE
+from .distances import by_distance
 from .factors import ZERO, Factors
 from .gradient import final_score
 from .ranges import StaticRanges
@@ -69,6 +70,16 @@ def score_form(variant: Variant, block_q: int, block_kv: int) -> ScoreForm | Non
     step = former.step(found.bias)
     holds = same_for_all(variant, block_q, block_kv, former.stepped)
     return None if step is None or holds is FALSE else replace(found, step=step, holds=holds)
+
+
+def distance_form(variant: Variant) -> ScoreForm | None:
+    """The form of score lines that add an entry for the distance, where no tile is known to read one alone: it holds in
+    none, but rows of a warp share what they read. None where there are no such lines."""
+    found = _Former(variant).of(final_score(variant)) if variant.normalize == "softmax" else None
+    if found is None or len(found.terms) != 1 or not by_distance(found.bias):
+        return None
+    reads = any(isinstance(node, Load) for node in walk(found.bias)) and "kv_idx" in _symbols(found.bias)
+    return replace(found, holds=FALSE) if reads else None
 
 
 class _Former:

@@ -20,7 +20,7 @@ from .terms import NEAR
 from .values import WRAPS
 
 _ANY_KEYS = 1 << 30  # a stretch of keys is no longer
-_MOST_READ = 64  # entries of inputs, by the test of a tile; of small tiles each lookup may be exact, but not many of them
+_MOST_READ = 64  # entries of inputs, by the test of a tile: in a small one each lookup is exact, but there may be many
 
 
 def analyse(variant: Variant, block_q: int, block_kv: int, inner: str = "kv", *, searches: bool = True) -> TileRules:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..analysis.algebra import TRUE
+from ..analysis.algebra import FALSE, TRUE
 from ..analysis.canvas import Canvas
 from ..analysis.distances import by_distance
 from ..analysis.factors import ZERO
@@ -22,7 +22,7 @@ from ..analysis.key_sets import (
     pairwise_masks,
 )
 from ..analysis.places import PLACE_SYMBOLS, by_places, rows_apart
-from ..analysis.score_form import ScoreForm, score_form
+from ..analysis.score_form import ScoreForm, distance_form, score_form
 from ..analysis.shared_tests import ask_for_ids
 from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
@@ -60,7 +60,7 @@ class UserCode:
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_form_holds, score_factor, score_bias
     masks_last: bool  # whether the mask may come after the exponents: of all tiles they are made in one way
-    shared_by_distance: bool  # whether what such a form adds is read for each distance, and serves two rows of a lane
+    whole_tile: str  # the template for score lines of whole tiles; with distances two rows of a lane share what is read
     learned: str  # backward: struct Learned
     bounds: str  # struct KvBounds, kv_bounds; or QBounds, q_bounds
     tile_kind: str
@@ -138,14 +138,14 @@ class _Printer:
         row = structs.row(fields, plan.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
-        leaves |= {"distances.cuh"} if self.shared_by_distance else set()
+        leaves |= {"distances.cuh"} if "distances" in self.whole_tile else set()
         leaves |= {"learned_runs.cuh" if plan.family == "hopper" else "learned.cuh"} if learned else set()
         includes = sorted(self.interner.includes | leaves)
         return UserCode(
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
             context, row, keep, keep_at, keep_apart, rows_alike, row_values, hold, keep_bits, column_bits, score, form,
-            self.masks_last, self.shared_by_distance, learned, bounds, kind, dropout, sink, value_descale,
+            self.masks_last, self.whole_tile, learned, bounds, kind, dropout, sink, value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -230,6 +230,8 @@ class _Printer:
         plan = self.plan
         exact = plan.dtype == "fp32" or not self.variant.scores
         form = None if exact else score_form(self.variant, plan.block_q, plan.block_kv)
+        if form is None and not exact and self._shares_distances:
+            form = distance_form(self.variant)
         if form is None or (plan.canvas is not None and form.holds != TRUE):  # its ends are those of a stretch
             return None
         if plan.packs_heads and "h" in reads(self.variant, form.holds, form.argument, *form.terms):  # they know no row
@@ -243,12 +245,21 @@ class _Printer:
         return self.form is not None and self.form.holds == TRUE and len(self.form.terms) == 1
 
     @property
-    def shared_by_distance(self) -> bool:
-        """Of tables of distances. In the family hopper: its warps have rows r and r + 8, and tiles are stretches."""
-        form, plan = self.form, self.plan
-        if form is None or plan.family != "hopper" or plan.is_backward or plan.canvas is not None:
-            return False
-        return form.holds != TRUE and len(form.terms) == 1 and form.step == ZERO and by_distance(form.bias)
+    def whole_tile(self) -> str:
+        """The template for score lines of tiles that are kept whole."""
+        form = self.form
+        if form is None:
+            return "pairs"
+        by_table = form.holds != TRUE and len(form.terms) == 1 and form.step == ZERO and by_distance(form.bias)
+        if not by_table or not self._shares_distances:
+            return "form"
+        return "distances_apart" if form.holds == FALSE else "distances"
+
+    @property
+    def _shares_distances(self) -> bool:
+        """In the family hopper: its warps have rows r and r + 8, and tiles are stretches."""
+        plan = self.plan
+        return plan.family == "hopper" and not plan.is_backward and plan.canvas is None
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
         node = self.lowering.lower(statement.value)

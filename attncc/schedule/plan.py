@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from .. import ir
 from ..analysis.canvas import Canvas
@@ -11,6 +12,9 @@ from ..ir import Variant
 from ..problem import Problem
 from ..problem.facts import OUT_DTYPES
 from .target import TARGETS
+
+if TYPE_CHECKING:
+    from .weight import Steps
 
 # Element sizes in bytes; fp64 exists on the CPU executor alone.
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
@@ -227,19 +231,11 @@ class KernelPlan:
         return (self.block_kv if self.owns_keys else self.block_q) // self.warps
 
     @property
-    def score_step(self) -> int:
-        """How many of a warp's column tiles (8 keys) the code for the scores handles at once."""
-        from .weight import score_step  # analyses expressions: calls of built kernels needn't load that
+    def steps(self) -> Steps:
+        """How many of a warp's column tiles (8 keys) code handles at once."""
+        from .weight import steps  # analyses expressions: calls of built kernels needn't load that
 
-        return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8)
-
-    @property
-    def masked_step(self) -> int:
-        """The same of a masked tile, whose code seldom runs. Rounds take registers: more than 8 warps have none."""
-        from .weight import LONG_CODE, SELDOM_CODE, score_step
-
-        limit = SELDOM_CODE if self.warps <= 8 else LONG_CODE
-        return score_step(self.variant, self.block_q // self.warps // 16, self.block_kv // 8, limit)
+        return steps(self.variant, self.warps, self.block_q // self.warps // 16, self.block_kv // 8)
 
     @property
     def adds_dq(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import lru_cache
+from typing import NamedTuple
 
 from ..analysis.algebra import TRUE
 from ..analysis.factors import ZERO
@@ -28,6 +29,7 @@ _RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what lar
 # over a second, and a GPU's instruction cache would overflow. They are loops then, of at most SHORT_CODE a round.
 LONG_CODE, SHORT_CODE = 2600, 1300
 SELDOM_CODE = 1100  # of masked tiles, and of those that the cheap form of score lines doesn't serve
+ENDS_CODE = 450  # of those at the ends of a loop without a mask, if they are in rounds at all
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
@@ -127,7 +129,32 @@ def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int =
     """
     load = _RARE_LOAD if _has_form(variant) else _LOAD
     pair = sum(_code(node, load) for node in _varying_of(variant, _scores(variant)))
-    tile = 2 * 4 * row_tiles * pair
+    return _step(2 * 4 * row_tiles * pair, column_tiles, limit)
+
+
+class Steps(NamedTuple):
+    """How many of a warp's column tiles the code handles at once: for scores, for those of masked tiles, which seldom
+    runs, and in the family hopper for tests of pairs in the first tile of a block."""
+
+    score: int
+    masked: int
+    first: int
+
+
+def steps(variant: Variant, warps: int, row_tiles: int, column_tiles: int) -> Steps:
+    """Rounds take registers: more than 8 warps have none for masked tiles."""
+    score = score_step(variant, row_tiles, column_tiles)
+    if warps > 8:
+        return Steps(score, score, column_tiles)
+    masked = score_step(variant, row_tiles, column_tiles, SELDOM_CODE)
+    if masked < score and not variant.keeps and not _has_form(variant):  # the first tile, and the last of the keys
+        masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE)
+    test = sum(map(_cost, _varying_of(variant, _tested(variant))))
+    return Steps(score, masked, _step(2 * 4 * row_tiles * test, column_tiles, LONG_CODE))
+
+
+def _step(tile: int, column_tiles: int, limit: int) -> int:
+    """`tile`: instructions for a column tile."""
     if tile * column_tiles <= limit:
         return column_tiles
     steps = [step for step in range(1, column_tiles) if column_tiles % step == 0]

@@ -43,8 +43,17 @@ def test_a_table_of_distances_is_read_once_where_all_pairs_read_one_entry() -> N
 @pytest.mark.parametrize("more", ["", "\nkeep if q_pos >= kv_idx", "\nscore = 2 * score"])
 def test_hopper_reads_a_table_of_distances_once_for_two_rows(more: str) -> None:
     hopper = {"family": "hopper", "target": "sm_90a"}
-    assert code(TABLE + more, **hopper).shared_by_distance
-    assert not code(TABLE + more).shared_by_distance
+    assert code(TABLE + more, **hopper).whole_tile == "distances"
+    assert code(TABLE + more).whole_tile == "form"
+
+
+@pytest.mark.parametrize(
+    ("line", "whole"), [("bias[abs(q_pos - kv_idx)]", "distances_apart"), ("bias[kv_idx]", "pairs")]
+)
+def test_hopper_reads_other_tables_of_distances_so_too(line: str, whole: str) -> None:
+    lines = f"input bias: f32[_]\nscore = score + 2 * {line}"
+    assert code(lines, family="hopper", target="sm_90a").whole_tile == whole
+    assert code(lines).whole_tile == "pairs" and code(lines).score_form == ""
 
 
 @pytest.mark.parametrize(
@@ -57,7 +66,7 @@ def test_hopper_reads_a_table_of_distances_once_for_two_rows(more: str) -> None:
     ],
 )
 def test_what_always_holds_or_differs_from_row_to_row_is_not_shared(lines: str) -> None:
-    assert not code(lines, family="hopper", target="sm_90a").shared_by_distance
+    assert code(lines, family="hopper", target="sm_90a").whole_tile == "form"
 
 
 def test_tiles_that_are_patches_need_a_form_that_always_holds() -> None:

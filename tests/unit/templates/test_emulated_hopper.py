@@ -98,16 +98,26 @@ def test_whole_tiles_take_the_cheap_form_of_score_lines(line: str, scale: float)
     check(plan, Call(*qkv(plan, (1, 2, 90), (1, 2, 170)), scale=scale, seed=7, inputs=inputs))
 
 
+@pytest.mark.parametrize("index", ["clamp(kv_idx - q_pos, -50, 40) + 50", "abs(q_pos - kv_idx)"])
 @pytest.mark.parametrize(("mask", "block_kv"), [("", 128), ("keep if q_pos >= kv_idx", 64)])
-def test_entries_for_distances_serve_two_rows(mask: str, block_kv: int) -> None:
-    """A few keys at a time, and a whole tile at once; sequences that end within a tile or a pair of rows."""
-    line = "score = score + table[h, clamp(kv_idx - q_pos, -50, 40) + 50]"
+def test_entries_for_distances_serve_two_rows(mask: str, block_kv: int, index: str) -> None:
+    """A few keys at a time, and a whole tile at once; sequences that end within a tile or a pair of rows. Where tiles
+    that are kept whole read one entry, and where they don't."""
+    line = f"score = score + table[h, {index}]"
     text = f"attn 1\nvariant near {{\ninput table: f32[head, 91]\n{mask}\n{line}\n}}\n"
     plan = plan_of(text, "bf16", (16, 16), block_q=192, block_kv=block_kv)
-    assert (plan.masked_step < block_kv // 8) == (not mask)
+    if "clamp" in index:
+        assert (plan.steps.masked < block_kv // 8) == (not mask)
     cu = np.int32([0, 3, 200, 331]), np.int32([0, 70, 267, 470])
     inputs = {"table": np.random.default_rng(5).normal(size=(2, 91)).astype(np.float32)}
     check(plan, Call(*qkv(plan, (2, 331), (1, 470)), cu=cu, inputs=inputs))
+
+
+def test_long_tests_of_pairs_take_rounds_in_the_first_tile() -> None:
+    line = "keep if sum((q_pos >> i & 1) * (kv_idx >> 2 * i & 1) << i for i in range(5)) % 3 != 1"
+    plan = plan_of(f"attn 1\nvariant long {{\n{line}\n}}\n", "bf16", (16, 16), block_q=128, block_kv=128)
+    assert plan.steps.first < 16
+    check(plan, Call(*qkv(plan, (1, 1, 150), (1, 1, 300))))
 
 
 @pytest.mark.parametrize("stages", [1, 2])

@@ -231,7 +231,7 @@ def test_long_score_lines_are_a_loop(line: str, warps: int, step: int) -> None:
     """Every pair has a score of its own, so that none may take another's place."""
     text = f"attn 1\nvariant waves {{\n    keep if q_pos >= kv_idx\n    score = {line}\n}}\n"
     plan = plan_of(text, "bf16", (16, 24), block_q=32, block_kv=64, warps=warps, stages=1)
-    assert plan.score_step == step
+    assert plan.steps.score == step
     check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 110))))
 
 
