@@ -38,7 +38,7 @@ MOST_INSTRUCTIONS = 4000
 LENGTHS = {
     "full": 3150, "causal": 2950,
     "alibi_documents": 4800, "alibi_symmetric": 4500, "gelu_attention": 5350, "graphormer_edge": 4900,
-    "graphormer_spatial": 4900, "morton_natten": 5450, "sandwich": 7650, "softcap": 4300, "sta_3d": 4750,
+    "graphormer_spatial": 4650, "morton_natten": 5150, "sandwich": 5150, "softcap": 4300, "sta_3d": 4750,
     "trigonometric": 4600, "vsa": 5150,
 }  # fmt: skip
 # Less than a twentieth shorter than they may be, or with tiles that another kernel of theirs had spilled with.
@@ -50,7 +50,7 @@ NARROW = (
 # score lines, with dropout, of several learnable inputs, or where documents are found without a loop.
 BACKWARD_LENGTHS = {
     "alibi_documents": 7200, "alibi_symmetric": 4300, "batch_bias": 9400, "causal": 4400, "documents": 4450,
-    "dropout_attention": 4700, "head_and_query_bias": 6250, "selected_attention": 5600, "softcap": 5950,
+    "dropout_attention": 4700, "head_and_query_bias": 6250, "selected_attention": 5950, "softcap": 5950,
 }  # fmt: skip
 # Backward, for sm_90a: patches; bounds and tests of tiles; ids; score lines whose derivative reads the score; dropout;
 # learnable inputs; the last rungs of the ladder, which are portable.
@@ -123,6 +123,7 @@ def backward_cases() -> Iterator[Case]:
     yield Case(BUSIEST, "sm_90", "bf16", 256, backward=True)
     yield Case("softcap", "sm_120", "fp32", 64, backward=True)
     yield Case(BUSIEST, "sm_90", "fp32", 128, backward=True)
+    yield Case("selected_attention", "sm_90", "bf16", 256, backward=True)
     yield Case("batch_bias", "sm_120", "fp32", 256, backward=True)
     yield Case("mla", "sm_90", "bf16", 192, 128, backward=True)
     for spec, head_dims in (("causal", (256, 256)), ("softcap", (256, 256)), ("mla", (192, 128)), ("full", (136, 256))):

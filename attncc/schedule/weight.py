@@ -29,7 +29,8 @@ _RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what lar
 # over a second, and a GPU's instruction cache would overflow. They are loops then, of at most SHORT_CODE a round.
 LONG_CODE, SHORT_CODE = 2600, 1300
 SELDOM_CODE = 1100  # of masked tiles, and of those that the cheap form of score lines doesn't serve
-ENDS_CODE = 450  # of those at the ends of a loop without a mask, if they are in rounds at all
+ENDS_CODE = 750  # of those at the ends of a loop without a mask, if they are in rounds at all
+LONG_TESTS = 3500  # of what a mask asks about the pairs of a tile
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
 # documents 10, softcap 18 and all of these together 51 in tiles of 64 x 64; `defaults` has since taken smaller ones.
@@ -150,7 +151,7 @@ def steps(variant: Variant, warps: int, row_tiles: int, column_tiles: int) -> St
     if masked < score and not variant.keeps and not _has_form(variant):  # the first tile, and the last of the keys
         masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE)
     test = sum(map(_cost, _varying_of(variant, _tested(variant))))
-    return Steps(score, masked, _step(2 * 4 * row_tiles * test, column_tiles, LONG_CODE))
+    return Steps(score, masked, _step(2 * 4 * row_tiles * test, column_tiles, LONG_TESTS))
 
 
 def _step(tile: int, column_tiles: int, limit: int) -> int:

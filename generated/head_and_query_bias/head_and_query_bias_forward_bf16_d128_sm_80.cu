@@ -1294,7 +1294,8 @@ struct TileMask {
         }
     }
 
-    /// Masks scores, or exponents.
+    /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
+    template <int STEP = N_TILES>
     __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
         const float masked = Normalizer<M_TILES>::masked();
         mask_scores(scores, kept, masked);

@@ -1217,14 +1217,15 @@ struct TileMask {
         }
     }
 
-    /// Masks scores, or exponents.
+    /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
+    template <int STEP = N_TILES>
     __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
         const float masked = Normalizer<M_TILES>::masked();
         mask_scores(scores, kept, masked);
         Row rows[M_TILES][2];
         block.make_rows(rows);
         const int last = block.context.kv_len - kv_first - 1;
-        each_score<N_TILES>(scores, [&](int m, int r, int column, float x) {
+        each_score<STEP>(scores, [&](int m, int r, int column, float x) {
             return block.keeps(rows[m][r], kv_first + min(KvOrder::offset(column), last)) ? x : masked;
         });
     }

@@ -8,7 +8,7 @@ same for both signs of d. Distances beyond the table have no bias. Causal, as in
 variant sandwich
   input bias: f32[_]
   keep if causal()
-  score = score + bias[abs(q_pos - kv_idx)] * num_heads / (8 * (h + 1))
+  score = score + bias[abs(q_pos - kv_idx)] * (num_heads / (8 * (h + 1)))
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32

@@ -1,5 +1,5 @@
 // sandwich, forward pass: bf16, head dim 128, for sm_80.
-// Written by attncc 0.1.0 from specs/sandwich.attn (sha256 6503ed4286b1cd8e). Do not edit.
+// Written by attncc 0.1.0 from specs/sandwich.attn (sha256 7f9304f2006a4dc4). Do not edit.
 //
 // Sandwich (Chi et al. 2023, "Dissecting Transformer Length Extrapolation via the Lens of Receptive
 // Field Analysis"): a bias of the distance alone, the inner product of two sinusoidal embeddings,
@@ -11,7 +11,7 @@
 // variant sandwich
 //   input bias: f32[_]
 //   keep if causal()
-//   score = score + bias[abs(q_pos - kv_idx)] * num_heads / (8 * (h + 1))
+//   score = score + bias[abs(q_pos - kv_idx)] * (num_heads / (8 * (h + 1)))
 //
 // schedule
 //   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
@@ -1030,14 +1030,14 @@ struct Context {
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
     float scale;
-    float converted;
+    float quotient;
 };
 
 __device__ __forceinline__ Context make_context(
     const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 13 "specs/sandwich.attn"
-    ctx.converted = (float)(8LL * (ctx.h + 1));
+    ctx.quotient = (float)params.num_heads / (float)(8LL * (ctx.h + 1));
 #line 1042 "sandwich_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
@@ -1063,7 +1063,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 1064 "sandwich_forward_bf16_d128_sm_80.cu"
 }
 
-// score = score + bias[abs(q_pos - kv_idx)] * num_heads / (8 * (h + 1))
+// score = score + bias[abs(q_pos - kv_idx)] * (num_heads / (8 * (h + 1)))
 __device__ __forceinline__ float score_mod(
     const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
 #line 13 "specs/sandwich.attn"
@@ -1071,10 +1071,8 @@ __device__ __forceinline__ float score_mod(
 #line 13 "specs/sandwich.attn"
     const float* bias_address = params.bias + absolute * params.bias_stride0;
 #line 13 "specs/sandwich.attn"
-    const float bias_absolute = load_if(absolute < params.bias_size0, bias_address);
-#line 13 "specs/sandwich.attn"
-    return score + bias_absolute * (float)params.num_heads / ctx.converted;
-#line 1078 "sandwich_forward_bf16_d128_sm_80.cu"
+    return score + load_if(absolute < params.bias_size0, bias_address) * ctx.quotient;
+#line 1076 "sandwich_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1205,7 +1203,8 @@ struct TileMask {
         }
     }
 
-    /// Masks scores, or exponents.
+    /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
+    template <int STEP = N_TILES>
     __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
         const float masked = Normalizer<M_TILES>::masked();
         mask_scores(scores, kept, masked);

@@ -12,8 +12,11 @@ __device__ __forceinline__ const T& held(const T& x) {
     return parked(x);
 }
 
-/// The same of what is asked for between tiles.
-template <class T>
-__device__ __forceinline__ const T& aside(const T& x) {
-    return held(x);
+/// The same of what is asked for between tiles, if that is WANTED.
+template <bool WANTED, class T>
+__device__ __forceinline__ decltype(auto) aside(const T& x) {
+    if constexpr (WANTED)
+        return held(x);
+    else
+        return T(x);
 }

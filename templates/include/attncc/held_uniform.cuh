@@ -11,7 +11,7 @@ __device__ __forceinline__ T held(const T& x) {
 }
 
 /// What is asked for between tiles, and the same in all threads.
-template <class T>
+template <bool, class T>
 __device__ __forceinline__ T aside(const T& x) {
     return x;
 }

@@ -13,7 +13,7 @@ from attncc.analysis.grid import tile_grid
 from attncc.analysis.rules import TileKind
 from attncc.analysis.tiles import analyse
 from attncc.evaluate import Environment
-from attncc.ir import Variant, reads, walk
+from attncc.ir import Load, Variant, reads, walk
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 
@@ -122,6 +122,16 @@ def test_documents_are_skipped() -> None:
     doc = np.repeat(np.arange(8), [100, 3, 250, 60, 1, 90, 300, 220])[None].astype(np.int32)
     decidable, decided = check_grid(variant, environment(1024, 1024, {"doc": doc}), (64, 64))
     assert decided == decidable > 150
+
+
+def test_small_tiles_whose_tests_would_read_very_much_have_the_rules_of_larger_ones() -> None:
+    def read(count: int, rows: int) -> int:
+        keep = f"keep if any(names[b, q_idx, i] == kv_idx for i in range({count}))"
+        rules = analyse(variant_of(f"input names: i32[batch, q, {count}]", keep), rows, 16)
+        return sum(isinstance(node, Load) for node in walk(rules.any_kept, rules.all_kept))
+
+    assert [read(4, 16), read(4, 32)] == [64, 0]
+    assert read(5, 16) == 0
 
 
 def test_rules_are_self_contained() -> None:

@@ -148,6 +148,8 @@ def test_what_masks_read_backward(target: str) -> None:
     assert not rungs(16, 128)[0].thrifty and not rungs(17, 64)[0].thrifty
     assert rungs(17, 128) and all(plan.thrifty for plan in rungs(17, 128))
     assert [rungs(count, 64, "backward_dq")[0].block_kv for count in (16, 17)] == [64, 16]
+    *others, last = rungs(16, 64, "backward_dq")
+    assert last.thrifty and not any(plan.thrifty for plan in others)
 
 
 @pytest.mark.parametrize("head_dim", [64, 128])

@@ -114,7 +114,7 @@ def test_entries_for_distances_serve_two_rows(mask: str, block_kv: int, index: s
 
 
 def test_long_tests_of_pairs_take_rounds_in_the_first_tile() -> None:
-    line = "keep if sum((q_pos >> i & 1) * (kv_idx >> 2 * i & 1) << i for i in range(5)) % 3 != 1"
+    line = "keep if sum((q_pos >> i & 1) * (kv_idx >> 2 * i & 1) << i for i in range(8)) % 3 != 1"
     plan = plan_of(f"attn 1\nvariant long {{\n{line}\n}}\n", "bf16", (16, 16), block_q=128, block_kv=128)
     assert plan.steps.first < 16
     check(plan, Call(*qkv(plan, (1, 1, 150), (1, 1, 300))))
