@@ -14,10 +14,11 @@ from tests.gpu.cover import cover
 
 LENGTHS = ((1, 1), (1, 1000), (97, 97), (113, 203), (200, 100), (239, 1), (799, 3), (1023, 1024), (1024, 1023))
 
-# Of 4096 rows and keys: spec, head dims, dtype, and whether sums have one order.
+# Lengths, spec, head dims, dtype, and whether sums have one order: long ones; and dropout in dQ's tiles of 16 keys.
 LONG = (
-    ("causal", (128, 128), "bf16", False),
-    ("alibi_documents", (64, 64), "fp16", True),
+    ((4096, 4096), "causal", (128, 128), "bf16", False),
+    ((4096, 4096), "alibi_documents", (64, 64), "fp16", True),
+    ((513, 733), "dropout_attention", (256, 256), "fp32", False),
 )
 # Further cases of learnable inputs: the design above has each at two lengths and head dims, some of them without a
 # Hopper kernel.
@@ -95,8 +96,8 @@ def learnable_cases() -> tuple[BackwardCase, ...]:
 
 def long_cases() -> tuple[BackwardCase, ...]:
     """Few: the oracle keeps all their pairs in fp64."""
-    others = {"lengths": (4096, 4096), "group": 1, "memory": "contiguous", "layout": "bhsd", "packed": False}
-    names = "spec", "head_dims", "dtype", "deterministic"
+    others = {"group": 1, "memory": "contiguous", "layout": "bhsd", "packed": False}
+    names = "lengths", "spec", "head_dims", "dtype", "deterministic"
     return tuple(_case({**dict(zip(names, item, strict=True)), **others}) for item in LONG)
 
 
