@@ -30,7 +30,8 @@ _LACKING = {
     "backward": "backward (gradients of arrays on a GPU raise A520)",
 }
 
-_COMMON_NAMES = [line.partition(":")[0] for line in _COMMON.splitlines()]
+# As `runtime.operands.Given` has them, behind q, k, v and the inputs.
+_GIVEN_NAMES = [line.partition(":")[0] for line in _COMMON.splitlines()[:-1]]
 
 _COMMON_TEXT = {
     "scale": "what q·k is multiplied by; {scale}",
@@ -65,11 +66,11 @@ def root_text(names: Iterable[str]) -> str:
 def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str:
     """The `__init__.py` of one variant."""
     parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), _COMMON]), "    ")
-    passed = [item.name for item in variant.inputs if item.default is None] + _COMMON_NAMES
-    call = "".join(f"        {name}={name},\n" for name in passed)
     optional = ", ".join(f"{item.name}={item.name}" for item in variant.inputs if item.default is not None)
-    if optional:
-        call += f"        **given({optional}),\n"
+    inputs = [f'"{item.name}": {item.name}' for item in variant.inputs if item.default is None]
+    inputs += [f"**given({optional})"] * bool(optional)
+    shown = "".join(f"\n                {item}," for item in inputs) + "\n            " * bool(inputs)
+    passed = "".join(f"            {name},\n" for name in ("q", "k", "v", f"{{{shown}}}", *_GIVEN_NAMES))
     return (
         f"{MARK} {__version__} from {shown_path(origin)}. Do not edit: `attncc build` writes this file anew.\n"
         f"{_docstring(_module_lines(variant, plans), '')}\n\n"
@@ -79,7 +80,7 @@ def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str
         f"{_export(plans)}"
         f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"
         f"{_docstring(_function_lines(variant), '    ')}\n"
-        f"    return _package.kernel(\n        q,\n        k,\n        v,\n{call}    )\n"
+        f"    return _package.kernel.called(\n        (\n{passed}        ),\n        stream,\n    )\n"
     )
 
 

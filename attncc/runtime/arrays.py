@@ -25,8 +25,17 @@ NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 NUMPY_E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
 
 
-# The pointers of a call's arrays, and what their facts depend on: equal where all facts are. Every call asks.
-Observer = Callable[[Sequence[Array]], tuple[list[int], Hashable]]
+Guard = Callable[..., bool]  # tells whether arrays have a form that it knows
+
+
+class Observer(Protocol):
+    """What a call sees of its arrays."""
+
+    def observe(self, arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
+        """Their pointers, and what their facts depend on: equal where all facts are."""
+
+    def guard(self, arrays: Sequence[Array]) -> Guard | None:
+        """What tells quickly whether others' facts are as those of these; None where nothing does, or not yet."""
 
 
 class Framework(Protocol):

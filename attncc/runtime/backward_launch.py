@@ -51,13 +51,13 @@ class BackwardLauncher:
         """The gradients, queued on the framework's current stream. AttnccError before any launch."""
         if framework not in self._readers:
             self._readers[framework] = Reader(framework, self._store.variant), framework.observer()
-        reader, observe = self._readers[framework]
+        reader, observer = self._readers[framework]
         values, key, roles = reader.read(tuple(given.call))
         results = given.results
         for name, array in results.items():
             if framework_of(array, name) is not framework:
                 raise mixed(name, type(array))
-        pointers, forms = observe(list(results.values()))
+        pointers, forms = observer.observe(list(results.values()))
         by_name = dict(zip(results, pointers, strict=True))
         unaligned = tuple(name for name, pointer in by_name.items() if pointer & _ALIGNMENT_MASK)
         key = (key, forms, tuple(results), unaligned, given.deterministic)
@@ -117,8 +117,7 @@ def _launch(
     if values[SEED] is not None:
         values[SEED] &= _SEED_MASK
     stream = framework.current_stream(ordinal)
-    for step in prepared.steps:
-        step.launch(prepared.family.driver, stream, values, base)
+    prepared.launches.start(stream, values, base)
     inputs = {}
     for name, new, total in zip(prepared.learnable, prepared.new_inputs, sums, strict=True):
         inputs[name] = total if new is None else new()

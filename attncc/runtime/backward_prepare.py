@@ -19,7 +19,7 @@ from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
 from .persistent import alike, key_pairs, key_section, section
 from .prepare import checked_grid
 from .repeated import EARLY, PAIRED, Attribute
-from .steps import Step, StepBuilder, Zero
+from .steps import Launches, Step, StepBuilder, Zero
 from .strides import Strides, contiguous
 from .tensor_maps import backward_maps, mappable
 from .workspace import Workspace
@@ -53,7 +53,7 @@ class BackwardPrepared:
     """All that a backward call needs besides its pointers and numbers."""
 
     family: Family
-    steps: tuple[Step, ...]
+    launches: Launches
     packs: tuple[tuple[str, int], ...]  # arrays to copy first, with their operands
     new_outputs: tuple[Callable[[], Array], ...]  # dq, dk, dv
     learnable: tuple[str, ...]  # inputs that get a gradient
@@ -69,13 +69,13 @@ def prepare_backward(
     ordinal = family.device.ordinal
     packs = tuple(_packs(backward_plan_for(family.plans, problem), form, problem, places))
     preparation = _Preparation(family, _repacked(form, [name for name, _ in packs]), problem, places)
-    steps = tuple(preparation.steps())
+    launches = Launches(tuple(preparation.steps()), family.driver)
     learnable = [item for item in family.plans[0].variant.inputs if item.learnable]
     shapes = [shape_of(form.call, item) for item in learnable]
     call, words = form.call, (preparation.workspace.size // _WORD_BYTES,)
     return BackwardPrepared(
         family,
-        steps,
+        launches,
         packs,
         tuple(framework.allocator(item.shape, item.dtype, ordinal) for item in (call.q, call.k, call.v)),
         tuple(item.name for item in learnable),

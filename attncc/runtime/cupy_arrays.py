@@ -10,7 +10,7 @@ import numpy as np
 
 from ..ir import Variant
 from ..problem.facts import ArrayFacts
-from .arrays import NUMPY_BFLOAT16, Array, Observer
+from .arrays import NUMPY_BFLOAT16, Array, Guard, Observer
 
 
 class CupyArrays:
@@ -23,7 +23,7 @@ class CupyArrays:
         self._captured: list[Array] = []
 
     def observer(self) -> Observer:
-        return _observe
+        return _CupyObserver()
 
     def facts(self, array: Array) -> ArrayFacts:
         strides = tuple(stride // array.itemsize for stride in array.strides)
@@ -86,9 +86,15 @@ class CupyArrays:
         return device
 
 
-def _observe(arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
-    forms = [(array.shape, array.strides, array.dtype, array.data.device_id) for array in arrays]
-    return [array.data.ptr for array in arrays], tuple(forms)
+class _CupyObserver:
+    """See `arrays.Observer`."""
+
+    def observe(self, arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
+        forms = [(array.shape, array.strides, array.dtype, array.data.device_id) for array in arrays]
+        return [array.data.ptr for array in arrays], tuple(forms)
+
+    def guard(self, arrays: Sequence[Array]) -> Guard | None:
+        return None
 
 
 class _Handle:

@@ -52,7 +52,7 @@ class LearnedSums:
             if name in self._exact:
                 yield Zero(context, self._exact[name], size * _EXACT_BYTES // 4)
             else:
-                yield Zero(context, 0, size, self._operands[name])
+                yield Zero(context, self._operands[name], size, of_operand=True)
 
     def tell(self, main: StepBuilder, plan: KernelPlan) -> None:
         """Where the kernel that owns keys adds the gradients of what score lines read."""

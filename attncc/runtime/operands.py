@@ -16,6 +16,7 @@ from ..problem.bind import check_seed
 from ..problem.inputs import check_dtype
 from ..problem.refusal import mixed, refused
 from .arrays import Array, DeviceFramework, framework_of, is_array
+from .written_reader import ARRAY, Operand, Read, maker
 
 # The operands of every call, in order; the variant's inputs follow in theirs.
 Q, K, V, OUT, LSE, COUNTER, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(11)
@@ -29,6 +30,7 @@ _NAMES = ("q", "k", "v", "out", "lse", "counter", "cu_seqlens_q", "cu_seqlens_kv
 # neither an array nor a number.
 _ARRAY, _UNFIT = object(), object()
 
+Key = tuple[Any, ...]  # of a form of call
 Kinds = tuple[Any, ...]  # of a call's operands: the types of the arguments, or HostNumber, _ARRAY, _UNFIT
 
 
@@ -72,6 +74,7 @@ class Roles:
     """What the arguments of a call are, as far as their types tell."""
 
     def __init__(self, kinds: Kinds, arrays: Sequence[int], doubtful: Sequence[int]) -> None:
+        self.kinds, self.arrays = kinds, arrays
         self.tiled = slice(4 if OUT in arrays else 3)  # q, k, v and out, which are the first operands
         self.extras = [(operand, number) for number, operand in enumerate(arrays) if operand > OUT]
         self.doubtful = doubtful  # those whose array may hold a number, or be none of the framework
@@ -84,18 +87,18 @@ class Roles:
 class Reader:
     """Reads the calls of one kernel whose q is on a GPU, an array of this framework. Threads may share it.
 
-    Every call passes here, so it does little.
+    Every call passes here, but for those of a form that a function was `written` for, so it does little.
     """
 
     def __init__(self, framework: DeviceFramework, variant: Variant) -> None:
-        self._framework, self._observe, self._signature = framework, framework.observer(), Signature(variant)
+        self._framework, self._observer, self._signature = framework, framework.observer(), Signature(variant)
         self._inputs = tuple(item.name for item in variant.inputs)
         self._names = (*_NAMES, *self._inputs)
         tensors = (INPUTS + number for number, item in enumerate(variant.inputs) if item.axes)
         self._tensors = frozenset({CU_SEQLENS_Q, CU_SEQLENS_KV, *tensors})
         self._roles: dict[Kinds, Roles] = {}
 
-    def read(self, given: Given) -> tuple[list[Any], tuple[Any, ...], Roles]:
+    def read(self, given: Given) -> tuple[list[Any], Key, Roles]:
         """What changes from call to call, and the key of what seldom does.
 
         Values are pointers and numbers by operand, None for what is absent. Equal keys: equal facts of all arrays, and
@@ -112,13 +115,28 @@ class Reader:
             roles = self._learn(kinds, values)
         if roles.doubtful:
             roles = self._opened(kinds, roles.doubtful, values)
-        bases, forms = self._observe(roles.take_arrays(values))
+        bases, forms = self._observer.observe(roles.take_arrays(values))
         values[roles.tiled] = bases[roles.tiled]
         for operand, number in roles.extras:
             values[operand] = bases[number]
         unaligned = (values[Q] | values[K] | values[V] | (values[OUT] or 0)) & _ALIGNMENT_MASK
         aligned = misaligned(values) if unaligned else ()
         return values, (forms, roles, layout, return_lse, len(inputs), aligned), roles
+
+    def written(self, given: Given, key: Key, roles: Roles) -> Read | None:
+        """A function for calls of the form that this one has. None if nothing tells quickly which others have it."""
+        q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = given
+        values = [q, k, v, out, None, None, cu_seqlens_q, cu_seqlens_kv, seed, scale]
+        values += map(inputs.get, self._inputs)
+        alike = self._observer.guard(roles.take_arrays(values))
+        numbers = (kind for number, kind in enumerate(roles.kinds) if number not in roles.arrays)
+        if alike is None or key[-1] or not _PLAIN.issuperset(numbers):
+            return None
+        operands = tuple(
+            Operand(name, ARRAY if number in roles.arrays else kind.__name__, number >= INPUTS)
+            for number, (name, kind) in enumerate(zip(self._names, roles.kinds, strict=True))
+        )
+        return maker(operands, _ALIGNMENT_MASK)(alike, len(inputs), layout, return_lse, self._framework.pointer)
 
     def check(self, roles: Roles, values: Sequence[Any]) -> None:
         """Checks the numbers of a call: the seed, the scale and scalar inputs. AttnccError A6xx."""

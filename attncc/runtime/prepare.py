@@ -27,7 +27,7 @@ from .overlap import Spans, spans_of
 from .persistent import alike, pairs, section
 from .repeated import PAIRED
 from .splits import choose_splits
-from .steps import Step, StepBuilder
+from .steps import Launches, Step, StepBuilder
 from .strides import Strides, contiguous
 from .tensor_maps import OperandMap, mappable, mapped, operand_maps
 from .workspace import KEPT_BYTES, KeptWorkspaces, Workspace, kept_workspaces
@@ -38,10 +38,11 @@ _MANY_KEYS = 256  # from so many on, what is claimed of inputs may spare more th
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """All that a call needs besides its pointers and numbers. No steps: there are no rows to compute."""
+    """All that a call needs besides its pointers and numbers."""
 
+    framework: DeviceFramework
     family: Family
-    steps: tuple[Step, ...]
+    launches: Launches  # none, if there are no rows to compute
     new_out: Callable[[], Array]
     new_lse: Callable[[], Array] | None
     new_workspace: Callable[[], Array] | None
@@ -79,7 +80,10 @@ def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem:
     new_counter = framework.allocator((1,), "float32", ordinal) if claims else None
     spans = spans_of(form.call, [item.name for item in plan.variant.inputs])
     kept = kept_workspaces(family.driver, family.device) if 0 < workspace.size <= KEPT_BYTES else None
-    return Prepared(family, steps, new_out, new_lse, new_workspace, kept, new_counter, packs, stages_out, spans)
+    launches = Launches(steps, family.driver)
+    return Prepared(
+        framework, family, launches, new_out, new_lse, new_workspace, kept, new_counter, packs, stages_out, spans
+    )
 
 
 def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call, tuple[int, ...], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 from .driver import Driver, Function, TensorMap
@@ -41,7 +42,7 @@ class RepeatedLaunch:
     """A launch of `grid` blocks that can be started again and again, by one thread at a time.
 
     The kernel's arguments are `maps` tensor maps, then `Params`, whose bytes are at first those given. The driver has
-    copied them all when `start` returns, so that they may then be changed, through a `view`.
+    copied them all when `queue` returns, so that they may then be changed, through a `view`.
     """
 
     def __init__(  # noqa: PLR0917
@@ -58,28 +59,30 @@ class RepeatedLaunch:
         self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
         if attribute is not None:
             self._config.attributes, self._config.attribute_count = ctypes.addressof(attribute), 1
-        self._stream = 0
         self._addresses = (_Pointer * (maps + 1))()
         self._addresses[maps] = ctypes.addressof(self._params)
         self.bases: Sequence[int] = ()  # of the tensors that the maps are for
         self._maps: Sequence[TensorMap] = ()
-        self._start = driver.start
-        self._arguments = (ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None)
+        arguments = ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None
+        self.queue: partial[int] = partial(driver.start, *arguments)  # queues it and returns at once: CUDA's result
 
     def view(self, form: Form) -> memoryview[Any]:
         """`Params` as an array of numbers."""
         return memoryview(self._params).cast("B").cast(form)
 
     def set_maps(self, bases: Sequence[int], maps: Sequence[TensorMap]) -> None:
-        """The tensor maps of the next starts, and where their tensors are."""
-        self.bases, self._maps = bases, maps  # kept: `start` reads their memory
+        """The tensor maps of the next launches, and where their tensors are."""
+        self.bases, self._maps = bases, maps  # kept: `queue` reads their memory
         for position, item in enumerate(maps):
             self._addresses[position] = item.address
 
-    def start(self, stream: int) -> None:
-        """Queues the launch on a stream and returns at once. AttnccError A510 if the driver refuses it."""
-        if stream != self._stream:
-            self._config.stream = self._stream = stream
-        result = self._start(*self._arguments)
-        if result:
-            self._driver.again(result, self._function.context, self._start, *self._arguments)
+    def follow(self, stream: int) -> None:
+        """Is queued on this stream from now on."""
+        self._config.stream = stream
+
+    def again(self, result: int) -> None:
+        """After another result of `queue` than 0: once more in its context, where that wasn't the current one.
+
+        AttnccError A510 if the driver refuses it.
+        """
+        self._driver.again(result, self._function.context, self.queue.func, *self.queue.args)

@@ -19,13 +19,6 @@ if TYPE_CHECKING:
 Value = int | float  # of a field: a pointer, a stride, a size, a number
 
 
-class Step(Protocol):
-    """One thing that a call queues on its stream."""
-
-    def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
-        """`operands` are the pointers and numbers of the call, `workspace` the address of its temporary memory."""
-
-
 class Write(NamedTuple):
     """A field of `Params` that calls change."""
 
@@ -34,86 +27,165 @@ class Write(NamedTuple):
     source: int  # an operand by number, or an offset in the workspace
 
 
+Field = tuple["memoryview[Any]", int, int]  # an array of numbers in memory, and a `Write` of one: place, source
+
+
+class Ready(Protocol):
+    """A step whose arguments lie ready in memory, for one thread at a time."""
+
+    @property
+    def writes(self) -> Sequence[Field]: ...
+
+    @property
+    def workspace_writes(self) -> Sequence[Field]: ...
+
+    @property
+    def maps(self) -> Sequence[OperandMap]: ...
+
+    def set_maps(self, operands: list[Any]) -> None: ...
+
+    def follow(self, stream: int) -> None:
+        """Is queued on this stream from now on."""
+
+    @property
+    def queue(self) -> Callable[[], int]:
+        """Queues it, once its fields are written. CUDA's result."""
+
+    def again(self, result: int) -> None:
+        """After another result than 0. AttnccError A510 if nothing helps."""
+
+
+class Step(Protocol):
+    """One thing that a call queues on its stream."""
+
+    def ready(self, driver: Driver) -> Ready: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Zero:
-    """Sets words of 4 bytes to 0: of the workspace from `offset` on, or of an operand."""
+    """Sets words of 4 bytes to 0: of the workspace from `place` on, or of the operand with that number."""
 
     context: int
-    offset: int
+    place: int
     words: int = 1
-    operand: int | None = None
+    of_operand: bool = False
 
-    def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
-        base = workspace if self.operand is None else operands[self.operand]
-        driver.zero(self.context, base + self.offset, stream, self.words)
+    def ready(self, driver: Driver) -> Ready:
+        return _ReadyZero(self, driver)
 
 
-class _Ready(NamedTuple):
-    """A launch that can be started, and where its fields are written: (array, place, source)."""
+class _ReadyZero:
+    maps = ()
 
-    launch: RepeatedLaunch
-    writes: list[tuple[memoryview[Any], int, int]]
-    workspace_writes: list[tuple[memoryview[Any], int, int]]
+    def __init__(self, step: Zero, driver: Driver) -> None:
+        self._step, self._driver, self._stream = step, driver, 0
+        self._address = memoryview(bytearray(8)).cast("Q")
+        fields: list[Field] = [(self._address, 0, step.place)]
+        self.writes, self.workspace_writes = (fields, []) if step.of_operand else ([], fields)
+
+    def set_maps(self, operands: list[Any]) -> None: ...
+
+    def follow(self, stream: int) -> None:
+        self._stream = stream
+
+    def queue(self) -> int:
+        self._driver.zero(self._step.context, self._address[0], self._stream, self._step.words)
+        return 0
+
+    def again(self, result: int) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows."""
+
+    function: Function
+    grid: int
+    params: bytes
+    writes: Sequence[Write]
+    workspace_writes: Sequence[Write]
+    maps: tuple[OperandMap, ...]
+    attribute: Attribute | None = None
+
+    def ready(self, driver: Driver) -> Ready:
+        return _ReadyKernel(self, driver)
 
 
 def _taker(numbers: Sequence[int]) -> Callable[[list[Any]], tuple[Any, ...]]:
-    """Takes the operands with these numbers; always a tuple, which `itemgetter` of a single one isn't."""
-    first, *more = numbers
-    return itemgetter(first, *more) if more else lambda operands: (operands[first],)
+    """Takes the operands with these numbers; always a tuple, which `itemgetter` gives of two and more."""
+    return itemgetter(*numbers) if len(numbers) > 1 else lambda operands: tuple(operands[at] for at in numbers)
 
 
-class KernelStep:
-    """One kernel launch. Operands are the pointers and numbers of a call, in the order that its `Prepared` knows.
+class _ReadyKernel:
+    def __init__(self, step: KernelStep, driver: Driver) -> None:
+        launch = RepeatedLaunch(driver, step.function, step.grid, step.params, len(step.maps), step.attribute)
+        self.writes, self.workspace_writes = (
+            [(launch.view(form), place, source) for form, place, source in writes]
+            for writes in (step.writes, step.workspace_writes)
+        )
+        self.maps = step.maps
+        self._take_bases = _taker([item.operand for item in step.maps])
+        self._launch, self._driver, self._context = launch, driver, step.function.context
+        self.queue, self.follow, self.again = launch.queue, launch.follow, launch.again
 
-    A thread that launches takes one of the launches that are idle, or makes one, and puts it back.
+    def set_maps(self, operands: list[Any]) -> None:
+        bases = self._take_bases(operands)
+        if bases != self._launch.bases:
+            pairs = zip(self.maps, bases, strict=True)
+            self._launch.set_maps(bases, [item.at(self._driver, self._context, base) for item, base in pairs])
+
+
+class _AllReady:
+    """All steps of a call, ready, and what they were written for last."""
+
+    def __init__(self, steps: Sequence[Step], driver: Driver) -> None:
+        self.steps = [step.ready(driver) for step in steps]
+        self.writes = [field for step in self.steps for field in step.writes]
+        self.workspace_writes = [field for step in self.steps for field in step.workspace_writes]
+        self.mapped = [step for step in self.steps if step.maps]
+        self.stream = self.workspace = 0
+
+    def follow(self, stream: int) -> None:
+        self.stream = stream
+        for step in self.steps:
+            step.follow(stream)
+
+
+class Launches:
+    """What calls of one form queue, step by step.
+
+    Threads may share them: each takes steps that are idle, or makes some, and puts them back.
     """
 
-    def __init__(  # noqa: PLR0917
-        self,
-        function: Function,
-        grid: int,
-        params: bytes,
-        writes: Sequence[Write],
-        workspace_writes: Sequence[Write],
-        maps: tuple[OperandMap, ...],
-        attribute: Attribute | None = None,
-    ) -> None:
-        self._function, self._grid, self._params, self._maps = function, grid, params, maps
-        self._attribute = attribute
-        self._writes, self._workspace_writes = writes, workspace_writes
-        self._bases = _taker([item.operand for item in maps]) if maps else None
-        self._idle: list[_Ready] = []
+    def __init__(self, steps: Sequence[Step], driver: Driver) -> None:
+        self.steps, self._driver = steps, driver
+        self._idle: list[_AllReady] = []
 
-    def launch(self, driver: Driver, stream: int, operands: list[Any], workspace: int) -> None:
+    def start(self, stream: int, operands: list[Any], workspace: int) -> None:
+        """`operands` are the pointers and numbers of the call, `workspace` the address of its temporary memory."""
         try:
             ready = self._idle.pop()
         except IndexError:
-            ready = self._ready(driver)
-        repeated, writes, workspace_writes = ready
+            ready = _AllReady(self.steps, self._driver)
         try:
-            for fields, place, operand in writes:
+            for fields, place, operand in ready.writes:
                 fields[place] = operands[operand]
         except ValueError:  # an int that no float holds becomes an infinity, as larger floats than f32's do
-            for fields, place, operand in writes:
+            for fields, place, operand in ready.writes:
                 fields[place] = saturated(operands[operand]) if fields.format == "f" else operands[operand]
-        for fields, place, offset in workspace_writes:
-            fields[place] = workspace + offset
-        if self._bases is not None:
-            bases = self._bases(operands)
-            if bases != repeated.bases:
-                context, pairs = self._function.context, zip(self._maps, bases, strict=True)
-                repeated.set_maps(bases, [item.at(driver, context, base) for item, base in pairs])
-        repeated.start(stream)
+        if workspace != ready.workspace:  # seldom: small ones are kept
+            for fields, place, offset in ready.workspace_writes:
+                fields[place] = workspace + offset
+            ready.workspace = workspace
+        if stream != ready.stream:
+            ready.follow(stream)
+        for step in ready.mapped:
+            step.set_maps(operands)
+        for step in ready.steps:
+            result = step.queue()
+            if result:
+                step.again(result)
         self._idle.append(ready)
-
-    def _ready(self, driver: Driver) -> _Ready:
-        maps, attribute = len(self._maps), self._attribute
-        launch = RepeatedLaunch(driver, self._function, self._grid, self._params, maps, attribute)
-        writes, workspace_writes = (
-            [(launch.view(form), place, source) for form, place, source in writes]
-            for writes in (self._writes, self._workspace_writes)
-        )
-        return _Ready(launch, writes, workspace_writes)
 
 
 class ParamsLayout:

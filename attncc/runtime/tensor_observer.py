@@ -3,15 +3,14 @@ type that autocast would turn them into, and of whether torch watches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from operator import call
 from typing import Any
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..problem.refusal import type_text
-from .arrays import Array
+from .arrays import Array, Guard
 
-Guard = Callable[..., bool]  # tells whether tensors have a form that it knows
 Forms = tuple[Hashable, ...]
 
 
@@ -39,6 +38,12 @@ class TensorObserver:
         except RuntimeError:
             list(map(pointer, arrays))
             raise
+
+    def guard(self, arrays: Sequence[Array]) -> Guard | None:
+        """See `arrays.Observer`."""
+        alike, count, _ = self._last
+        known = alike is not None and alike is not _never and len(arrays) == count and alike(*arrays)
+        return alike if known else None
 
     def _look(self, arrays: Sequence[Array]) -> Forms:
         """The forms. Those that come twice in a row get a guard: making one takes longer than a call without."""

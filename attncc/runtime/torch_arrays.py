@@ -42,7 +42,7 @@ class TorchArrays:
         self._empty_here = _empty_here()
 
     def observer(self) -> Observer:
-        return TensorObserver().observe
+        return TensorObserver()
 
     def facts(self, array: Array) -> ArrayFacts:
         """AttnccError A652 if torch expects the tensor's gradient or tangent, A650 if it is neither on the CPU nor on a

@@ -3,6 +3,7 @@ is small, what was kept."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 from .driver import Device, Driver
@@ -34,15 +35,13 @@ class KeptWorkspaces:
     def __init__(self, driver: Driver, device: Device) -> None:
         self._driver, self._device = driver, device
         self._idle: list[int] = []
+        self.give_back: Callable[[int], None] = self._idle.append
 
     def take(self) -> int:
         try:
             return self._idle.pop()
         except IndexError:
             return self._driver.allocate(self._device, KEPT_BYTES)
-
-    def give_back(self, address: int) -> None:
-        self._idle.append(address)
 
 
 @cache

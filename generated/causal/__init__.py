@@ -65,16 +65,19 @@ def causal(
     v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was built
     with --backward.
     """
-    return _package.kernel(
-        q,
-        k,
-        v,
-        scale=scale,
-        layout=layout,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_kv,
-        seed=seed,
-        out=out,
-        return_lse=return_lse,
-        stream=stream,
+    return _package.kernel.called(
+        (
+            q,
+            k,
+            v,
+            {},
+            scale,
+            layout,
+            cu_seqlens_q,
+            cu_seqlens_kv,
+            seed,
+            out,
+            return_lse,
+        ),
+        stream,
     )

@@ -69,18 +69,22 @@ def head_and_query_bias(
     `head_and_query_bias.backward(dout, q, k, v, out, lse, ...)` gives the gradients of any
     arrays: on a GPU where the package was built with --backward.
     """
-    return _package.kernel(
-        q,
-        k,
-        v,
-        head_bias=head_bias,
-        query_bias=query_bias,
-        scale=scale,
-        layout=layout,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_kv,
-        seed=seed,
-        out=out,
-        return_lse=return_lse,
-        stream=stream,
+    return _package.kernel.called(
+        (
+            q,
+            k,
+            v,
+            {
+                "head_bias": head_bias,
+                "query_bias": query_bias,
+            },
+            scale,
+            layout,
+            cu_seqlens_q,
+            cu_seqlens_kv,
+            seed,
+            out,
+            return_lse,
+        ),
+        stream,
     )

@@ -66,17 +66,21 @@ def key_bias(
     k, v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was
     built with --backward.
     """
-    return _package.kernel(
-        q,
-        k,
-        v,
-        bias=bias,
-        scale=scale,
-        layout=layout,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_kv=cu_seqlens_kv,
-        seed=seed,
-        out=out,
-        return_lse=return_lse,
-        stream=stream,
+    return _package.kernel.called(
+        (
+            q,
+            k,
+            v,
+            {
+                "bias": bias,
+            },
+            scale,
+            layout,
+            cu_seqlens_q,
+            cu_seqlens_kv,
+            seed,
+            out,
+            return_lse,
+        ),
+        stream,
     )

@@ -138,5 +138,7 @@ def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], g
     function = driver().load(device, image, "printed_code", 32, 0)
     fields = parameters(plan)
     packed = struct.pack(struct_format(fields), *(values.get(field.name, 0) for field in fields))
-    RepeatedLaunch(driver(), function, grid, packed).start(torch.cuda.current_stream().cuda_stream)
+    launch = RepeatedLaunch(driver(), function, grid, packed)
+    launch.follow(torch.cuda.current_stream().cuda_stream)
+    assert launch.queue() == 0
     torch.cuda.synchronize()

@@ -12,7 +12,7 @@ from typing import Any
 
 from attncc.ir import Variant
 from attncc.problem import ArrayFacts
-from attncc.runtime.arrays import Observer
+from attncc.runtime.arrays import Guard, Observer
 from attncc.runtime.repeated import Attribute
 from attncc.runtime.store import Configuration, MachineCode
 from attncc.schedule.kernel_names import kernel_names, structs
@@ -227,7 +227,7 @@ class FakeFramework:
         return False
 
     def observer(self) -> Observer:
-        return lambda arrays: ([array.pointer for array in arrays], tuple(map(self.facts, arrays)))
+        return FakeObserver(self)
 
     def facts(self, array: FakeArray) -> ArrayFacts:
         return ArrayFacts(array.shape, array.strides, array.dtype, f"cuda:{array.ordinal}")
@@ -262,6 +262,20 @@ class FakeFramework:
 
     def release(self, temporary: Sequence[FakeArray], ordinal: int) -> None:
         self.released += temporary
+
+
+class FakeObserver:
+    """See `arrays.Observer`: with guards from the first call on."""
+
+    def __init__(self, framework: FakeFramework) -> None:
+        self._facts = framework.facts
+
+    def observe(self, arrays: Sequence[FakeArray]) -> tuple[list[int], tuple[ArrayFacts, ...]]:
+        return [array.pointer for array in arrays], tuple(map(self._facts, arrays))
+
+    def guard(self, arrays: Sequence[FakeArray]) -> Guard:
+        types, forms = list(map(type, arrays)), self.observe(arrays)[1]
+        return lambda *others: list(map(type, others)) == types and self.observe(others)[1] == forms
 
 
 # -------------------------------------------------------------------- store

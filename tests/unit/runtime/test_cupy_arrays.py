@@ -72,10 +72,10 @@ def test_facts_count_elements(cupy: StandIn) -> None:
     held = array((2, 3, 8), np.float16, ordinal=1)
     assert found.facts(held) == ArrayFacts((2, 3, 8), (24, 8, 1), "float16", "cuda:1")
     assert (found.ordinal(held), found.pointer(held)) == (1, held.data.ptr)
-    pointers, key = found.observer()([held, held])
+    pointers, key = found.observer().observe([held, held])
     assert pointers == [held.data.ptr] * 2
-    assert key == found.observer()([array((2, 3, 8), np.float16, ordinal=1)] * 2)[1]
-    assert key != found.observer()([held, array((2, 3, 8), np.float16, ordinal=0)])[1]
+    assert key == found.observer().observe([array((2, 3, 8), np.float16, ordinal=1)] * 2)[1]
+    assert key != found.observer().observe([held, array((2, 3, 8), np.float16, ordinal=0)])[1]
 
 
 def test_memory_is_allocated_on_the_arrays_device(cupy: StandIn) -> None:
