@@ -11,6 +11,7 @@ import pytest
 
 from attncc.diagnostics import AttnccError
 from attncc.runtime import launch
+from attncc.runtime.tensor_observer import TensorObserver
 from attncc.runtime.written_reader import ARRAY, Operand, maker
 from tests import plans
 from tests.unit.runtime.calls import HEADS, Q_LEN, D, plan, qkv
@@ -144,3 +145,30 @@ def test_names_of_inputs_may_be_any() -> None:
     inputs = {name: number for number, name in enumerate(names)}
     given = (object(), None, None, inputs, None, "bhsd", None, None, None, None, False)
     assert read(given) == [32, None, *range(len(names))]
+
+
+def test_what_torch_does_to_tensors_is_seen() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    q, k, v = (torch.zeros(1, 2, 3, 8) for _ in range(3))
+    observer = TensorObserver()
+    assert observer.guard((q, k, v)) is None
+    for _ in range(3):
+        observer.observe((q, k, v))
+    alike, operands = observer.guard((q, k, v)), tuple(Operand(name, ARRAY) for name in "qkv")
+    read = maker(operands, 15)(alike, 0, "bhsd", False, torch.Tensor.data_ptr)
+
+    def reads(q: Any) -> bool:
+        return read((q, k, v, {}, None, "bhsd", None, None, None, None, False)) is not None
+
+    assert read((q, k, v, {}, None, "bhsd", None, None, None, None, False)) == [x.data_ptr() for x in (q, k, v)]
+    changed = q.half(), q[:, :1], q.transpose(1, 2).contiguous().transpose(1, 2), q.clone().requires_grad_(), q.numpy()
+    assert not any(map(reads, (*changed, torch.nn.Parameter(q, requires_grad=False), k, None, 1.0)))
+    with TorchDispatchMode():
+        assert not reads(q)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not reads(q)
+    seen: list[bool] = []
+    torch.func.vmap(lambda x: (seen.append(reads(x)), x)[1])(q[None])
+    assert seen == [False] and reads(q)
