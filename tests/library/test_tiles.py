@@ -30,7 +30,7 @@ DECIDED = {
     # a tile over several documents or windows: bounds of starts and ends forget which start goes with which end, and
     # tables of blocks hold neighbors of the tile too
     "documents": 0.995, "alibi_documents": 0.995, "documents_bidirectional": 0.985, "documents_by_start": 0.99,
-    "documents_prefix_lm": 0.985, "shared_prefix": 0.965, "token_window": 0.975, "selected_attention": 0.98,
+    "documents_prefix_lm": 0.985, "shared_prefix": 0.965, "token_window": 0.975, "selected_attention": 0.96,
     "global_sliding_window": 0.985, "key_threshold": 0.99, "jetspec_tree": 0.985,
     # a tile over the end of an image row, a group or a frame: remainders begin anew, and all of them seem possible
     "natten": 0.99, "tiled_natten": 0.945, "morton_natten": 0.875, "sta_2d": 0.99, "sta_3d": 0.95, "batchify": 0.98,
