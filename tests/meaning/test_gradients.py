@@ -147,6 +147,15 @@ def test_every_variant_keeps_the_accuracy_rule(backward, draw, name) -> None:
     backward.judge(name, dout, q, k, v, deterministic=True, **call)
 
 
+@pytest.mark.parametrize("scale", [0.0, -0.5, 2.0])
+@pytest.mark.parametrize("name", ["causal", "sigmoids", "unnormalised"])
+def test_scale_of_any_sign(backward, draw, name, scale) -> None:
+    """What the mask takes out stays out, whatever the scale makes of its score."""
+    q, k, v, dout = draw(1, 2, 50, 32), draw(1, 2, 90, 32), draw(1, 2, 90, 32), draw(1, 2, 50, 32)
+    for deterministic in (False, True):
+        backward.judge(name, dout, q, k, v, scale=scale, deterministic=deterministic)
+
+
 @pytest.mark.parametrize("name", ["after_three", "nothing"])
 def test_gradients_of_rows_with_nothing_kept(backward, draw, name) -> None:
     q, k, v, dout = draw(1, 2, 40, 32), draw(1, 2, 50, 32), draw(1, 2, 50, 32), draw(1, 2, 40, 32)
