@@ -89,7 +89,8 @@ def _writing(out: Path) -> Iterator[None]:
         yield
     except OSError as error:
         advice = "choose another folder with -o" if error.errno != ENAMETOOLONG else "give the variant a shorter name"
-        raise AttnccError(Diagnostic("A516", f"{out} can't be written: {error.strerror or error}", help=advice)) from None
+        reason = error.strerror or error
+        raise AttnccError(Diagnostic("A516", f"{out} can't be written: {reason}", help=advice)) from None
 
 
 def _check_names(packages: Sequence[VariantPackage]) -> None:
