@@ -62,11 +62,8 @@ def _reads_much(plan: KernelPlan) -> bool:
 
 
 def _sums_crowded(plan: KernelPlan) -> bool:
-    """Whether there are O and S of 64 keys in fp32, or of two m16 tiles a warp and a mask that looks up entries. For
-    other targets ptxas keeps them, of fp32 not always."""
-    if plan.element_bytes == 4:
-        columns = min(plan.padded_head_dim, plan.padded_value_head_dim)
-        return plan.target in ("sm_100", "sm_120") and columns == plan.block_q == plan.block_kv == 64
+    """Whether there are O and S of two m16 tiles a warp and a mask that looks up entries. For other targets ptxas
+    keeps them."""
     two_tiles = plan.block_q == 32 * plan.warps and plan.block_kv >= 64 and plan.padded_value_head_dim > 112
     return plan.target == "sm_100" and two_tiles and looks_up_pairs(plan.variant)
 
