@@ -7,6 +7,7 @@ import re
 import pytest
 
 from attncc import api
+from attncc.machine_code import settle
 from attncc.schedule.choices import Build
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_ladder, make_plan
@@ -83,13 +84,11 @@ def test_what_a_mask_looks_up_forward(line: str, target: str, block_kv: int) -> 
     assert (plan.family, plan.block_q, plan.block_kv) == ("portable", 128, block_kv)
 
 
-@pytest.mark.parametrize(
-    ("target", "head_dim", "block_kv"), [("sm_90", 64, 64), ("sm_100", 64, 32), ("sm_120", 64, 32), ("sm_120", 48, 64)]
-)
-def test_sums_of_fp32(target: str, head_dim: int, block_kv: int) -> None:
-    variant = api.parse("attn 1\nimport masks\nvariant v {\nkeep if causal()\n}\n").variant
-    plan = make_ladder(variant, Build("forward", target, "fp32", head_dim, head_dim)).first
-    assert (plan.block_q, plan.block_kv) == (64, block_kv)
+def test_sums_of_fp32_fit() -> None:
+    """At 168 registers a thread, that of three blocks to a multiprocessor, this spilled 20 bytes even at 32 keys."""
+    variant = api.parse("attn 1\nimport masks\nvariant v {\nkeep if 0 <= q_pos - kv_idx < 7\n}\n").variant
+    settled = settle(make_ladder(variant, Build("forward", "sm_120", "fp32", 64, 64)))
+    assert (settled.plan.block_q, settled.plan.block_kv, dict(settled.rejected)) == (64, 64, {})
 
 
 PLAIN, THRIFTY = (f"hopper 64 x 128, 8 warps, 2 stages{rest}" for rest in ("", ", thrifty"))
