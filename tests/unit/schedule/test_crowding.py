@@ -86,7 +86,9 @@ def test_what_a_mask_looks_up_forward(line: str, target: str, block_kv: int) -> 
 
 def test_sums_of_fp32_fit() -> None:
     """At 168 registers a thread, that of three blocks to a multiprocessor, this spilled 20 bytes even at 32 keys."""
-    variant = api.parse("attn 1\nimport masks\nvariant v {\nkeep if 0 <= q_pos - kv_idx < 7\n}\n").variant
+    variant = api.parse(
+        "attn 1\nimport masks\nvariant v {\nkeep if 0 <= q_pos - kv_idx <= 96 and (q_pos - kv_idx) % 8 == 0\n}\n"
+    ).variant
     settled = settle(make_ladder(variant, Build("forward", "sm_120", "fp32", 64, 64)))
     assert (settled.plan.block_q, settled.plan.block_kv, dict(settled.rejected)) == (64, 64, {})
 
