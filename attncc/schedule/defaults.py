@@ -58,13 +58,10 @@ _BUSY_16_BIT = (
     Row(256, 256, SMALL, Tiles(64, 32, 4, 2)),
 )
 _FORWARD_32_BIT = (
-    Row(64, 64, SMALL, Tiles(64, 64, 4, 1)),
     Row(128, 128, SMALL, Tiles(64, 32, 4, 1)),
     Row(256, 256, LARGE, Tiles(64, 32, 4, 1)),
     Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
 )
-# 64 x 64 spills with many masks.
-_BUSY_32_BIT = (Row(64, 64, SMALL, Tiles(64, 32, 4, 1)), *_FORWARD_32_BIT[1:])
 # Few rows and many keys: the memory must be kept busy. All warps load; those that have rows multiply. Two or three
 # blocks on each multiprocessor have about 100 KB on their way.
 _DECODE_16_BIT = (
@@ -130,7 +127,6 @@ _TABLES = {
 
 # For variants that compute much for each pair.
 _BUSY_TABLES = {
-    ("forward", 4): _BUSY_32_BIT,
     ("forward", 2): _BUSY_16_BIT,
     ("backward", 2): _BUSY_BACKWARD_16_BIT,
     ("backward_dq", 2): _BUSY_DQ_16_BIT,
