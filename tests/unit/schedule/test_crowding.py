@@ -76,6 +76,8 @@ DOCUMENTS = "input number: i32[batch, pos] nondecreasing\n"
         ("keep if number[b, q_pos] == number[b, kv_idx]", "sm_100", 48),  # 8 bytes of spills
         ("keep if number[b, q_pos] == number[b, kv_idx]", "sm_90", 64),
         ("keep if causal()", "sm_100", 64),
+        ("", "sm_100", 48),  # 16 bytes
+        ("", "sm_90", 64),
     ],
 )
 def test_what_a_mask_looks_up_forward(line: str, target: str, block_kv: int) -> None:
