@@ -1507,9 +1507,11 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and what goes with them leave room for that many.
+// hide what each waits for, if the accumulators and what goes with them leave room for that many. For targets above
+// sm_90 fp32 kernels take more registers.
 constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES);
-constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + (sizeof(Element) == 4 ? 128 : 48)));
+constexpr int BESIDE_THEM = sizeof(Element) == 2 ? 48 : __CUDA_ARCH__ > 900 ? 128 : 96;
+constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + BESIDE_THEM));
 [[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
+#define __CUDA_ARCH__ 900  // asked for how many blocks there should be, which changes no result
 #define __device__
 #define __constant__ static const
 #define __global__
