@@ -27,12 +27,11 @@ static void body() {
         for (int tile = 0; tile < TILES; ++tile) {
             if (!live[block * TILES + tile]) continue;
             for (unsigned i = dice() % 30; i > 0; --i) yield();
-            queue.tell(tile);
-            queue.wait_for_turn(tile);
+            queue.take_turn(tile);
             for (unsigned i = dice() % 30; i > 0; --i) yield();
             if (threadIdx.x % 32 == 0) log_of[tile * BLOCKS + logged[tile]++] = block;
         }
-        queue.tell(Queue::DONE);
+        queue.leave();
     }
 }
 
