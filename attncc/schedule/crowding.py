@@ -62,8 +62,8 @@ def _reads_much(plan: KernelPlan) -> bool:
 
 
 def _sums_crowded(plan: KernelPlan) -> bool:
-    """Whether there are O and S of two m16 tiles a warp, and a mask that looks up entries, or none and so nothing parked.
-    For other targets ptxas keeps them."""
+    """Whether there are O and S of two m16 tiles a warp, and a mask that looks up entries, or none, so that nothing is
+    parked. For other targets ptxas keeps them."""
     two_tiles = plan.block_q == 32 * plan.warps and plan.block_kv >= 64 and plan.padded_value_head_dim > 112
     return plan.target == "sm_100" and two_tiles and (looks_up_pairs(plan.variant) or not plan.parks)
 
