@@ -18,7 +18,7 @@ from .weight import gains_by_turns, room
 # _OTHER, or _LIGHT_OTHER where they compute little. _LAUNCHED sums one thread of each warpgroup.
 _LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
 _PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
-_TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 56, 4: 64}
+_TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 32, 4: 64}
 _READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
 _CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 _OTHER_REGISTERS, _LIGHT_OTHER_REGISTERS = 96, 72

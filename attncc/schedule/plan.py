@@ -333,7 +333,7 @@ class KernelPlan:
         """hopper: whether two thread blocks that look at the same keys may load them for each other: what four
         warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
         slack = self.family == "hopper" and self.padded_head_dim > 96 and self.block_kv < 128 and not self.may_split
-        bare = slack and self.dtype != "e4m3" and not self.variant.keeps and self.variant.dropout is None
+        bare = slack and not self.variant.keeps and self.variant.dropout is None
         if not bare or not self.variant.scores:  # calls of built kernels needn't load what analyses score lines
             return bare
         from .weight import is_plain
@@ -370,6 +370,19 @@ class KernelPlan:
     def rounds_early(self) -> bool:
         """hopper: whether P is rounded beside the products of the tile before, which takes registers."""
         return self.dtype == "e4m3" and self.padded_value_head_dim > 128 and self.is_light
+
+    @property
+    def rounds_midway(self) -> bool:
+        """hopper: whether P V of the tile before is waited for midway through the exponentials, so that what comes behind
+        them is rounded beside them: straight into the operands, before the sums are judged. By then the next V is there."""
+        narrow = self.dtype == "e4m3" and self.padded_value_head_dim <= 128
+        return narrow and self.is_light and self.overlap and self.stages > 1 and self.row_groups == 1
+
+    @property
+    def counts_tiles(self) -> bool:
+        """hopper: whether consumers know a block's tiles without notes: where all keys are kept, the first alone may have
+        fewer, and the last begins with the first key."""
+        return self.family == "hopper" and not self.variant.keeps and not self.may_split
 
     @property
     def is_light(self) -> bool:

@@ -123,6 +123,15 @@ void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier
     send({target, barrier, std::vector<unsigned char>(first, first + bytes)});
 }
 
+void load_bytes_for_all(unsigned target, const void* source, int bytes, unsigned barrier) {
+    const int here = block_rank;
+    for (int rank = 0; rank < cluster_size(); ++rank) {
+        enter_block(rank);
+        load_bytes(target, source, bytes, barrier);
+    }
+    enter_block(here);
+}
+
 void send_bytes(unsigned target, const void* source, int bytes, unsigned barrier, int rank) {
     const int here = block_rank;
     const unsigned char* first = (const unsigned char*)source;

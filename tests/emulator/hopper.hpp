@@ -27,6 +27,7 @@ struct Corner { int column, canvas_column, canvas_row, head, batch; };
 void load_box(unsigned target, const void* map, unsigned barrier, Corner first);
 void load_box_for_all(unsigned target, const void* map, unsigned barrier, Corner first);
 void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier);
+void load_bytes_for_all(unsigned target, const void* source, int bytes, unsigned barrier);
 void send_bytes(unsigned target, const void* source, int bytes, unsigned barrier, int rank);
 
 // -------------------------------------------------------------------- wgmma

@@ -16,12 +16,20 @@ __device__ __forceinline__ unsigned cluster_rank() {
 /// Waits for all threads of the cluster.
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory"); }
 
+/// The address, among all of the cluster, of what block `rank` has at that one.
+__device__ __forceinline__ unsigned place_in(unsigned address, unsigned rank) {
+    unsigned place;
+    asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(place) : "r"(address), "r"(rank));
+    return place;
+}
+
+__device__ __forceinline__ void barrier_arrive_there(unsigned place) {
+    asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(place) : "memory");
+}
+
 /// Arrives at the barrier that block `rank` of the cluster has in that place.
 __device__ __forceinline__ void barrier_arrive_at(unsigned barrier, unsigned rank) {
-    asm volatile(
-        "{ .reg .b32 place;\n"
-        "mapa.shared::cluster.u32 place, %0, %1;\n"
-        "mbarrier.arrive.shared::cluster.b64 _, [place]; }" ::"r"(barrier), "r"(rank) : "memory");
+    barrier_arrive_there(place_in(barrier, rank));
 }
 
 /// `tma_load` to the same place in both blocks of a cluster, whose barriers count the bytes each.
@@ -33,6 +41,17 @@ __device__ __forceinline__ void tma_load_for_both(unsigned target, const TensorM
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
         "[%0], [%1, {%3, %4, %5, %6}], [%2], both; }" ::"r"(target),
         "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+/// `bulk_load` to the same place in both blocks of a cluster.
+__device__ __forceinline__ void bulk_load_for_both(unsigned target, const void* source, int bytes, unsigned barrier) {
+    asm volatile(
+        "{ .reg .b16 both;\n"
+        "mov.b16 both, 3;\n"
+        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], both; }" ::"r"(
+            target),
+        "l"(source), "r"(bytes), "r"(barrier)
         : "memory");
 }
 
@@ -57,6 +76,23 @@ __device__ __forceinline__ void send_word_to(unsigned target, int word, unsigned
         "r"(word), "r"(barrier), "r"(rank)
         : "memory");
 }
+
+/// A warp that leaves stages: each of its first lanes tells a block of the cluster, the first one its own, which alone reads what
+/// the block's producer writes. How far that block's barriers are is found once.
+struct Leaver {
+    const bool tells;
+    const unsigned distance;
+
+    /// `address`: any in shared memory.
+    __device__ __forceinline__ explicit Leaver(unsigned address)
+        : tells((unsigned)thread_index() % 32 < cluster_blocks()),
+          distance(place_in(address, tells ? cluster_rank() ^ (unsigned)thread_index() % 32 : 0) - address) {}
+
+    /// `warp_arrive` at the barriers of all blocks.
+    __device__ __forceinline__ void arrive(unsigned barrier) const {
+        if (tells) barrier_arrive_there(barrier + distance);
+    }
+};
 
 /// Two thread blocks of a cluster that go through the same tiles, of keys or backward of queries: each loads every other panel of
 /// a tile, for both. Where a launch has no clusters, each block is one of its own.
@@ -89,6 +125,13 @@ struct Peers {
             if (panel >= PANELS) return;
             tma_load_for_both(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
         }
+    }
+
+    /// `bulk_load`; each block loads a half, of a multiple of 16 bytes.
+    static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
+        if (cluster_blocks() == 1) return bulk_load(target, source, bytes, barrier);
+        const int own = cluster_rank() * (bytes / 2);
+        bulk_load_for_both(target + own, source + own, bytes / 2, barrier);
     }
 
     /// Copies bytes to `target` of the other block, whose `barrier` expects them.

@@ -75,6 +75,13 @@ def test_head_dims_and_tiles(head_dims: tuple[int, int], settings: dict[str, Any
     check(plan, Call(*qkv(plan, (2, 2, 130), (2, 1, 170)), inputs=descales(2, 1, "q", "v"), ahead=ahead))
 
 
+def test_blocks_load_keys_and_values_for_each_other() -> None:
+    """A panel of keys by one of them, or one by each; half of the values by each."""
+    for head_dim in (128, 256):
+        plan = plan_of(FULL, (head_dim, head_dim))
+        check(plan, Call(*qkv(plan, (1, 2, 150), (1, 1, 100)), ahead=True, paired=True))
+
+
 @pytest.mark.parametrize("ahead", [False, True])
 def test_packed_batches_split_and_combined(ahead: bool) -> None:
     """What stands behind the last key of a sequence is its neighbour's, here NaN."""
