@@ -48,7 +48,7 @@ struct Normalizer {
     /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
     /// infinite sum.
     __device__ __forceinline__ void trust() {
-        each_row([&](int m, int r) { tile_sum[m][r] = 0; });
+        each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
     }
 
     /// Begins a tile by the book: each row's largest score so far becomes its reference, and scores exponents.
