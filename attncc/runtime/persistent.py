@@ -5,7 +5,6 @@ from __future__ import annotations
 from ..problem import Problem
 from ..schedule.live_tiles import reach, reach_is_guessed
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
-from ..schedule.transposed_values import pays
 
 PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
 PAIRED_MASKED = 4  # times as many under a mask, where a pair goes through the tiles of either block
@@ -19,11 +18,10 @@ def alike(plan: KernelPlan, problem: Problem) -> bool:
 
 def pairs(plan: KernelPlan, problem: Problem, resident: int) -> bool:
     """Whether thread blocks 2i and 2i + 1 of a grid of at most `resident` load keys for each other: they always work on
-    rows of one head of k, and long enough. None has to transpose V for both."""
+    rows of one head of k, and long enough."""
     together = problem.group * plan.q_blocks(problem)  # blocks of queries that follow each other
     even = together % 2 == resident % 2 == 0
-    long = even and not problem.packed and problem.kv_len >= PAIRED_ROWS
-    return plan.pairs_blocks and long and (not plan.transposes_values or pays(plan, problem))
+    return plan.pairs_blocks and even and not problem.packed and problem.kv_len >= PAIRED_ROWS
 
 
 def key_pairs(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:

@@ -194,7 +194,8 @@ class _Preparation:
         self.claims = blocks > resident and not alike(self._plan, self._problem)
         if self.claims:
             main.operand("next_block", COUNTER)
-        together = PAIRED if pairs(self._plan, self._problem, resident) else None
+        alone = self._plan.transposes_values and not pays(self._plan, self._problem)  # each block V for itself
+        together = PAIRED if pairs(self._plan, self._problem, resident) and not alone else None
         return main.build(self._function, min(blocks, resident), together)
 
     def _set_sizes(self) -> None:

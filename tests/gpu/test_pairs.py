@@ -14,7 +14,7 @@ from attncc import api
 from attncc.problem import Problem
 from attncc.problem.gradients import Gradients
 from attncc.resources import folder
-from attncc.runtime import persistent
+from attncc.runtime import persistent, prepare
 from attncc.runtime.driver import driver
 from attncc.runtime.repeated import PAIRED, Attribute
 from tests.devices import cuda
@@ -60,16 +60,23 @@ def _needs_hopper() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "head_dim"),
-    [(None, 64), (None, 128), (None, 192), (None, 256), (BIASED, 128)],
-    ids=["d64", "d128", "d192", "d256", "biased"],
+    ("text", "dtype", "head_dim"),
+    [(None, "bf16", 64), (None, "bf16", 128), (None, "bf16", 192), (None, "bf16", 256), (BIASED, "bf16", 128)]
+    + [(None, "e4m3", 64), (None, "e4m3", 128), (None, "e4m3", 256)],
+    ids=["d64", "d128", "d192", "d256", "biased", "e4m3-d64", "e4m3-d128", "e4m3-d256"],
 )
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_pairs(
-    text: str | None, head_dim: int, shape: tuple[int, ...], launched: Launched, monkeypatch: pytest.MonkeyPatch
+def test_pairs(  # noqa: PLR0917
+    text: str | None,
+    dtype: str,
+    head_dim: int,
+    shape: tuple[int, ...],
+    launched: Launched,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of some rows old references don't serve, so that their scores are computed again. Tiles of small head dims have
-    128 keys, and none to load them for."""
+    128 keys, and none to load them for. V of 8 bits is transposed ahead."""
+    from tests.gpu import test_fp8
     from tests.gpu.torch_oracle import Arguments
 
     specification = text or folder("specs") / "full.attn"
@@ -81,13 +88,16 @@ def test_pairs(
 
     q, k, v = normal(heads, q_len), normal(kv_heads, kv_len), normal(kv_heads, kv_len)
     q[:, :, ::7] *= 40
+    if dtype == "e4m3":
+        q, k, v = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
+        monkeypatch.setattr(prepare, "pays", lambda plan, problem: True)
     inputs = {} if text is None else {"bias": torch.randn(batch, heads, generator=generator, device="cuda")}
     problem = Problem(batch, heads, kv_heads, q_len, kv_len, head_dim, head_dim)
 
     def attend(paired_keys: int) -> tuple[torch.Tensor, torch.Tensor]:
         monkeypatch.setattr(persistent, "PAIRED_ROWS", paired_keys)
         monkeypatch.setattr(api, "_kernels", {})  # or the second would be the first, its launches prepared
-        kernel = attncc.compile(specification, dtype="bf16", head_dim=head_dim, arch="sm_90a")
+        kernel = attncc.compile(specification, dtype=dtype, head_dim=head_dim, arch="sm_90a")
         plan = kernel._store.plans(kernel.configurations[0], "sm_90a")[0]
         assert plan.pairs_blocks == (head_dim > 64)
         even = problem.group * plan.q_blocks(problem) % 2 == 0
@@ -98,7 +108,10 @@ def test_pairs(
     (out, lse), (alone, lse_alone) = attend(0), attend(2**31)
     assert torch.equal(out, alone) and torch.equal(lse, lse_alone)
     variant = attncc.parse(specification).variant
-    check_forward(out, lse, Arguments(variant, problem, q, k, v, inputs, seed=0), "bf16")
+    if dtype == "e4m3":
+        test_fp8.check(out, lse, Arguments(variant, problem, q.double(), k.double(), v.double(), inputs))
+    else:
+        check_forward(out, lse, Arguments(variant, problem, q, k, v, inputs, seed=0), dtype)
 
 
 # Heads that share keys, and a last block of which half exists; more blocks than the GPU holds at once.
