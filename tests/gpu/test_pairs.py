@@ -87,7 +87,7 @@ def test_pairs(  # noqa: PLR0917
         return torch.randn(batch, count, length, head_dim, generator=generator, device="cuda").bfloat16()
 
     q, k, v = normal(heads, q_len), normal(kv_heads, kv_len), normal(kv_heads, kv_len)
-    q[:, :, ::7] *= 40
+    q[:, :, ::7] *= 40 if dtype == "bf16" else 4  # scores of e4m3 are less exact, see docs/hopper.md
     if dtype == "e4m3":
         q, k, v = (x.to(torch.float8_e4m3fn) for x in (q, k, v))
         monkeypatch.setattr(prepare, "pays", lambda plan, problem: True)
