@@ -92,6 +92,14 @@ def test_packed_batches_split_and_combined(ahead: bool) -> None:
     check(plan, Call(q, k, v, splits=2, cu=cu, inputs=descales(5, 1, "q", "k", "v"), ahead=ahead))
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_packed_batches_whose_tiles_are_counted(ahead: bool) -> None:
+    """Without a mask; one sequence has no keys, others end within a tile or with one."""
+    plan = plan_of(FULL, (64, 64))
+    cu = np.int32([0, 3, 8, 70, 90, 91]), np.int32([0, 5, 5, 101, 133, 150])
+    check(plan, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu, ahead=ahead))
+
+
 def test_score_lines_a_sink_and_a_negative_scale() -> None:
     plan = plan_of(SOFTCAP, (64, 64))
     call = Call(*qkv(plan, (1, 2, 70), (1, 2, 100)), scale=-0.3, inputs={"logit": np.float32([1, -2])})
