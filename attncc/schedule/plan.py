@@ -375,15 +375,15 @@ class KernelPlan:
     def rounds_midway(self) -> bool:
         """hopper: whether P V of the tile before is waited for midway through the exponentials, so that P is rounded
         beside the rest of them: straight into the operands, before the sums are judged. By then the next V is there,
-        for which there must be a place."""
+        for which there must be a place. A mask leaves no registers for it."""
         narrow = self.dtype == "e4m3" and self.padded_value_head_dim <= 128
-        return narrow and self.is_light and self.overlap and self.stages > 1 and self.row_groups == 1
+        return narrow and self.counts_tiles and self.overlap and self.stages > 1
 
     @property
     def counts_tiles(self) -> bool:
         """hopper: whether consumers know a block's tiles without notes: where all keys are kept, the first tile alone
-        may have fewer, and the last begins with the first key."""
-        return self.family == "hopper" and not self.variant.keeps and not self.may_split
+        may have fewer, and the last begins with the first key. Score lines leave no register for it."""
+        return self.family == "hopper" and self.is_light and not self.variant.keeps and not self.may_split
 
     @property
     def is_light(self) -> bool:
