@@ -15,11 +15,13 @@ from tests.unit.runtime.fakes import FakeArray
 D, BLOCK_Q, BLOCK_KV, RESIDENT = 64, 128, 96, 2 * 132
 
 
-def called(bench: MakeBench, variant: Any, heads: int, q_len: int, kv_len: int, *, packed: int = 0) -> Bench:
+def called(
+    bench: MakeBench, variant: Any, heads: int, q_len: int, kv_len: int, *, packed: int = 0, head_dim: int = D
+) -> Bench:
     fields = {"target": "sm_90a", "family": "hopper", "block_q": BLOCK_Q, "block_kv": BLOCK_KV, "warps": 8}
-    made = bench(plans.plan(variant, "e4m3", D, D, split_kv=1, **fields))
+    made = bench(plans.plan(variant, "e4m3", head_dim, head_dim, split_kv=1, **fields))
     batch: tuple[int, ...] = () if packed else (1,)
-    q, k = (FakeArray((*batch, count, length, D), "float8_e4m3fn") for count, length in ((heads, q_len), (2, kv_len)))
+    q, k = (FakeArray((*batch, count, length, head_dim), "float8_e4m3fn") for count, length in ((heads, q_len), (2, kv_len)))
     starts = {name: FakeArray((packed + 1,), "int32") for name in ("cu_seqlens_q", "cu_seqlens_kv")} if packed else {}
     made.kernel(q, k, k, **starts)
     return made
@@ -54,3 +56,11 @@ def test_tiles_of_a_packed_batch(bench: MakeBench, monkeypatch: pytest.MonkeyPat
     assert first.params["kv_tiles"] == main.params["kv_tiles"] == 1000 // BLOCK_KV + 3
     assert first.params["cu_seqlens_kv"] == main.params["cu_seqlens_kv"] != 0
     assert first.params["batch"] == 3
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_blocks_that_transpose_v_themselves_are_no_pairs(
+    bench: MakeBench, monkeypatch: pytest.MonkeyPatch, *, ahead: bool
+) -> None:
+    monkeypatch.setattr(prepare, "pays", lambda plan, problem: ahead)
+    assert called(bench, plans.FULL, 4, 1024, 1024, head_dim=128).cuda.launches[-1].paired == ahead
