@@ -13,7 +13,7 @@ from .shared import Parts
 from .weight import gains_by_turns, room
 
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed under a mask,
+# in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have notes,
 # and most where it classifies tiles. It then keeps all that those that multiply can spare beside their accumulators and
 # _OTHER, or _LIGHT_OTHER where they compute little. _LAUNCHED sums one thread of each warpgroup.
 _LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
@@ -44,7 +44,7 @@ class HopperForward:
         plan, warpgroups = self.plan, self.plan.warpgroups
         bounds = (plan.rules.kv_begin, plan.rules.full_begin, plan.rules.full_end, plan.rules.kv_end)
         if not plan.tests_tiles and not any(isinstance(node, Load) for node in walk(*bounds)):
-            transposes = plan.transposes_values and bool(plan.variant.keeps)
+            transposes = plan.transposes_values and not plan.counts_tiles
             return (_TRANSPOSING_REGISTERS if transposes else _PRODUCER_REGISTERS)[warpgroups]
         least = (_CLASSIFYING_REGISTERS if plan.uses_tile_kind else _READING_REGISTERS)[warpgroups]
         launched = _LAUNCHED_REGISTERS[warpgroups]

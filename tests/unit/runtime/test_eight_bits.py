@@ -21,7 +21,9 @@ def called(
     fields = {"target": "sm_90a", "family": "hopper", "block_q": BLOCK_Q, "block_kv": BLOCK_KV, "warps": 8}
     made = bench(plans.plan(variant, "e4m3", head_dim, head_dim, split_kv=1, **fields))
     batch: tuple[int, ...] = () if packed else (1,)
-    q, k = (FakeArray((*batch, count, length, head_dim), "float8_e4m3fn") for count, length in ((heads, q_len), (2, kv_len)))
+    q, k = (
+        FakeArray((*batch, count, length, head_dim), "float8_e4m3fn") for count, length in ((heads, q_len), (2, kv_len))
+    )
     starts = {name: FakeArray((packed + 1,), "int32") for name in ("cu_seqlens_q", "cu_seqlens_kv")} if packed else {}
     made.kernel(q, k, k, **starts)
     return made
