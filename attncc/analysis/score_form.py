@@ -8,6 +8,7 @@ of scores, and the exact form for others.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ..ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol, walk
@@ -34,8 +35,10 @@ class Series:
     terms: tuple[float, ...]
 
 
-# Minimax fits in the measure |error| / sqrt(|x|), between absolute and relative: of tanh 7.4e-6 and 4.9e-5 at most.
+# Minimax fits in the measure |error| / sqrt(|x|), between absolute and relative: of tanh 7.4e-6 and 4.9e-5 at most; of
+# the shorter one, which serves where all arguments are smaller yet, 8.7e-6 and 1e-4.
 SERIES = {"tanh": Series(0.5, (0.999951, -0.33124442, 0.1137456))}
+NEAR_SERIES = {"tanh": Series(0.24, (0.9999004, -0.32472326))}
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,16 @@ class ScoreForm:
     holds: Expr = TRUE
 
 
-def score_form(variant: Variant, block_q: int, block_kv: int) -> ScoreForm | None:
+def score_form(
+    variant: Variant, block_q: int, block_kv: int, series: Mapping[str, Series] = SERIES
+) -> ScoreForm | None:
     """The form of the variant's score lines in tiles of at most block_q x block_kv; None where they have none.
 
     Only softmax has a use for it, whose references take the bias.
     """
     if variant.normalize != "softmax":
         return None
-    former = _Former(variant)
+    former = _Former(variant, series)
     found = former.of(final_score(variant))
     if found is None or not found.terms:
         return None
@@ -83,8 +88,9 @@ def distance_form(variant: Variant) -> ScoreForm | None:
 
 
 class _Former:
-    def __init__(self, variant: Variant) -> None:
+    def __init__(self, variant: Variant, series: Mapping[str, Series] = SERIES) -> None:
         self.factors = Factors()
+        self.series = series
         self.ranges = StaticRanges(variant)
         self.stepped: list[Expr] = []  # what a step takes to be the same for all pairs of a tile
         self.forms: dict[Expr, ScoreForm | None] = {}  # lets that read others twice and again would take forever
@@ -116,7 +122,7 @@ class _Former:
                 return self._sum(first, second if expr.op == "add" else self._times(second, const(-1.0)))
             case "mul" | "div":
                 return self._product(expr.op, first, second)
-        return self._series(SERIES[expr.op], first) if expr.op in SERIES else None
+        return self._series(self.series[expr.op], first) if expr.op in self.series else None
 
     def _product(self, op: str, first: ScoreForm, second: ScoreForm) -> ScoreForm | None:
         if op == "mul" and second.terms:

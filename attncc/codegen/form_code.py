@@ -16,9 +16,13 @@ _REACH = call("product_reach", 2, cost=8, hint="reach")
 _NAMES = ("linear", "cubic", "quintic", "septic")
 
 
-def functions(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
-    """`score_form_holds(…)` of a tile, `score_factor(params, ctx)` and `score_bias(params, ctx, row, kv_idx)`."""
-    return "\n\n".join(part(form, lowering, fields) for part in (_holds, _factor, _bias))
+def functions(form: ScoreForm, near: ScoreForm | None, lowering: Lowering, fields: Fields) -> str:
+    """`score_form_holds(…)` of a tile, `score_factor(params, ctx)` and `score_bias(params, ctx, row, kv_idx)`.
+
+    `near`: the same with fewer terms, for smaller products, if there is one: `near_score_factor`.
+    """
+    parts = [part(form, lowering, fields) for part in (_holds, _factor, _bias)]
+    return "\n\n".join([*parts, *([] if near is None else [_factor(near, lowering, fields, "near_score_factor")])])
 
 
 def _holds(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
@@ -31,17 +35,17 @@ def _holds(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
     return make_function(head, body.lines, ["Whether a warp's part of a tile has the form below."])
 
 
-def _factor(form: ScoreForm, lowering: Lowering, fields: Fields) -> str:
+def _factor(form: ScoreForm, lowering: Lowering, fields: Fields, name: str = "score_factor") -> str:
     nodes = [lowering.lower(term) for term in form.terms]
     if len(nodes) > 1:
-        nodes = [node.called(name) for node, name in zip(nodes, _NAMES, strict=False)]
+        nodes = [node.called(term) for node, term in zip(nodes, _NAMES, strict=False)]
     reach = _REACH.node(FLOAT, lowering.lower(form.argument), float_literal(form.reach))
     roots = [fields.interner.intern(node) for node in (*nodes, reach)]
     body = Body(fields, Level.ELEMENT, [(root, None) for root in roots[: -1 if len(nodes) == 1 else None]])
     terms = ", ".join(body.value(root) for root in roots[:-1])
     holds = f", {body.value(roots[-1])}" if len(nodes) > 1 else ""
-    comment = "What the score lines make of a product is product * score_factor + score_bias, in natural units."
-    head = f"ScoreFactor<{len(nodes)}> score_factor(const Params& params, const Context& ctx)"
+    comment = f"What the score lines make of a product is product * {name} + score_bias, in natural units."
+    head = f"ScoreFactor<{len(nodes)}> {name}(const Params& params, const Context& ctx)"
     return make_function(head, [*body.lines, Line(f"return {{{{{terms}}}{holds}}};")], [comment])
 
 

@@ -22,7 +22,7 @@ from ..analysis.key_sets import (
     pairwise_masks,
 )
 from ..analysis.places import PLACE_SYMBOLS, by_places, rows_apart
-from ..analysis.score_form import ScoreForm, distance_form, score_form
+from ..analysis.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
 from ..analysis.shared_tests import ask_for_ids
 from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
@@ -59,6 +59,7 @@ class UserCode:
     column_bits: str  # but for what is the same in all tiles of a window
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
     score_form: str  # score_form_holds, score_factor, score_bias
+    near: bool  # near_score_factor is there too: a shorter one for smaller products
     masks_last: bool  # whether the mask may come after the exponents: of all tiles they are made in one way
     whole_tile: str  # the template for score lines of whole tiles; with distances two rows of a lane share what is read
     learned: str  # backward: struct Learned
@@ -128,7 +129,7 @@ class _Printer:
         else:
             learned = ""
             score = self.score() if self.variant.scores else ""
-            form = "" if self.form is None else form_code.functions(self.form, lowering, fields)
+            form = "" if self.form is None else form_code.functions(self.form, self.near_form, lowering, fields)
         bounds = tile_code.loop_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
         kind = tile_code.tile_kind(plan, lowering, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
         hold = tile_code.tests_hold(plan, tests, lowering, fields) if rows_alike else ""
@@ -138,6 +139,7 @@ class _Printer:
         row = structs.row(fields, plan.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
+        leaves |= {"near_factor.cuh"} if self.near_form is not None else set()
         leaves |= {"distances.cuh"} if "distances" in self.whole_tile else set()
         leaves |= {"learned_runs.cuh" if plan.family == "hopper" else "learned.cuh"} if learned else set()
         includes = sorted(self.interner.includes | leaves)
@@ -145,7 +147,8 @@ class _Printer:
             "\n".join(f'#include "attncc/{name}"' for name in includes),
             structs.params_struct(parameters(plan)),
             context, row, keep, keep_at, keep_apart, rows_alike, row_values, hold, keep_bits, column_bits, score, form,
-            self.masks_last, self.whole_tile, learned, bounds, kind, dropout, sink, value_descale,
+            self.near_form is not None, self.masks_last, self.whole_tile, learned, bounds, kind, dropout, sink,
+            value_descale,
         )  # fmt: skip
 
     # ---------------------------------------------------------------- functions of elements
@@ -237,6 +240,14 @@ class _Printer:
         if plan.packs_heads and "h" in reads(self.variant, form.holds, form.argument, *form.terms):  # they know no row
             return None
         return form
+
+    @cached_property
+    def near_form(self) -> ScoreForm | None:
+        """The form for smaller products."""
+        plan = self.plan
+        if self.form is None or not plan.has_near_form:
+            return None
+        return score_form(self.variant, plan.block_q, plan.block_kv, NEAR_SERIES)
 
     @property
     def masks_last(self) -> bool:

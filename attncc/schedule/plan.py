@@ -233,9 +233,19 @@ class KernelPlan:
     @property
     def steps(self) -> Steps:
         """How many of a warp's column tiles (8 keys) code handles at once."""
-        from .weight import steps  # analyses expressions: calls of built kernels needn't load that
+        from .weight import SELDOM_CODE, steps  # analyses expressions: calls of built kernels needn't load that
 
-        return steps(self.variant, self.warps, self.block_q // self.warps // 16, self.block_kv // 8)
+        seldom = SELDOM_CODE // 2 if self.has_near_form else SELDOM_CODE
+        return steps(self.variant, self.warps, self.block_q // self.warps // 16, self.block_kv // 8, seldom)
+
+    @property
+    def has_near_form(self) -> bool:
+        """Whether score lines whose cheap form is a polynomial have a shorter one too, for smaller scores. That is code
+        once more for a whole tile: only where it was timed."""
+        from .weight import form_terms
+
+        timed = self.family == "hopper" and self.dtype != "e4m3" and 96 < self.padded_head_dim <= 128
+        return timed and not self.is_backward and form_terms(self.variant) > 1
 
     @property
     def adds_dq(self) -> bool:

@@ -62,7 +62,7 @@ def score_weight(variant: Variant) -> int:
 
 
 def _shared_weight(variant: Variant) -> int:
-    return _FORM_TERM * _form_terms(variant) + _DROPOUT * (variant.dropout is not None)
+    return _FORM_TERM * form_terms(variant) + _DROPOUT * (variant.dropout is not None)
 
 
 def room_needed(variant: Variant, *, backward: bool) -> Room:
@@ -142,12 +142,12 @@ class Steps(NamedTuple):
     first: int
 
 
-def steps(variant: Variant, warps: int, row_tiles: int, column_tiles: int) -> Steps:
-    """Rounds take registers: more than 8 warps have none for masked tiles."""
+def steps(variant: Variant, warps: int, row_tiles: int, column_tiles: int, seldom: int = SELDOM_CODE) -> Steps:
+    """Rounds take registers: more than 8 warps have none for masked tiles. `seldom`: how long their code may be."""
     score = score_step(variant, row_tiles, column_tiles)
     if warps > 8:
         return Steps(score, score, column_tiles)
-    masked = score_step(variant, row_tiles, column_tiles, SELDOM_CODE)
+    masked = score_step(variant, row_tiles, column_tiles, seldom)
     if masked < score and not variant.keeps and not _has_form(variant):  # the first tile, and the last of the keys
         masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE)
     test = sum(map(_cost, _varying_of(variant, _tested(variant))))
@@ -187,7 +187,7 @@ def _varying(variant: Variant) -> frozenset[Expr]:
 
 
 def _score_roots(variant: Variant) -> tuple[Expr, ...]:
-    return () if _form_terms(variant) else _scores(variant)
+    return () if form_terms(variant) else _scores(variant)
 
 
 def _scores(variant: Variant) -> tuple[Expr, ...]:
@@ -231,7 +231,7 @@ def _has_form(variant: Variant) -> bool:
     return _form(variant) is not None
 
 
-def _form_terms(variant: Variant) -> int:
+def form_terms(variant: Variant) -> int:
     """How many terms the form of the score lines has that whole tiles compute, if it holds in all of them; else 0."""
     form = _form(variant)
     return len(form.terms) if form is not None and form.holds == TRUE else 0

@@ -1233,7 +1233,6 @@ struct QueryBlock {
 struct WholeTile {
     bool holds;
     ScoreBias bias[M_TILES][2];
-
     __device__ __forceinline__ void prepare(const QueryBlock& block, const Tile& tile) {
         holds = score_form_holds(block.params, block.context, block.lane_rows.first(), block.lane_rows.last(), tile.kv_first,
                                  tile.kv_first + BLOCK_KV - 1);
@@ -1252,7 +1251,13 @@ struct WholeTile {
     __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
                                                  Scores& scores) const {
         const float unit = opaque_float(Dtype::UNIT);  // what is scaled by it isn't kept from tile to tile
-        const auto factor = score_factor(block.params, block.context).times(unit);
+        to_exponents(normalizer, scores, score_factor(block.params, block.context).times(unit), unit);
+    }
+
+private:
+    template <class Factor>
+    __device__ __forceinline__ void to_exponents(const Normalizer<M_TILES>& normalizer, Scores& scores, const Factor& factor,
+                                                 float unit) const {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;

@@ -87,9 +87,10 @@ struct Normalizer {
         }
     }
 
-    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN.
-    __device__ __forceinline__ bool served(float limit) const {
-        bool all = true;
+    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
+    /// else must be true in all lanes.
+    __device__ __forceinline__ bool served(float limit, bool held = true) const {
+        bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
         return __all_sync(~0u, all);
     }

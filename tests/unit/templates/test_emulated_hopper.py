@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncc import api
+from attncc import api, reference
 from attncc.analysis.canvas import Canvas
 from attncc.analysis.tiles import analyse_patches, analyse_windows
 from attncc.schedule.hopper_forward import HopperForward
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule, make_plan
 from tests.emulator import kernel
-from tests.emulator.attention import Call
+from tests.emulator.attention import Call, forward
 from tests.unit.templates.test_emulated_kernels import (
     CAUSAL,
     DILATED,
@@ -25,6 +25,7 @@ from tests.unit.templates.test_emulated_kernels import (
     ONE_KEY,
     SCATTERED,
     STRIPES,
+    TOLERANCE,
     check,
     qkv,
 )
@@ -96,6 +97,26 @@ def test_whole_tiles_take_the_cheap_form_of_score_lines(line: str, scale: float)
     plan = plan_of(f"attn 1\nvariant scored {{\ninput slope: f32[31]\n{line}\ndropout 0.3\n}}\n", "fp16", (40, 64))
     inputs = {"slope": np.linspace(-0.02, 0.02, 31, dtype=np.float32)}
     check(plan, Call(*qkv(plan, (1, 2, 90), (1, 2, 170)), scale=scale, seed=7, inputs=inputs))
+
+
+@pytest.mark.parametrize("mask", ["", "keep if q_pos >= kv_idx"])
+def test_forms_of_score_lines_follow_the_sizes_of_scores(mask: str) -> None:
+    """Tiles that take the shorter polynomial, the longer, and the exact form, from each to each; and where a tile's
+    scores turn out too large for the form that the tile before suggested."""
+    text = f"attn 1\nvariant capped {{\n{mask}\nscore = 5 * tanh(score / 5)\n}}\n"
+    plan = plan_of(text, "bf16", (104, 40))
+    assert plan.has_near_form
+    near, far, beyond = 0.1, 0.3, 3.0  # the largest scores of a tile, as parts of the cap
+    sizes = [far, far, near, far, beyond, far, near, near, beyond, beyond, near, beyond, near, near]
+    q, k, v = qkv(plan, (1, 2, 500), (1, 2, 32 * len(sizes)))
+    products = q.astype(np.float32) @ k.astype(np.float32).swapaxes(-1, -2)
+    largest = np.abs(products).reshape(-1, len(sizes), 32).max((0, 2))
+    k = (k * (5 * np.float32(sizes) / largest).repeat(32)[:, None]).astype(k.dtype)
+    call = Call(q, k, v, scale=1.0)
+    out, lse = forward(plan, call)
+    expected, expected_lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
+    np.testing.assert_allclose(out.astype(np.float64), expected, atol=TOLERANCE["bf16"], rtol=0)
+    np.testing.assert_allclose(lse, expected_lse, atol=5e-5, rtol=0)
 
 
 @pytest.mark.parametrize("index", ["clamp(kv_idx - q_pos, -50, 40) + 50", "abs(q_pos - kv_idx)"])
