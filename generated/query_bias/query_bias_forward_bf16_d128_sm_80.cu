@@ -1238,6 +1238,7 @@ struct QueryBlock {
 struct WholeTile {
     bool holds;
     ScoreBias bias[M_TILES][2];
+
     __device__ __forceinline__ void prepare(const QueryBlock& block, const Tile& tile) {
         holds = score_form_holds(block.params, block.context, block.lane_rows.first(), block.lane_rows.last(), tile.kv_first,
                                  tile.kv_first + BLOCK_KV - 1);
