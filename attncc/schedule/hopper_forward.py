@@ -87,6 +87,19 @@ class HopperForward:
         return self.plan.is_light and self.plan.dtype != "e4m3"
 
     @property
+    def is_bare(self) -> bool:
+        """Whether there is nothing but softmax of products: no mask, no score lines, no dropout. Then all tiles of a
+        block but its first are whole, and there are registers left. (e4m3 has no room for guessed references.)"""
+        plan = self.plan
+        softmax = plan.normalizer == "trust_softmax" and plan.variant.dropout is None
+        return plan.counts_tiles and softmax and plan.dtype != "e4m3"
+
+    @property
+    def guessed_sum(self) -> str:
+        """The least sum of a tile, as a literal, that guessed references may leave: fp16 loses digits below 2^-14."""
+        return {"fp16": "1"}.get(self.plan.dtype, "0x1p-40f")
+
+    @property
     def trusted_sum(self) -> str:
         """The largest sum of a tile, as a literal, that old references may leave: fp16 ends at 2^16, e4m3 at 448."""
         return {"fp16": "0x1p15f", "e4m3": "448"}.get(self.plan.dtype, "0x1p40f")

@@ -14,7 +14,17 @@ struct Normalizer {
 
     /// `unit`: natural units in one unit of the scores; positive.
     __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * LOG2_E) {
-        each_row([&](int m, int r) { offset[m][r] = -NEGATIVE_INFINITY; });
+        refer(-NEGATIVE_INFINITY);
+    }
+
+    /// Gives all rows the same reference: minus it, as an exponent.
+    __device__ __forceinline__ void refer(float exponent) {
+        each_row([&](int m, int r) { offset[m][r] = exponent; });
+    }
+
+    /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
+    __device__ __forceinline__ void stay() {
+        each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
     }
 
     /// The score of a pair that isn't kept.
@@ -95,7 +105,14 @@ struct Normalizer {
         return __all_sync(~0u, all);
     }
 
-    /// Where they didn't: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
+    /// Whether none is so small that references were far above what a row has: what is smaller would be lost.
+    __device__ __forceinline__ bool weighs(float least) const {
+        bool all = true;
+        each_row([&](int m, int r) { all &= tile_sum[m][r] >= least; });
+        return __all_sync(~0u, all);
+    }
+
+    /// Where they didn't serve: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
     /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
     /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
     /// dtypes with so high a limit that this is as good as all cases.

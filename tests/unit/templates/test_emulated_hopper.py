@@ -196,6 +196,26 @@ def test_pairs_compute_their_scores_again() -> None:
     check(plan, Call(q, k * np.linspace(0.1, 30, 160)[:, None].astype(k.dtype), v, paired=True))
 
 
+@pytest.mark.parametrize(("dtype", "block_q"), [("bf16", 192), ("fp16", 128), ("bf16", 256)])
+def test_no_rows_for_a_warpgroup(dtype: str, block_q: int) -> None:
+    """Of the last block of queries, or of a short sequence: it passes by the tiles that the others take."""
+    plan = plan_of(FULL, dtype, (104, 16) if block_q < 256 else (16, 16), block_q=block_q)
+    check(plan, Call(*qkv(plan, (1, 2, block_q + 10), (1, 1, 100)), paired=block_q < 256))
+    cu = np.int32([0, 3, 3, 70, 273]), np.int32([0, 50, 112, 112, 190])
+    check(plan, Call(*qkv(plan, (2, 273), (1, 190)), cu=cu))
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("size", [1, 20, -20])
+def test_guessed_references(dtype: str, size: float) -> None:
+    """Of first tiles that are whole; they serve where scores are near 0, not where these are large, or far below 0."""
+    plan = plan_of(FULL, dtype, block_q=128)
+    assert HopperForward(plan).is_bare
+    q, k, v = qkv(plan, (1, 1, 128), (1, 1, 160))
+    q, k = (q, k) if size == 1 else (abs(q), abs(k) * k.dtype.type(size))
+    check(plan, Call(q, k, v))
+
+
 BLOCKS = "attn 1\nvariant blocks {\n    input wanted: bool[_, _]\n    keep if wanted[q_idx // 64, kv_idx // 32]\n}\n"
 
 
