@@ -14,7 +14,7 @@ from math import inf
 from ..ir import Load, needs, walk
 from .hopper_forward import HopperForward
 from .plan import KernelPlan
-from .weight import asks_much, entries_met, looks_up_pairs, room, weight
+from .weight import asks_much, entries_met, gradient_code, looks_up_pairs, room, weight
 
 _CROWDED = 3  # warpgroups; of those with more, none waits for products beside others
 _DROPOUT_REGISTERS = 42  # of a consumer, besides its accumulators and what a mask keeps: not enough for dropout
@@ -30,6 +30,7 @@ _OWNERS_ROOM: dict[bool, dict[int, tuple[float, float]]] = {
 _ENTRIES_TESTED = 16  # of inputs, by keep lines: backward, more than portable kernels are good for
 _COLUMNS_HELD = 256  # of dK and dV, from which on each of those has spilled that isn't thrifty
 _LONG_LINES = 100  # the weight beyond which the code of all pairs of a lane has 10,000 to 18,000 instructions
+_LONG_SLOPES = 5000  # of a lane's pairs, the weight of score lines and slopes beyond which dQ's code is as long
 _FEW_KEYS = 16  # of a tile that blocks of queries meet: of more, dQ's code is 5,000 to 9,000 instructions long
 
 
@@ -78,7 +79,10 @@ def _gradients_crowded(plan: KernelPlan) -> bool:
 
 def _long_lines(plan: KernelPlan) -> bool:
     """Whether the code for a tile's pairs, each of which stands in it twice, takes two to three seconds to compile."""
-    return plan.owns_keys and not plan.thrifty and weight(plan.variant) > _LONG_LINES
+    if plan.owns_keys:
+        return not plan.thrifty and weight(plan.variant) > _LONG_LINES
+    pairs = plan.block_q * plan.block_kv // (32 * plan.warps)  # of a lane
+    return pairs * gradient_code(plan.variant) > _LONG_SLOPES
 
 
 def _tests_much(plan: KernelPlan) -> bool:

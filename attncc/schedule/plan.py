@@ -233,10 +233,12 @@ class KernelPlan:
     @property
     def steps(self) -> Steps:
         """How many of a warp's column tiles (8 keys) code handles at once."""
-        from .weight import SELDOM_CODE, steps  # analyses expressions: calls of built kernels needn't load that
+        # Analyses expressions: calls of built kernels needn't load that.
+        from .weight import SELDOM_CODE, WIDE_SELDOM_CODE, steps
 
-        seldom = SELDOM_CODE // 2 if self.has_near_form else SELDOM_CODE
-        return steps(self.variant, self.warps, self.block_q // self.warps // 16, self.block_kv // 8, seldom)
+        seldom = SELDOM_CODE // 2 if self.has_near_form else WIDE_SELDOM_CODE if self.halves_output else SELDOM_CODE
+        rows = self.block_q // self.warps // 16
+        return steps(self.variant, self.warps, rows, self.block_kv // 8, seldom, wide=self.halves_output)
 
     @property
     def has_near_form(self) -> bool:
@@ -337,6 +339,13 @@ class KernelPlan:
         small = self.block_kv <= WARPGROUP_ROWS or not self.tests_tiles
         apart = self.family == "hopper" and bool(self.variant.keeps) and small and room(self.variant) == 0
         return self.warpgroups if apart and not self.rounds_early else 1
+
+    @property
+    def halves_output(self) -> bool:
+        """hopper: whether a loop stores the rows of the output, half of many columns at a time: such kernels would
+        compile for a second."""
+        hopper = self.family == "hopper" and not self.is_backward
+        return hopper and self.value_head_dim > 128 and self.value_head_dim % 32 == 0
 
     @property
     def pairs_blocks(self) -> bool:

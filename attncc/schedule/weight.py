@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..analysis.algebra import TRUE
 from ..analysis.factors import ZERO
+from ..analysis.gradient import gradient
 from ..analysis.key_sets import keep_masks
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
@@ -29,6 +30,7 @@ _RARE = {"sin": 30, "cos": 30}  # further instructions that seldom run: what lar
 # over a second, and a GPU's instruction cache would overflow. They are loops then, of at most SHORT_CODE a round.
 LONG_CODE, SHORT_CODE = 2600, 1300
 SELDOM_CODE = 1100  # of masked tiles, and of those that the cheap form of score lines doesn't serve
+WIDE_SELDOM_CODE = 1000  # the same where O has more than 128 columns, whose code is long
 ENDS_CODE = 750  # of those at the ends of a loop without a mask, if they are in rounds at all
 LONG_TESTS = 3500  # of what a mask asks about the pairs of a tile
 
@@ -59,6 +61,13 @@ def weight(variant: Variant) -> int:
 def score_weight(variant: Variant) -> int:
     """The same without keep lines."""
     return sum(map(_cost, _varying_of(variant, _score_roots(variant)))) + _shared_weight(variant)
+
+
+@lru_cache(maxsize=64)
+def gradient_code(variant: Variant) -> int:
+    """Instructions a pair, roughly, of score lines and of their slope."""
+    lines = {*_varying_of(variant, _scores(variant)), *walk(gradient(variant).score)}
+    return sum(_code(node, _LOAD) for node in lines)
 
 
 def _shared_weight(variant: Variant) -> int:
@@ -123,43 +132,47 @@ def _of_query(variant: Variant, index: Expr) -> bool:
     return bool(names & {"q_idx", "q_pos"}) and "kv_idx" not in names
 
 
-def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE) -> int:
+def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE, *, least: int = 1) -> int:
     """Of a warp's column tiles (8 keys), how many the code for score lines handles at once: a divisor of them.
 
-    All of them, if that isn't longer than `limit`. `row_tiles` is the warp's tiles of 16 rows.
+    All of them, if that isn't longer than `limit`; `least` where one is. `row_tiles` is the warp's tiles of 16 rows.
     """
     load = _RARE_LOAD if _has_form(variant) else _LOAD
     pair = sum(_code(node, load) for node in _varying_of(variant, _scores(variant)))
-    return _step(2 * 4 * row_tiles * pair, column_tiles, limit)
+    return _step(2 * 4 * row_tiles * pair, column_tiles, limit, least)
 
 
 class Steps(NamedTuple):
     """How many of a warp's column tiles the code handles at once: for scores, for those of masked tiles, which seldom
-    runs, and in the family hopper for tests of pairs in the first tile of a block."""
+    runs (0: every other column of one), and in the family hopper for tests of pairs in the first tile of a block."""
 
     score: int
     masked: int
     first: int
 
 
-def steps(variant: Variant, warps: int, row_tiles: int, column_tiles: int, seldom: int = SELDOM_CODE) -> Steps:
-    """Rounds take registers: more than 8 warps have none for masked tiles. `seldom`: how long their code may be."""
+def steps(
+    variant: Variant, warps: int, row_tiles: int, column_tiles: int, seldom: int = SELDOM_CODE, *, wide: bool = False
+) -> Steps:
+    """Rounds take registers: more than 8 warps have none for masked tiles. `seldom`: how long their code may be.
+    `wide`: O has many columns."""
     score = score_step(variant, row_tiles, column_tiles)
     if warps > 8:
         return Steps(score, score, column_tiles)
     masked = score_step(variant, row_tiles, column_tiles, seldom)
-    if masked < score and not variant.keeps and not _has_form(variant):  # the first tile, and the last of the keys
-        masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE)
+    seldom_runs = not variant.keeps and not _has_form(variant)  # the first tile, and the last of the keys
+    if masked < max(score, 2) and seldom_runs:
+        masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE, least=0 if wide else 1)
     test = sum(map(_cost, _varying_of(variant, _tested(variant))))
     return Steps(score, masked, _step(2 * 4 * row_tiles * test, column_tiles, LONG_TESTS))
 
 
-def _step(tile: int, column_tiles: int, limit: int) -> int:
+def _step(tile: int, column_tiles: int, limit: int, least: int = 1) -> int:
     """`tile`: instructions for a column tile."""
     if tile * column_tiles <= limit:
         return column_tiles
     steps = [step for step in range(1, column_tiles) if column_tiles % step == 0]
-    return max((step for step in steps if step * tile <= min(limit, SHORT_CODE)), default=1)
+    return max((step for step in steps if step * tile <= min(limit, SHORT_CODE)), default=least)
 
 
 @lru_cache(maxsize=64)

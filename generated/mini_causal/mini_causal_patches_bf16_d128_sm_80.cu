@@ -482,19 +482,20 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
 
 /// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
 /// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end.
-template <int BLOCK_Q, class Params>
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+template <int BLOCK_Q, bool SPLITS = true, class Params>
 __device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
-    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * params.splits;  // splits share keys too
+    const int splits = SPLITS ? params.splits : 1;
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits;  // splits share keys too
     const int section = index / (params.section * params.q_blocks), first = section * params.section;
     const int here = min(params.section, all_heads - first);
     index -= first * params.q_blocks;
     Work work;
     work.q_block = params.q_blocks - 1 - index / here;
     const int head = first + index % here;
-    work.split = head % params.splits;
-    work.head = head / params.splits % heads;
-    work.sequence = work.batch_index = head / params.splits / heads;
+    work.split = head % splits;
+    work.head = head / splits % heads;
+    work.sequence = work.batch_index = head / splits / heads;
     find_sequence<BLOCK_Q>(work, params, rows_each);
     return work;
 }
@@ -779,7 +780,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round.
+/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -796,6 +797,20 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
+    } else if constexpr (STEP == 0) {
+#pragma unroll 1
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+#pragma unroll
+            for (int row = 0; row < 2 * M_TILES; ++row) {
+                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
+                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
+                first = second;
+                second = done;
+            }
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m)
+                if (i % 2 != 0) rotate_columns<1>(scores[m]);
+        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1003,7 +1018,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/mini_causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1007 "mini_causal_patches_bf16_d128_sm_80.cu"
+#line 1022 "mini_causal_patches_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1014,7 +1029,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const int bits = row.q_pos & 127;
 #line 8 "specs/mini_causal.attn"
     return repeated_bits(kv_idx % 128 <= bits, (kv_idx + 128) % 128 <= bits);
-#line 1018 "mini_causal_patches_bf16_d128_sm_80.cu"
+#line 1033 "mini_causal_patches_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1166,7 +1181,6 @@ struct TileMask {
 /// The products of a tile to scores, but for the mask.
 __device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
 }
-
 using OutColumns = ColumnsInPairs;  // of accumulators
 
 /// What is known of the warp's rows when all keys are done.
@@ -1191,8 +1205,8 @@ struct Finished {
         return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
     }
 
-    /// Stores the warp's rows of a block, and their lse if it is asked for.
-    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, const Out& out) const {
+    /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
+    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
@@ -1556,11 +1570,11 @@ using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 // Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
-// hide what each waits for, if the accumulators and what goes with them leave room for that many. For targets above
-// sm_90 fp32 kernels take more registers.
-constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES);
-constexpr int BESIDE_THEM = sizeof(Element) == 2 ? 48 : __CUDA_ARCH__ > 900 ? 128 : 96;
-constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + BESIDE_THEM));
+// hide what each waits for, if the accumulators and what goes with them leave room for that many: some of what the variant
+// keeps of a block, too, where it is more than 32 words. For targets above sm_90 fp32 kernels take more registers.
+constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES), CONTEXT_WORDS = sizeof(Context) / 4;
+constexpr int OTHERS = sizeof(Element) == 2 ? 48 : __CUDA_ARCH__ > 900 ? 128 : 96;
+constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORDS > 32 ? CONTEXT_WORDS - 32 : 0)));
 [[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
 
 // A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a

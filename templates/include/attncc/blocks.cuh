@@ -1,9 +1,9 @@
 #include "attncc/grid.cuh"
 
 /// Block `index` of queries of persistent kernels.
-template <int BLOCK_Q, class Params>
+template <int BLOCK_Q, bool SPLITS, class Params>
 __device__ __forceinline__ Work find_work(const Params& params, int index) {
-    Work work = find_queries<BLOCK_Q>(params, index, params.num_heads, 1);
+    Work work = find_queries<BLOCK_Q, SPLITS>(params, index, params.num_heads, 1);
     find_rows(work, params);
     return work;
 }

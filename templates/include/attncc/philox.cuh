@@ -56,7 +56,7 @@ struct Dropout {
     }
 
     /// What makes up for the dropped: the reciprocal of the actual keep rate.
-    __device__ __forceinline__ float scale() const { return 256.0f / threshold; }
+    __device__ __forceinline__ float scale() const { return 256 * normal_reciprocal(threshold); }
 
     /// The word of fragment (m, n); a lane's number is that of its row and column within 8 x 8.
     __device__ __forceinline__ unsigned word(int m, int n) {

@@ -46,7 +46,7 @@ private:
 /// The largest |product| for which |argument * product| <= reach; none (-1) where powers of the argument leave fp32.
 __device__ __forceinline__ float product_reach(float argument, float reach) {
     const float size = fabsf(argument);
-    return (size >= 0x1p-20f) & (size <= 0x1p20f) ? reach / size : -1.0f;
+    return (size >= 0x1p-20f) & (size <= 0x1p20f) ? reach * normal_reciprocal(size) : -1.0f;
 }
 
 /// What is added to the scores of a row: the same for all keys.

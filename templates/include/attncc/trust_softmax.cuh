@@ -75,7 +75,8 @@ struct Normalizer {
             if constexpr (Dtype::FIRST != 0) reference += Dtype::FIRST;
             const float lowest = fminf(offset[m][r], reference);
             const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
-            rescale[m][r] = unset ? 1.0f : exp2_flushed(lowest - offset[m][r]);
+            // Of a row without a reference, earlier output is 0 as it is.
+            rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
             row_sum[m][r] *= rescale[m][r];
             offset[m][r] = lowest;
             const float shift = unset ? 0.0f : lowest;
@@ -160,7 +161,7 @@ struct Normalizer {
         const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
         row_max = fmaxf(reference, sink);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        if (sink == NEGATIVE_INFINITY) return 1 / sum;  // known where there is no sink
+        if (sink == NEGATIVE_INFINITY) return normal_reciprocal(sum);  // known where there is no sink
         const float weight = expf(reference - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;

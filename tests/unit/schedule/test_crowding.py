@@ -165,6 +165,13 @@ def test_long_lines_backward(head_dim: int) -> None:
     assert not first(11).thrifty and first(12).thrifty
 
 
+@pytest.mark.parametrize(("line", "keys"), [("sin(cos(score))", 32), ("sin(score)", 64)])
+def test_long_slopes(line: str, keys: int) -> None:
+    """The same of dQ, whose code has the lines' slope too."""
+    variant = api.parse(f"attn 1\nvariant v {{\nscore = {line}\n}}\n").variant
+    assert make_ladder(variant, Build("backward_dq", "sm_80", "bf16", 64, 64)).first.block_kv == keys
+
+
 def test_crowded_tiles_where_there_are_no_others() -> None:
     """The schedule forbids the portable family."""
     variant = api.parse(f"attn 1\nvariant v {{\n{COUNTED.format(16)}\n}}\n").variant
