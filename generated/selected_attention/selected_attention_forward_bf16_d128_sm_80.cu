@@ -481,17 +481,17 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
 __device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
-    const int splits = SPLITS ? params.splits : 1;
-    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits;  // splits share keys too
+    const auto splits = [&] { return SPLITS ? params.splits : 1; };
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
     const int section = index / (params.section * params.q_blocks), first = section * params.section;
     const int here = min(params.section, all_heads - first);
     index -= first * params.q_blocks;
     Work work;
     work.q_block = params.q_blocks - 1 - index / here;
     const int head = first + index % here;
-    work.split = head % splits;
-    work.head = head / splits % heads;
-    work.sequence = work.batch_index = head / splits / heads;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
     find_sequence<BLOCK_Q>(work, params, rows_each);
     return work;
 }
