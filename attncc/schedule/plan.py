@@ -238,7 +238,7 @@ class KernelPlan:
 
         seldom = SELDOM_CODE // 2 if self.has_near_form else WIDE_SELDOM_CODE if self.halves_output else SELDOM_CODE
         rows = self.block_q // self.warps // 16
-        return steps(self.variant, self.warps, rows, self.block_kv // 8, seldom, wide=self.halves_output)
+        return steps(self.variant, self.warps, rows, self.block_kv // 8, seldom)
 
     @property
     def has_near_form(self) -> bool:
@@ -343,8 +343,8 @@ class KernelPlan:
     @property
     def halves_output(self) -> bool:
         """hopper: whether a loop stores the rows of the output, half of many columns at a time: such kernels would
-        compile for a second."""
-        hopper = self.family == "hopper" and not self.is_backward
+        compile for a second. With fewer keys a tile's code is shorter, and other tiles would be needed for the loop."""
+        hopper = self.family == "hopper" and not self.is_backward and self.block_kv >= 64
         return hopper and self.value_head_dim > 128 and self.value_head_dim % 32 == 0
 
     @property

@@ -132,47 +132,43 @@ def _of_query(variant: Variant, index: Expr) -> bool:
     return bool(names & {"q_idx", "q_pos"}) and "kv_idx" not in names
 
 
-def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE, *, least: int = 1) -> int:
+def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE) -> int:
     """Of a warp's column tiles (8 keys), how many the code for score lines handles at once: a divisor of them.
 
-    All of them, if that isn't longer than `limit`; `least` where one is. `row_tiles` is the warp's tiles of 16 rows.
+    All of them, if that isn't longer than `limit`. `row_tiles` is the warp's tiles of 16 rows.
     """
     load = _RARE_LOAD if _has_form(variant) else _LOAD
     pair = sum(_code(node, load) for node in _varying_of(variant, _scores(variant)))
-    return _step(2 * 4 * row_tiles * pair, column_tiles, limit, least)
+    return _step(2 * 4 * row_tiles * pair, column_tiles, limit)
 
 
 class Steps(NamedTuple):
     """How many of a warp's column tiles the code handles at once: for scores, for those of masked tiles, which seldom
-    runs (0: every other column of one), and in the family hopper for tests of pairs in the first tile of a block."""
+    runs, and in the family hopper for tests of pairs in the first tile of a block."""
 
     score: int
     masked: int
     first: int
 
 
-def steps(
-    variant: Variant, warps: int, row_tiles: int, column_tiles: int, seldom: int = SELDOM_CODE, *, wide: bool = False
-) -> Steps:
-    """Rounds take registers: more than 8 warps have none for masked tiles. `seldom`: how long their code may be.
-    `wide`: O has many columns."""
+def steps(variant: Variant, warps: int, row_tiles: int, column_tiles: int, seldom: int = SELDOM_CODE) -> Steps:
+    """Rounds take registers: more than 8 warps have none for masked tiles. `seldom`: how long their code may be."""
     score = score_step(variant, row_tiles, column_tiles)
     if warps > 8:
         return Steps(score, score, column_tiles)
     masked = score_step(variant, row_tiles, column_tiles, seldom)
-    seldom_runs = not variant.keeps and not _has_form(variant)  # the first tile, and the last of the keys
-    if masked < max(score, 2) and seldom_runs:
-        masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE, least=0 if wide else 1)
+    if masked < score and not variant.keeps and not _has_form(variant):  # the first tile, and the last of the keys
+        masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE)
     test = sum(map(_cost, _varying_of(variant, _tested(variant))))
     return Steps(score, masked, _step(2 * 4 * row_tiles * test, column_tiles, LONG_TESTS))
 
 
-def _step(tile: int, column_tiles: int, limit: int, least: int = 1) -> int:
+def _step(tile: int, column_tiles: int, limit: int) -> int:
     """`tile`: instructions for a column tile."""
     if tile * column_tiles <= limit:
         return column_tiles
     steps = [step for step in range(1, column_tiles) if column_tiles % step == 0]
-    return max((step for step in steps if step * tile <= min(limit, SHORT_CODE)), default=least)
+    return max((step for step in steps if step * tile <= min(limit, SHORT_CODE)), default=1)
 
 
 @lru_cache(maxsize=64)

@@ -850,7 +850,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -867,20 +867,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1285,7 +1271,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1289 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1275 "alibi_documents_forward_bf16_d128_sm_80.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1302,7 +1288,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 #line 15 "specs/alibi_documents.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1306 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1292 "alibi_documents_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1321,7 +1307,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1325 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1311 "alibi_documents_forward_bf16_d128_sm_80.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1332,7 +1318,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1336 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1322 "alibi_documents_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1346,7 +1332,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1350 "alibi_documents_forward_bf16_d128_sm_80.cu"
+#line 1336 "alibi_documents_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

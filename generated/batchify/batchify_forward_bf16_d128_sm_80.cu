@@ -764,7 +764,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -781,20 +781,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1058,7 +1044,7 @@ __device__ __forceinline__ Context make_context(
     const int prefix_len = scalar(params.prefix_len, params.prefix_len_value);
 #line 14 "specs/batchify.attn"
     ctx.limit = min(max(prefix_len, 0), 128);
-#line 1062 "batchify_forward_bf16_d128_sm_80.cu"
+#line 1048 "batchify_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)prefix_len - 1;
     return ctx;
 }
@@ -1080,7 +1066,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_2 = min(max(product + 128, 0), ctx.kv_len);
 #line 13 "specs/batchify.attn"
     row.limit_3 = min(max(product, 0), ctx.kv_len);
-#line 1084 "batchify_forward_bf16_d128_sm_80.cu"
+#line 1070 "batchify_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1093,7 +1079,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned bits = remainder_bits<128, 1>(kv_idx % 128, ctx.limit);
 #line 14 "specs/batchify.attn"
     const unsigned keep_2 = bits | bits_below(row.q_pos + 1 - kv_idx);
-#line 1097 "batchify_forward_bf16_d128_sm_80.cu"
+#line 1083 "batchify_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 

@@ -765,7 +765,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -782,20 +782,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1059,7 +1045,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 12 "specs/block_map.attn"
     ctx.live_base = params.live + ctx.b * params.live_stride0 + ctx.h * params.live_stride1;
-#line 1063 "block_map_forward_bf16_d128_sm_80.cu"
+#line 1049 "block_map_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1077,7 +1063,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.live_row = ctx.live_base + quotient * params.live_stride2;
 #line 12 "specs/block_map.attn"
     row.inside = quotient < params.live_size2;
-#line 1081 "block_map_forward_bf16_d128_sm_80.cu"
+#line 1067 "block_map_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1090,7 +1076,7 @@ __device__ __forceinline__ bool keep(
     const unsigned char* live_address = row.live_row + quotient * params.live_stride3;
 #line 12 "specs/block_map.attn"
     return load_if(row.inside & (quotient < params.live_size3), live_address);
-#line 1094 "block_map_forward_bf16_d128_sm_80.cu"
+#line 1080 "block_map_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -764,7 +764,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -781,20 +781,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1162,7 +1148,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum = params.doc + ctx.b * params.doc_stride0;
 #line 12 "specs/documents.attn"
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
-#line 1166 "documents_forward_bf16_d128_sm_80.cu"
+#line 1152 "documents_forward_bf16_d128_sm_80.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1179,7 +1165,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 #line 11 "specs/documents.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1183 "documents_forward_bf16_d128_sm_80.cu"
+#line 1169 "documents_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1198,7 +1184,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 12 "specs/documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1202 "documents_forward_bf16_d128_sm_80.cu"
+#line 1188 "documents_forward_bf16_d128_sm_80.cu"
 }
 
 // keep if causal()
@@ -1206,7 +1192,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 11 "specs/documents.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1210 "documents_forward_bf16_d128_sm_80.cu"
+#line 1196 "documents_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -761,7 +761,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -778,20 +778,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1092,7 +1078,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum_2 = params.edges + ctx.b * params.edges_stride0;
 #line 12 "specs/graphormer_edge.attn"
     ctx.edges_base = sum_2 + ctx.q_start * params.edges_stride1;
-#line 1096 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 1082 "graphormer_edge_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1121,7 +1107,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.kind_row_4 = ctx.kind_base_2 + product;
 #line 13 "specs/graphormer_edge.attn"
     row.kind_row_5 = ctx.kind_base + product;
-#line 1125 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 1111 "graphormer_edge_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1182,7 +1168,7 @@ __device__ __forceinline__ float score_mod(
     const float total = sum_2 + (4 < count ? load_if(inside_5, weight_address_5) : 0.0f);
 #line 15 "specs/graphormer_edge.attn"
     return score + total / (float)max(count, 1);
-#line 1186 "graphormer_edge_forward_bf16_d128_sm_80.cu"
+#line 1172 "graphormer_edge_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries

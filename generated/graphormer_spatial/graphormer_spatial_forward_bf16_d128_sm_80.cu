@@ -757,7 +757,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -774,20 +774,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1054,7 +1040,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum = params.distance + ctx.b * params.distance_stride0;
 #line 10 "specs/graphormer_spatial.attn"
     ctx.distance_base = sum + ctx.q_start * params.distance_stride1;
-#line 1058 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
+#line 1044 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1067,7 +1053,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 10 "specs/graphormer_spatial.attn"
     row.distance_row = ctx.distance_base + row.q_idx * params.distance_stride1;
-#line 1071 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
+#line 1057 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1087,7 +1073,7 @@ __device__ __forceinline__ float score_mod(
         params.bias_size1), bias_address);
 #line 10 "specs/graphormer_spatial.attn"
     return score + bias_h_distance_q_idx_kv_idx;
-#line 1091 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
+#line 1077 "graphormer_spatial_forward_bf16_d128_sm_80.cu"
 }
 
 // ---------------------------------------------------------------- a block of queries

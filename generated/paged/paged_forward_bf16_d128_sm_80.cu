@@ -767,7 +767,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -784,20 +784,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1064,7 +1050,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 1068 "paged_forward_bf16_d128_sm_80.cu"
+#line 1054 "paged_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1077,7 +1063,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 1081 "paged_forward_bf16_d128_sm_80.cu"
+#line 1067 "paged_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1102,7 +1088,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1106 "paged_forward_bf16_d128_sm_80.cu"
+#line 1092 "paged_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 

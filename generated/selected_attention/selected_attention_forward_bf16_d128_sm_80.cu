@@ -776,7 +776,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -793,20 +793,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1107,7 +1093,7 @@ __device__ __forceinline__ Context make_context(
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
 #line 19 "specs/selected_attention.attn"
     ctx.pool_len = scalar(params.pool_len, params.pool_len_value);
-#line 1111 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1097 "selected_attention_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.kv_len + ctx.pool_len - ctx.q_len - 127;
     ctx.sum = (long long)ctx.q_len + ctx.pool_len - ctx.kv_len + 127;
 #line 21 "specs/selected_attention.attn"
@@ -1144,7 +1130,7 @@ __device__ __forceinline__ Context make_context(
     ctx.selected_base_15 = ctx.selected_base + 14 * params.selected_stride2;
 #line 21 "specs/selected_attention.attn"
     ctx.selected_base_16 = ctx.selected_base + 15 * params.selected_stride2;
-#line 1148 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1134 "selected_attention_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1210,7 +1196,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.selected_q_idx_15 = load(ctx.selected_base_2 + product);
 #line 21 "specs/selected_attention.attn"
     row.selected_q_idx_16 = load(ctx.selected_base + product);
-#line 1214 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1200 "selected_attention_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1261,7 +1247,7 @@ __device__ __forceinline__ bool keep(
     const bool same_17 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
 #line 23 "specs/selected_attention.attn"
     return pooled ? named : (0 <= difference) & (difference < 128) & same_17;
-#line 1265 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1251 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // let pooled = kv_idx < pool_len
@@ -1304,7 +1290,7 @@ __device__ __forceinline__ float score_mod(
     const int copies = (row.selected_q_idx_16 == kv_idx ? 1 : 0) + choice + sum + sum_3 + sum_7;
 #line 24 "specs/selected_attention.attn"
     return pooled ? score + logf((float)copies) : score;
-#line 1308 "selected_attention_forward_bf16_d128_sm_80.cu"
+#line 1294 "selected_attention_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -769,7 +769,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -786,20 +786,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1116,7 +1102,7 @@ __device__ __forceinline__ Context make_context(
     ctx.negated = -prompt_len;
 #line 19 "specs/svg_temporal.attn"
     ctx.limit_3 = min(max(ctx.prompt_len, 0), ctx.kv_len);
-#line 1120 "svg_temporal_forward_bf16_d128_sm_80.cu"
+#line 1106 "svg_temporal_forward_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.q_len + ctx.prompt_len - ctx.kv_len - 1;
     ctx.difference_2 = (long long)(ctx.kv_len - ctx.q_len) - ctx.prompt_len;
     ctx.difference_3 = prompt_len - 1;
@@ -1140,7 +1126,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_2 = remainder - 206;
 #line 19 "specs/svg_temporal.attn"
     row.bits = row_bits(row.q_idx <= ctx.difference);
-#line 1144 "svg_temporal_forward_bf16_d128_sm_80.cu"
+#line 1130 "svg_temporal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1157,7 +1143,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both = bits & remainder_bits<1350, 2>(remainder, row.limit);
 #line 19 "specs/svg_temporal.attn"
     return bits_below(ctx.limit_3 - kv_idx) | row.bits | both;
-#line 1161 "svg_temporal_forward_bf16_d128_sm_80.cu"
+#line 1147 "svg_temporal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

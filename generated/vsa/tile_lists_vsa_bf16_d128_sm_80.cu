@@ -739,7 +739,7 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 /// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
 /// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
 /// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round. STEP 0: every other column of one.
+/// registers can't be counted off, with the others moved up after each round.
 template <int STEP, int M_TILES, int N_TILES, class Visit>
 __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
     auto round = [&](int column) {
@@ -756,20 +756,6 @@ __device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4],
     const int lane_column = threadIdx.x % 4 * 2;
     if constexpr (STEP == N_TILES) {
         round(lane_column);
-    } else if constexpr (STEP == 0) {
-#pragma unroll 1
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-#pragma unroll
-            for (int row = 0; row < 2 * M_TILES; ++row) {
-                float &first = scores[row / 2][0][row % 2 * 2], &second = scores[row / 2][0][row % 2 * 2 + 1];
-                const float done = visit(row / 2, row % 2, lane_column + 8 * (i / 2) + i % 2, first);
-                first = second;
-                second = done;
-            }
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m)
-                if (i % 2 != 0) rotate_columns<1>(scores[m]);
-        }
     } else {
         static_assert(N_TILES % STEP == 0, "all rounds are alike");
 #pragma unroll 1
@@ -1131,7 +1117,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_15 = (int)min(max(product_9 + 64, 0LL), kv_len_);
 #line 16 "specs/vsa.attn"
     row.limit_16 = (int)min(max(product_9, 0LL), kv_len_);
-#line 1135 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1121 "tile_lists_vsa_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1145,7 +1131,7 @@ __device__ __forceinline__ bool keep(
     const int* size_address = params.size + kv_tile * params.size_stride0;
 #line 17 "specs/vsa.attn"
     return kv_idx % 64 < load_if(kv_tile < params.size_size0, size_address);
-#line 1149 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1135 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // let q_tile = q_idx // tile
@@ -1171,7 +1157,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned both_8 = ~bits_below(row.limit_16 - kv_idx) & bits_below(row.limit_15 - kv_idx);
 #line 16 "specs/vsa.attn"
     return both_8 | both | both_2 | both_3 | both_4 | both_5 | both_6 | both_7;
-#line 1175 "tile_lists_vsa_bf16_d128_sm_80.cu"
+#line 1161 "tile_lists_vsa_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

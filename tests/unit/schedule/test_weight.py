@@ -78,7 +78,6 @@ def test_what_is_rare_takes_shorter_rounds() -> None:
     """Of a block's tiles the first, and without a mask the last; more than eight warps have no registers for rounds."""
     lookup = "input distance: i32[q, _]\ninput bias: f32[_]\nscore = score + bias[distance[q_idx, kv_idx]]"
     assert [steps(variant(lookup + mask), 8, 1, 12).masked for mask in ("", "\nkeep if causal()")] == [4, 6]
-    assert [steps(variant("score = sin(cos(score))"), 8, 1, 8, wide=wide).masked for wide in (False, True)] == [1, 0]
     softcap = variant("score = 9 * tanh(score / 9)")
     assert [steps(softcap, 8, 1, 8, seldom).masked for seldom in (SELDOM_CODE, WIDE_SELDOM_CODE)] == [8, 4]
     tests = variant("keep if sum((q_pos >> i & 1) * (kv_idx >> 2 * i & 1) << i for i in range(8)) % 3 != 1")
