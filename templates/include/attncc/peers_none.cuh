@@ -12,7 +12,6 @@ struct Peers {
     static constexpr __device__ int rank() { return 0; }
     static __device__ __forceinline__ void begin() {}
     static __device__ __forceinline__ void end() {}
-    static __device__ __forceinline__ void arrive(unsigned barrier) { warp_arrive(barrier); }
 
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,

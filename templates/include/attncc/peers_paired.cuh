@@ -107,12 +107,6 @@ struct Peers {
     }
     static __device__ __forceinline__ void end() { begin(); }
 
-    /// `warp_arrive` at the barriers of both; at its own by the first lane, which alone reads what the block's producer writes.
-    static __device__ __forceinline__ void arrive(unsigned barrier) {
-        const unsigned lane = (unsigned)thread_index() % 32;
-        if (lane < cluster_blocks()) barrier_arrive_at(barrier, cluster_rank() ^ lane);
-    }
-
     /// `tma_load_panels`; the block whose rank is `first` loads the first panel.
     template <class Tile, class Order>
     static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
