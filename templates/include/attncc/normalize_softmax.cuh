@@ -1,40 +1,20 @@
-#include "attncc/math.cuh"
+#include "attncc/row_references.cuh"
 
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
 /// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
 /// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
     float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
-    }
-
-    /// The score of a pair that isn't kept.
-    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
-
-    template <class Visit>
-    static __device__ __forceinline__ void each_row(Visit visit) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
-    }
-
-    /// An exponent relative to the row's reference.
-    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
-
-    template <int N_TILES>
-    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
-#pragma unroll
-        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
-            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
-            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
-        }
     }
 
     /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.

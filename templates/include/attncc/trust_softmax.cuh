@@ -1,19 +1,20 @@
-#include "attncc/math.cuh"
+#include "attncc/row_references.cuh"
 
 /// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that trusts old maxima. Any reference in place of a row's
 /// maximum gives the same softmax, so where nothing is masked the exponentials subtract what earlier tiles have left, and
 /// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
 /// scores again where it wasn't, and to take the textbook step.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                        // exponent of 2 in one unit of the scores; positive
-    float offset[M_TILES][2];            // minus the reference of each row, as an exponent; inf: no key so far
-    float row_sum[M_TILES][2] = {};      // of this lane's columns, relative to the reference
-    float tile_sum[M_TILES][2];          // the sums of that tile
-    float rescale[M_TILES][2];           // what it makes of earlier sums and outputs
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::factor, References::offset, References::each_row;  // a row without keys so far has an infinite offset
+
+    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];      // the sums of that tile
+    float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * LOG2_E) {
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * LOG2_E) {
         refer(-NEGATIVE_INFINITY);
     }
 
@@ -25,27 +26,6 @@ struct Normalizer {
     /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
     __device__ __forceinline__ void stay() {
         each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
-    }
-
-    /// The score of a pair that isn't kept.
-    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
-
-    template <class Visit>
-    static __device__ __forceinline__ void each_row(Visit visit) {
-#pragma unroll
-        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
-    }
-
-    /// An exponent relative to the row's reference.
-    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
-
-    template <int N_TILES>
-    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
-#pragma unroll
-        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
-            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
-            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
-        }
     }
 
     /// Whether all rows of the warp have met a key.
