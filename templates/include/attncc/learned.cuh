@@ -41,19 +41,25 @@ __device__ __forceinline__ float sum_lanes(float x) {
     return x;
 }
 
-/// One place for all pairs of a head.
-template <int M_TILES>
-struct HeadSum {
-    float sum = 0;
-
+/// The steps in which a sum has nothing to do: who derives from it says the others.
+struct IdleSteps {
     __device__ __forceinline__ void begin_tile(bool) {}
-    template <class Add>
-    __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
     __device__ __forceinline__ void column(int, int) {}
     template <class Add>
     __device__ __forceinline__ void row(int, Add) {}
     template <class Add>
     __device__ __forceinline__ void tile(Add) {}
+    template <class Add>
+    __device__ __forceinline__ void head(int, Add) {}
+};
+
+/// One place for all pairs of a head.
+template <int M_TILES>
+struct HeadSum : IdleSteps {
+    float sum = 0;
+
+    template <class Add>
+    __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
     template <class Add>
     __device__ __forceinline__ void head(int key, Add add) {
         if (key != 0) return;
@@ -64,17 +70,11 @@ struct HeadSum {
 
 /// A place for each key.
 template <int M_TILES>
-struct KeySum {
+struct KeySum : IdleSteps {
     float sum[2 * M_TILES] = {};
 
-    __device__ __forceinline__ void begin_tile(bool) {}
     template <class Add>
     __device__ __forceinline__ void pair(int key, float x, Add) { sum[key] += x; }
-    __device__ __forceinline__ void column(int, int) {}
-    template <class Add>
-    __device__ __forceinline__ void row(int, Add) {}
-    template <class Add>
-    __device__ __forceinline__ void tile(Add) {}
     template <class Add>
     __device__ __forceinline__ void head(int key, Add add) {
         const float x = sum_lanes<3>(sum[key]);
@@ -84,7 +84,7 @@ struct KeySum {
 
 /// A place for each row. Code that adds to memory is long, so it stands once for each side, not for each column.
 template <int M_TILES>
-struct RowSum {
+struct RowSum : IdleSteps {
     float sum = 0, own[2];
 
     __device__ __forceinline__ void begin_tile(bool) { own[0] = own[1] = 0; }
@@ -97,15 +97,10 @@ struct RowSum {
     }
     template <class Add>
     __device__ __forceinline__ void row(int side, Add add) { add(own[side]); }
-    template <class Add>
-    __device__ __forceinline__ void tile(Add) {}
-    template <class Add>
-    __device__ __forceinline__ void head(int, Add) {}
 };
 
-/// A place for each pair; of a tile that is known to have one place, its sum is added.
-template <int M_TILES>
-struct PairSum {
+/// What a tile adds to memory if it is known to have one place.
+struct TileSum : IdleSteps {
     float sum;
     bool same;
 
@@ -114,21 +109,21 @@ struct PairSum {
         same = one_place;
     }
     template <class Add>
+    __device__ __forceinline__ void tile(Add add) {
+        if (!same) return;
+        const float x = sum_lanes<31>(sum);
+        if (threadIdx.x % 32 == 0) add(x);
+    }
+};
+
+/// A place for each pair; of a tile that is known to have one place, its sum is added.
+template <int M_TILES>
+struct PairSum : TileSum {
+    template <class Add>
     __device__ __forceinline__ void pair(int, float x, Add add) {
         if (same)
             sum += x;
         else if (x != 0)
             add(x);
     }
-    __device__ __forceinline__ void column(int, int) {}
-    template <class Add>
-    __device__ __forceinline__ void row(int, Add) {}
-    template <class Add>
-    __device__ __forceinline__ void tile(Add add) {
-        if (!same) return;
-        const float x = sum_lanes<31>(sum);
-        if (threadIdx.x % 32 == 0) add(x);
-    }
-    template <class Add>
-    __device__ __forceinline__ void head(int, Add) {}
 };

@@ -4,28 +4,11 @@
 /// is added; pairs of another are met a second time, with `apart`, in an order in which neighbours often have one place: such
 /// runs are summed up before they are added to memory.
 template <int M_TILES>
-struct PairRuns {
-    float sum;
-    bool same;
+struct PairRuns : TileSum {
     long long place;  // of the run
 
-    __device__ __forceinline__ void begin_tile(bool one_place) {
-        sum = 0;
-        same = one_place;
-    }
     template <class Add>
     __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
-    __device__ __forceinline__ void column(int, int) {}
-    template <class Add>
-    __device__ __forceinline__ void row(int, Add) {}
-    template <class Add>
-    __device__ __forceinline__ void tile(Add add) {
-        if (!same) return;
-        const float x = sum_lanes<31>(sum);
-        if (threadIdx.x % 32 == 0) add(x);
-    }
-    template <class Add>
-    __device__ __forceinline__ void head(int, Add) {}
 
     __device__ __forceinline__ void begin_apart() {
         sum = 0;
