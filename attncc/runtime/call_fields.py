@@ -50,23 +50,11 @@ def survey_steps(  # noqa: PLR0917
     main: StepBuilder,
     *,
     verified: bool = True,
-) -> tuple[Step, ...]:
+) -> Iterator[Step]:
     """The launches before the main kernel that read inputs; it is told where they leave what they find.
 
     Where claims needn't be `verified`, none is taken to hold, and nothing is launched for them alone.
     """
-    return tuple(_surveys(family, plan, call, problem, workspace, main, verified))
-
-
-def _surveys(  # noqa: PLR0917
-    family: Family,
-    plan: KernelPlan,
-    call: Call,
-    problem: Problem,
-    workspace: Workspace,
-    main: StepBuilder,
-    verified: bool,
-) -> Iterator[Step]:
     given, names = dict(call.inputs), [item.name for item in plan.variant.inputs]
     for survey in surveys(plan):
         declared, facts = plan.variant.input(survey.input), given[survey.input]
