@@ -215,23 +215,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- normalize_softmax.cuh
+// ---- row_references.cuh
 
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
-    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
 
-    /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
-        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
-    }
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -252,6 +245,26 @@ struct Normalizer {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
@@ -989,7 +1002,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit = min(max(product + 128, 0), ctx.kv_len);
 #line 10 "specs/block_diagonal.attn"
     row.limit_2 = min(max(product, 0), ctx.kv_len);
-#line 993 "block_diagonal_forward_bf16_d128_sm_80.cu"
+#line 1006 "block_diagonal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -998,7 +1011,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/block_diagonal.attn"
     return ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 1002 "block_diagonal_forward_bf16_d128_sm_80.cu"
+#line 1015 "block_diagonal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

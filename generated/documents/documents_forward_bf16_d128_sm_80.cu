@@ -221,23 +221,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- normalize_softmax.cuh
+// ---- row_references.cuh
 
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
-    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
 
-    /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
-        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
-    }
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -258,6 +251,26 @@ struct Normalizer {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
@@ -1148,7 +1161,7 @@ __device__ __forceinline__ Context make_context(
     const int* sum = params.doc + ctx.b * params.doc_stride0;
 #line 12 "specs/documents.attn"
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
-#line 1152 "documents_forward_bf16_d128_sm_80.cu"
+#line 1165 "documents_forward_bf16_d128_sm_80.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1165,7 +1178,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 #line 11 "specs/documents.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1169 "documents_forward_bf16_d128_sm_80.cu"
+#line 1182 "documents_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1184,7 +1197,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 12 "specs/documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1188 "documents_forward_bf16_d128_sm_80.cu"
+#line 1201 "documents_forward_bf16_d128_sm_80.cu"
 }
 
 // keep if causal()
@@ -1192,7 +1205,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 11 "specs/documents.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1196 "documents_forward_bf16_d128_sm_80.cu"
+#line 1209 "documents_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

@@ -196,23 +196,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- normalize_softmax.cuh
+// ---- row_references.cuh
 
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
-    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
 
-    /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
-        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
-    }
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -233,6 +226,26 @@ struct Normalizer {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
@@ -1027,7 +1040,7 @@ __device__ __forceinline__ Context make_context(
     const unsigned char* sum = params.is_global + ctx.b * params.is_global_stride0;
 #line 12 "specs/global_sliding_window.attn"
     ctx.is_global_base = sum + ctx.kv_start * params.is_global_stride1;
-#line 1031 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1044 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1045,7 +1058,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     const unsigned char* is_global_row = ctx.is_global_base + row.q_pos * params.is_global_stride1;
 #line 12 "specs/global_sliding_window.attn"
     row.is_global_q_pos = load_if(row.q_pos >= 0, is_global_row);
-#line 1049 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1062 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1060,7 +1073,7 @@ __device__ __forceinline__ bool keep(
     const bool both = (-256 <= difference) & (difference <= 256);
 #line 12 "specs/global_sliding_window.attn"
     return both | row.is_global_q_pos | is_global_kv_idx;
-#line 1064 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
+#line 1077 "tile_lists_global_sliding_window_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

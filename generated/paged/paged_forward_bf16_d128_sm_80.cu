@@ -224,23 +224,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- normalize_softmax.cuh
+// ---- row_references.cuh
 
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
-    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
 
-    /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
-        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
-    }
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -261,6 +254,26 @@ struct Normalizer {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
@@ -1050,7 +1063,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 1054 "paged_forward_bf16_d128_sm_80.cu"
+#line 1067 "paged_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1063,7 +1076,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 1067 "paged_forward_bf16_d128_sm_80.cu"
+#line 1080 "paged_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1088,7 +1101,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1092 "paged_forward_bf16_d128_sm_80.cu"
+#line 1105 "paged_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 

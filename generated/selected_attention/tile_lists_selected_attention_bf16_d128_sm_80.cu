@@ -196,23 +196,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- normalize_softmax.cuh
+// ---- row_references.cuh
 
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
-    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
 
-    /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
-        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
-    }
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -233,6 +226,26 @@ struct Normalizer {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
@@ -1057,7 +1070,7 @@ __device__ __forceinline__ Context make_context(
     ctx.doc_base = sum + ctx.kv_start * params.doc_stride1;
 #line 19 "specs/selected_attention.attn"
     ctx.pool_len = scalar(params.pool_len, params.pool_len_value);
-#line 1061 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1074 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     ctx.difference = (long long)ctx.kv_len + ctx.pool_len - ctx.q_len - 127;
     ctx.sum = (long long)ctx.q_len + ctx.pool_len - ctx.kv_len + 127;
     ctx.difference_2 = (long long)ctx.pool_len - 1;
@@ -1095,7 +1108,7 @@ __device__ __forceinline__ Context make_context(
     ctx.selected_base_15 = ctx.selected_base + 14 * params.selected_stride2;
 #line 21 "specs/selected_attention.attn"
     ctx.selected_base_16 = ctx.selected_base + 15 * params.selected_stride2;
-#line 1099 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1112 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1161,7 +1174,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.selected_q_idx_15 = load(ctx.selected_base_2 + product);
 #line 21 "specs/selected_attention.attn"
     row.selected_q_idx_16 = load(ctx.selected_base + product);
-#line 1165 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1178 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1212,7 +1225,7 @@ __device__ __forceinline__ bool keep(
     const bool same_17 = row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
 #line 23 "specs/selected_attention.attn"
     return pooled ? named : (0 <= difference) & (difference < 128) & same_17;
-#line 1216 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1229 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
 }
 
 // let pooled = kv_idx < pool_len
@@ -1255,7 +1268,7 @@ __device__ __forceinline__ float score_mod(
     const int copies = (row.selected_q_idx_16 == kv_idx ? 1 : 0) + choice + sum + sum_3 + sum_7;
 #line 24 "specs/selected_attention.attn"
     return pooled ? score + logf((float)copies) : score;
-#line 1259 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
+#line 1272 "tile_lists_selected_attention_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

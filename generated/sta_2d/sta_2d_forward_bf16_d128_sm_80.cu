@@ -235,23 +235,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- normalize_softmax.cuh
+// ---- row_references.cuh
 
-/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
-/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
-/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct Normalizer {
-    float factor;                // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];    // minus the reference of each row, as an exponent
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
-    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
 
-    /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : factor(unit * Dtype::UNIT) {
-        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
-    }
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -272,6 +265,26 @@ struct Normalizer {
             float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
             x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
         }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
     /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
@@ -1058,7 +1071,7 @@ __device__ __forceinline__ Context make_context(
     const long long text_len = (long long)scalar(params.text_len, params.text_len_value);
 #line 26 "specs/sta_2d.attn"
     ctx.limit = (int)min(max(text_len + 4096, 0LL), (long long)ctx.kv_len);
-#line 1062 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1075 "sta_2d_forward_bf16_d128_sm_80.cu"
     ctx.sum_3 = text_len + 4095;
     return ctx;
 }
@@ -1090,7 +1103,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.sum_2 = neighborhood__center_ + 1;
 #line 23 "specs/sta_2d.attn"
     row.difference_2 = neighborhood__center_ - 1;
-#line 1094 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1107 "sta_2d_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1113,7 +1126,7 @@ __device__ __forceinline__ bool keep(
     const bool y = (row.difference <= quotient) & (quotient <= row.sum);
 #line 27 "specs/sta_2d.attn"
     return (row.q_pos >= 4096) | (kv_idx >= 4096) | (x & y);
-#line 1117 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1130 "sta_2d_forward_bf16_d128_sm_80.cu"
 }
 
 // keep if prefix(image + text_len)
@@ -1121,7 +1134,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 26 "specs/sta_2d.attn"
     return bits_below(ctx.limit - kv_idx);
-#line 1125 "sta_2d_forward_bf16_d128_sm_80.cu"
+#line 1138 "sta_2d_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
