@@ -1,65 +1,38 @@
 """Tiles that ptxas is known to refuse a variant: nobody compiles these in vain.
 
-In the family hopper, what a warpgroup has left besides its accumulators, and its producer altogether, is scarce where
-three warpgroups multiply, and backward where each owner holds dK and dV of 64 keys; in the other, where a warp holds
-both of many columns. Each rule here is what kernels have in common that spilled or serialised their products
-in such tiles, and no kernel that fits does; a kernel of which nothing is known is compiled, as ever
-(`machine_code.settle`).
+In the family hopper what is scarce are the registers of each warpgroup (`hopper_crowding`); in the other, those of
+warps that hold both dK and dV of many columns, or sums in fp32. Each rule is what kernels have in common that spilled
+or serialised their products in such tiles, and no kernel that fits does; a kernel of which nothing is known is
+compiled, as ever (`machine_code.settle`).
 """
 
 from __future__ import annotations
 
-from math import inf
-
 from ..ir import Load, needs, walk
-from .hopper_forward import HopperForward
+from .hopper_crowding import hopper_crowded
 from .plan import KernelPlan
-from .weight import asks_much, entries_met, gradient_code, looks_up_pairs, room, weight
+from .target import TARGETS
+from .weight import asked_of_keys, gradient_code, looks_up_pairs, weight
 
-_CROWDED = 3  # warpgroups; of those with more, none waits for products beside others
-_DROPOUT_REGISTERS = 42  # of a consumer, besides its accumulators and what a mask keeps: not enough for dropout
-_BITS_KEYS = 16  # keys for which a lane, with two rows, holds a register of what the mask keeps
-_ENTRIES_READ = 32  # of inputs, by the rules of tiles: more than a producer has registers for
-_OWNED_KEYS = 128  # of a backward block whose owners have half of them each; of fewer, one has dK and the other dV
-# The most of each of `entries_met` that isn't known to spill there, by whether the plan is thrifty and by the columns
-# that dK and dV have at least.
-_OWNERS_ROOM: dict[bool, dict[int, tuple[float, float]]] = {
-    False: {256: (3, 6), 128: (7, inf)},
-    True: {256: (15, 10)},
-}
 _ENTRIES_TESTED = 16  # of inputs, by keep lines: backward, more than portable kernels are good for
 _COLUMNS_HELD = 256  # of dK and dV, from which on each of those has spilled that isn't thrifty
 _LONG_LINES = 100  # the weight beyond which the code of all pairs of a lane has 10,000 to 18,000 instructions
 _LONG_SLOPES = 5000  # of a lane's pairs, the weight of score lines and slopes beyond which dQ's code is as long
 _FEW_KEYS = 16  # of a tile that blocks of queries meet: of more, dQ's code is 5,000 to 9,000 instructions long
+_EXACT_COLUMNS = 512  # of dQ's Q and dO in fp32, beside which there is no room for more than those keys
+_ROOMIER = 100  # compute capability of the targets from which on ptxas finds some
+_COMPUTED = 20  # the weight of tests beyond which they compute with entries
 
 
 def crowded(plan: KernelPlan) -> bool:
     """Whether the tiles leave too few registers for what the variant asks for."""
-    if plan.pass_name == "forward" and plan.family == "portable":
+    if plan.family == "hopper":
+        return plan.element_bytes == 2 and hopper_crowded(plan)
+    if plan.pass_name == "forward":
         return _sums_crowded(plan)
-    if plan.element_bytes != 2:
-        return False
-    if plan.family == "portable":
-        return plan.is_backward and (_long_lines(plan) or (_gradients_crowded(plan) and _tests_much(plan)))
-    if plan.is_backward:
-        return plan.pass_name == "backward" and plan.block_kv == _OWNED_KEYS and _owners_crowded(plan)
-    return plan.warpgroups == _CROWDED and _consumers_crowded(plan)
-
-
-def _consumers_crowded(plan: KernelPlan) -> bool:
-    return _drops_masked(plan) or _reads_much(plan) or (room(plan.variant) > 0 and asks_much(plan.variant))
-
-
-def _drops_masked(plan: KernelPlan) -> bool:
-    hopper = HopperForward(plan)
-    spare = hopper.consumer_registers - sum(hopper.accumulators().values()) - plan.block_kv // _BITS_KEYS
-    return plan.variant.dropout is not None and bool(plan.variant.keeps) and spare <= _DROPOUT_REGISTERS
-
-
-def _reads_much(plan: KernelPlan) -> bool:
-    tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.uses_tile_kind else ()
-    return sum(isinstance(node, Load) for node in walk(*plan.rules.bounds, *tests)) > _ENTRIES_READ
+    if not plan.is_backward or plan.element_bytes != 2:
+        return plan.dtype == "fp32" and _exact_crowded(plan)
+    return _long_lines(plan) or (_gradients_crowded(plan) and _tests_much(plan))
 
 
 def _sums_crowded(plan: KernelPlan) -> bool:
@@ -91,7 +64,11 @@ def _tests_much(plan: KernelPlan) -> bool:
     return sum(isinstance(node, Load) for node in lines) > _ENTRIES_TESTED
 
 
-def _owners_crowded(plan: KernelPlan) -> bool:
-    """Whether pairs are asked about more than was seen to fit beside dK and dV."""
-    known = (limits for least, limits in _OWNERS_ROOM[plan.thrifty].items() if _columns(plan) >= least)
-    return any(asked > limit for asked, limit in zip(entries_met(plan.variant), next(known, ()), strict=False))
+def _exact_crowded(plan: KernelPlan) -> bool:
+    """Whether dQ in fp32 has lse and delta of its rows beside it, or a mask. Of masks that compute with what they read
+    for each key one fits."""
+    wide = _columns(plan) >= _EXACT_COLUMNS and plan.block_kv > _FEW_KEYS and plan.pass_name == "backward_dq"
+    if not wide or TARGETS[plan.target].capability >= _ROOMIER:
+        return False
+    asked = asked_of_keys(plan.variant)
+    return (plan.needs_delta or bool(plan.variant.keeps)) and not (asked.entries and asked.weight > _COMPUTED)

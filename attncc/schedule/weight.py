@@ -12,7 +12,7 @@ from ..analysis.gradient import gradient
 from ..analysis.key_sets import keep_masks
 from ..analysis.score_form import ScoreForm, score_form
 from ..analysis.shared_tests import ask_for_ids
-from ..ir import Apply, Expr, Load, Local, Symbol, Variant, needs, reads, walk
+from ..ir import Apply, Expr, Load, Local, Symbol, Type, Variant, needs, reads, walk
 
 # Instructions of an operator, roughly; of all others 1.
 _OPERATORS = {
@@ -108,7 +108,44 @@ def asks_much(variant: Variant) -> bool:
     found = _loads(variant, tests + (() if _has_form(variant) else _scores(variant)))
     if any(_leads(variant, load) or any(_of_query(variant, index) for index in load.indices) for load in found):
         return True
-    return bool(_loads(variant, tests)) and sum(map(_cost, _varying_of(variant, tests))) > _LOAD
+    return bool(_loads(variant, tests)) and tested_weight(variant) > _LOAD
+
+
+@lru_cache(maxsize=64)
+def tested_weight(variant: Variant) -> int:
+    """Instructions of a pair, roughly, for what the mask has to ask about it, in the forward pass."""
+    return sum(map(_cost, _varying_of(variant, _tested(variant))))
+
+
+class Asked(NamedTuple):
+    """What keep lines ask for each key, in a backward pass."""
+
+    entries: int  # of inputs that are read for it
+    of_rows: int  # of those, at places that depend on the row as well, or that another entry tells
+    weight: int  # instructions of what no key set answers, roughly
+    compared: int  # values that differ from key to key and are compared, or are answers themselves
+
+
+@lru_cache(maxsize=64)
+def asked_of_keys(variant: Variant) -> Asked:
+    tests, varying = _tests(variant), _varying_of(variant, tuple(keep.condition for keep in variant.keeps))
+    entries = _loads(variant, tests)
+    of_rows = [item for item in entries if _leads(variant, item) or any(_of_query(variant, i) for i in item.indices)]
+    compared = sum(len(varying & {*node.children}) for node in varying if _compares(node))
+    answers = sum(isinstance(node, Load) and node.type is Type.BOOL for node in varying)
+    weight = sum(map(_cost, _varying_of(variant, tests)))
+    return Asked(len(entries), len(of_rows), weight, compared + answers)
+
+
+def _compares(node: Expr) -> bool:
+    return isinstance(node, Apply) and node.op in ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+@lru_cache(maxsize=64)
+def learns_from_pairs(variant: Variant) -> bool:
+    """Whether there is a learnable input of which rows and keys together tell the entry that a pair reads."""
+    read = [reads(variant, *item.indices) for item in gradient(variant).inputs]
+    return any("kv_idx" in names and names & {"q_idx", "q_pos"} for names in read)
 
 
 @lru_cache(maxsize=64)
@@ -159,8 +196,7 @@ def steps(variant: Variant, warps: int, row_tiles: int, column_tiles: int, seldo
     masked = score_step(variant, row_tiles, column_tiles, seldom)
     if masked < score and not variant.keeps and not _has_form(variant):  # the first tile, and the last of the keys
         masked = score_step(variant, row_tiles, column_tiles, ENDS_CODE)
-    test = sum(map(_cost, _varying_of(variant, _tested(variant))))
-    return Steps(score, masked, _step(2 * 4 * row_tiles * test, column_tiles, LONG_TESTS))
+    return Steps(score, masked, _step(2 * 4 * row_tiles * tested_weight(variant), column_tiles, LONG_TESTS))
 
 
 def _step(tile: int, column_tiles: int, limit: int) -> int:
