@@ -42,7 +42,7 @@ _SCARCE = 32  # registers, of an owner besides its accumulators, and of a produc
 _TESTED = 20  # the weight of tests that read an entry for each key
 _SLOPES = 40  # the code of score lines and slopes, if it does more than add, and that of a tile's pairs isn't a loop
 _SUMMED_SLOPES = 10  # the same where pairs add to the gradients of inputs
-_TEST_ENTRIES, _BOUND_ENTRIES = 10, 8  # that tests of tiles read, if not ids alone, and bounds of rows
+_TEST_ENTRIES = 10  # that tests of tiles read, if not ids alone
 _TEST_NODES = 230  # of the tests' expressions
 
 
@@ -115,9 +115,7 @@ def _producer_crowded(plan: KernelPlan) -> bool:
     tests, rows = _tests(plan), plan.rules.q_bounds
     if sum(1 for _ in walk(*tests)) > _TEST_NODES or (_entries(*tests) > _TEST_ENTRIES and not tests_ids(plan.variant)):
         return True
-    if rows is None:
-        return False
-    return _entries(rows.q_begin, rows.full_begin, rows.full_end, rows.q_end) > _BOUND_ENTRIES or _searches(rows.q_end)
+    return rows is not None and _searches(rows.q_end)
 
 
 def _searches(bound: Expr) -> bool:

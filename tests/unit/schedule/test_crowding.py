@@ -7,6 +7,7 @@ import re
 import pytest
 
 from attncc import api
+from attncc.ir import Variant
 from attncc.machine_code import settle
 from attncc.schedule.choices import Build
 from attncc.schedule.plan import KernelPlan
@@ -19,11 +20,14 @@ INPUTS = {
 }  # fmt: skip
 
 
-def tiles(lines: str, head_dim: int = 64, schedule: Schedule | None = None) -> tuple[int, int]:
+def variant_of(lines: str) -> Variant:
     inputs = "".join(f"input {name}: {kind}\n" for name, kind in INPUTS.items() if re.search(rf"\b{name}\b", lines))
-    variant = api.parse(f"attn 1\nimport masks\nvariant v {{\n{inputs}{lines}\n}}\n").variant
+    return api.parse(f"attn 1\nimport masks\nvariant v {{\n{inputs}{lines}\n}}\n").variant
+
+
+def tiles(lines: str, head_dim: int = 64, schedule: Schedule | None = None) -> tuple[int, int]:
     dims = {"head_dim": head_dim, "value_head_dim": head_dim}
-    plan = make_plan(variant, dtype="bf16", target="sm_90a", schedule=schedule, **dims)
+    plan = make_plan(variant_of(lines), dtype="bf16", target="sm_90a", schedule=schedule, **dims)
     return plan.block_q, plan.block_kv
 
 
@@ -65,6 +69,40 @@ def test_what_the_rules_of_tiles_read() -> None:
     own = "keep if start[b, q_pos] <= kv_idx <= q_pos"
     assert tiles(own, 128) == (192, 64)
     assert tiles(f"{own} or key_range(first, end)", 128) == (128, 96)
+    assert tiles(f"{own} or key_range(first, end)", 256) == (128, 32)  # 96 bytes of spills with 48 keys
+    assert tiles("keep if q_pos - 64 <= kv_idx <= q_pos or key_range(first, end)", 256) == (128, 48)
+
+
+CHOSEN = """
+input chosen: i32[batch, head, _, {0}]
+input size: i32[_]
+let q_tile = q_idx // 64
+keep if any(chosen[b, h, q_tile, i] == kv_idx // 64 for i in range({0}))
+keep if kv_idx % 64 < size[kv_idx // 64]"""
+
+
+@pytest.mark.parametrize(("count", "expected"), [(7, (128, 32)), (8, (64, 16))])
+def test_what_one_bound_reads(count: int, expected: tuple[int, int]) -> None:
+    """Three entries for each chosen tile of keys, all of them held; 16 bytes of spills with 24."""
+    assert tiles(CHOSEN.format(count), 256) == expected
+
+
+MORTON = """
+let q_x = sum((q_pos >> 2 * i & 1) << i for i in range({0}))
+let q_y = sum((q_pos >> 2 * i + 1 & 1) << i for i in range({0}))
+let kv_x = sum((kv_idx >> 2 * i & 1) << i for i in range({0}))
+let kv_y = sum((kv_idx >> 2 * i + 1 & 1) << i for i in range({0}))
+keep if neighborhood(q_x, kv_x, 1 << {0}, 6, 6)
+keep if neighborhood(q_y, kv_y, 1 << {0}, 6, 6)"""
+
+
+@pytest.mark.parametrize(
+    ("bits", "head_dim", "expected"),
+    [(4, 64, WIDE), (5, 64, NARROW), (4, 256, (128, 48)), (5, 256, (128, 32)), (5, 128, (128, 96))],
+)
+def test_what_tests_of_pairs_weigh(bits: int, head_dim: int, expected: tuple[int, int]) -> None:
+    """Those of five bits spilled 24 bytes at D64 and 12 at D256."""
+    assert tiles(MORTON.format(bits), head_dim) == expected
 
 
 DOCUMENTS = "input number: i32[batch, pos] nondecreasing\n"
@@ -122,6 +160,81 @@ def test_entries_of_rows_and_pairs_backward(lines: str, count: int, head_dim: in
     variant = api.parse(f"attn 1\nvariant v {{\n{lines.format(count)}\n}}\n").variant
     ladder = make_ladder(variant, Build("backward", "sm_90a", "bf16", head_dim, head_dim))
     assert ladder.first.tiles == expected
+
+
+SHARED = "hopper 64 x 64, 8 warps, 2 stages"
+SORTED = "input sorted: i32[batch, pos] nondecreasing\n"
+LEARNED = "input slopes: f32[head, 64] learnable\nscore = score + slopes[h, {}]"
+
+
+def first_backward(lines: str, head_dim: int, value_head_dim: int = 0, dtype: str = "bf16") -> str:
+    build = Build("backward", "sm_90a", dtype, head_dim, value_head_dim or head_dim)
+    return make_ladder(variant_of(lines), build).first.tiles
+
+
+@pytest.mark.parametrize(
+    ("lines", "halved", "shared"),
+    [
+        ("keep if number[b, kv_idx] > 3", True, True),
+        ("keep if kv_idx <= q_pos and number[b, kv_idx] > 3", True, False),  # 16 bytes of spills at D256
+        ("keep if kv_idx <= q_pos and flag[b, kv_idx]", True, False),  # 16
+        ("keep if kv_idx <= q_pos and kv_idx < end[b, q_pos]", True, True),
+        ("keep if each[b, q_idx, kv_idx]", False, False),  # 86 at D128, 92 at D256
+        (SORTED + "keep if sorted[b, q_pos] == sorted[b, kv_idx]", True, True),
+        (SORTED + "keep if causal() and sorted[b, q_pos] == sorted[b, kv_idx]", True, False),  # 40
+        ("score = tanh(score) * sigmoid(score)", True, True),
+        ("score = score / 2 * (1 + erf(score / sqrt(2)))", False, False),  # 28 and 32
+    ],
+)
+def test_what_owners_have_registers_for(lines: str, halved: bool, shared: bool) -> None:
+    """Of two that hold dK and dV of 64 keys each, and two that share those of 64, where columns are many."""
+    assert (first_backward(lines, 128) == PLAIN) == halved
+    assert (first_backward(lines, 256) == SHARED) == shared
+
+
+@pytest.mark.parametrize(
+    ("lines", "fits"),
+    [
+        ("keep if end[b, q_pos] == end[b, kv_idx]", True),  # 16 entries for a tile, which give four ids
+        ("keep if kv_idx <= q_pos and end[b, kv_idx] <= end[b, q_pos]", False),  # 92 bytes of spills
+        (SORTED + "keep if kv_idx >= sorted[b, q_pos]", False),  # 4; with `causal()` 46
+        (SORTED + "keep if kv_idx <= q_pos and kv_idx < sorted[b, q_pos]", True),
+        (MORTON.format(4), True),
+        (MORTON.format(5), False),  # 12
+    ],
+)
+def test_what_a_backward_producer_has_registers_for(lines: str, fits: bool) -> None:
+    assert (first_backward(lines, 128) == PLAIN) == fits
+
+
+@pytest.mark.parametrize(("place", "fits"), [("q_pos - kv_idx", True), ("min(abs(q_pos - kv_idx), 63)", False)])
+def test_places_of_learnable_inputs(place: str, fits: bool) -> None:
+    """Pairs add to what they read: 16 bytes of spills where the place takes some computing."""
+    assert (first_backward(LEARNED.format(place), 128) == PLAIN) == fits
+
+
+def test_head_dims_with_room() -> None:
+    """There are registers left, or with half a panel of columns not enough is known."""
+    lines = "keep if each[b, q_idx, kv_idx]"
+    assert first_backward(lines, 192) == first_backward(lines, 256, 128) == SHARED
+    assert first_backward(lines, 112) == PLAIN
+    assert first_backward(lines, 128, dtype="fp16") == THRIFTY
+
+
+@pytest.mark.parametrize(
+    ("lines", "head_dim", "target", "keys"),
+    [
+        ("", 256, "sm_80", 16),  # 12 bytes of spills with 32
+        ("", 256, "sm_90a", 16),
+        ("", 256, "sm_100", 32),
+        ("", 192, "sm_80", 32),
+        ("normalize none", 256, "sm_80", 32),
+        ("normalize none\nkeep if causal()", 256, "sm_80", 16),
+    ],
+)
+def test_dq_of_many_columns_in_fp32(lines: str, head_dim: int, target: str, keys: int) -> None:
+    ladder = make_ladder(variant_of(lines), Build("backward_dq", target, "fp32", head_dim, head_dim))
+    assert ladder.first.block_kv == keys
 
 
 def test_a_schedule_gets_what_it_names() -> None:
