@@ -282,14 +282,23 @@ def _rows_never_empty(variant: Variant, block_kv: int) -> bool:
     begins = [] if full.begin is None else [full.begin]
     first, past_last = algebra.number(0), algebra.symbol("kv_len")
     pairs = [(first, end) for end in ends] + [(begin, past_last) for begin in begins]
-    return all(_below(algebra, begin, end) for begin, end in [*pairs, *((b, e) for b in begins for e in ends)])
+    known: dict[tuple[Expr, Expr], bool] = {}
+    return all(_below(algebra, *pair, known) for pair in [*pairs, *((b, e) for b in begins for e in ends)])
 
 
-def _below(algebra: Algebra, a: Expr, b: Expr) -> bool:
-    """Whether a < b is proven: b an extreme of ends or a one of begins, both may be chosen."""
+def _below(algebra: Algebra, a: Expr, b: Expr, known: dict[tuple[Expr, Expr], bool]) -> bool:
+    """Whether a < b is proven: b an extreme of ends or a one of begins, both may be chosen. `known`: pairs asked for."""
+    found = known.get((a, b))
+    if found is None:
+        found = known[a, b] = _compared(algebra, a, b, known)
+    return found
+
+
+def _compared(algebra: Algebra, a: Expr, b: Expr, known: dict[tuple[Expr, Expr], bool]) -> bool:
     for expr, other, least in ((b, a, "min"), (a, b, "max")):
         if isinstance(expr, Apply) and expr.op in ("min", "max", "select"):
             arms = expr.args[1:] if expr.op == "select" else expr.args
-            each = [_below(algebra, other, arm) if expr is b else _below(algebra, arm, other) for arm in arms]
+            pairs = [(other, arm) if expr is b else (arm, other) for arm in arms]
+            each = (_below(algebra, *pair, known) for pair in pairs)
             return all(each) if expr.op in (least, "select") else any(each)
     return algebra.range(algebra.sub(b, a)).low >= 1
