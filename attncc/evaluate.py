@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .ir import MAX_LENGTH, Apply, Const, Expr, Let, Load, Local, Search, Symbol, Type
+from .ir import MAX_LENGTH, Apply, Const, Expr, Let, Load, Local, Search, Symbol, Type, walk
 
 Array = NDArray[Any]
 
@@ -46,17 +47,22 @@ def evaluate(expr: Expr, environment: Environment) -> Array:
 
 
 def _evaluate(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:
-    found = values.get(expr)
-    if found is None:
-        found = values[expr] = _compute(expr, environment, values)
-    return found
+    for node in _order(expr):  # not by calls in calls: rules of tiles may be deeper than Python's limit
+        if node not in values:
+            values[node] = _compute(node, environment, values)
+    return values[expr]
+
+
+@lru_cache(maxsize=512)  # rules are evaluated for some tiles at a time
+def _order(expr: Expr) -> tuple[Expr, ...]:
+    return tuple(walk(expr))
 
 
 def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:
+    """The value of a node, given those of its children."""
     match expr:
         case Apply():
-            args = [_evaluate(arg, environment, values) for arg in expr.args]
-            return _apply(expr, args, environment.float_dtype)
+            return _apply(expr, [values[arg] for arg in expr.args], environment.float_dtype)
         case Const():
             return _typed(expr.value, expr.type, environment)
         case Symbol():
@@ -64,10 +70,10 @@ def _compute(expr: Expr, environment: Environment, values: dict[Expr, Array]) ->
         case Local():
             return _evaluate(environment.lets[expr.name].value, environment, values)
         case Load():
-            indices = [_evaluate(index, environment, values) for index in expr.indices]
+            indices = [values[index] for index in expr.indices]
             return _typed(read(environment.inputs[expr.input], indices), expr.type, environment)
         case Search():
-            *indices, length, value = (_evaluate(child, environment, values) for child in expr.children)
+            *indices, length, value = (values[child] for child in expr.children)
             return _first(environment.inputs[expr.input], indices, length, value, expr.above)
     raise TypeError(f"not an expression: {expr!r}")
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .analysis import cost
 from .analysis.algebra import FALSE, TRUE
@@ -152,8 +153,9 @@ def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any])
     if len(keeps) == 1:
         distinct = tallies(plan, problem, inputs)
         return (sum(tally.kinds[TileKind.PARTIAL] for tally in distinct) * (problem.batch // len(distinct)),)
+    alone = [_with_one(plan.variant, keep) for keep in keeps]
     count = _partial_alone if plan.canvas is None else _partial_patches_alone
-    return tuple(count(plan, _with_one(plan.variant, keep), problem, inputs) for keep in keeps)
+    return tuple(count(plan, alone, problem, inputs))
 
 
 def _with_one(variant: Variant, keep: Keep) -> Variant:
@@ -162,37 +164,47 @@ def _with_one(variant: Variant, keep: Keep) -> Variant:
     return replace(variant, statements=statements)
 
 
-def _partial_patches_alone(plan: KernelPlan, variant: Variant, problem: Problem, inputs: Mapping[str, Any]) -> int:
+def _partial_patches_alone(
+    plan: KernelPlan, variants: list[Variant], problem: Problem, inputs: Mapping[str, Any]
+) -> list[int]:
     """The same of patches."""
-    blocks, canvas, count = (plan.block_q, plan.block_kv), plan.canvas, 0
+    blocks, canvas, counts = (plan.block_q, plan.block_kv), plan.canvas, [0] * len(variants)
     assert canvas is not None
-    rules = analyse_patches(variant, *blocks, canvas)
+    rules = [analyse_patches(variant, *blocks, canvas) for variant in variants]
+    alone = [sequences(*pair, problem, inputs) for pair in zip(variants, rules, strict=True)]
     whole = sequences(plan.variant, plan.rules, problem, inputs)
-    alone = sequences(variant, rules, problem, inputs)
     for number, (seen, _) in enumerate(whole):
-        other = patch_kinds(rules, alone[min(number, len(alone) - 1)][0], blocks, canvas)
-        for piece, own in zip(patch_kinds(plan.rules, seen, blocks, canvas), other, strict=True):
-            both = (piece == TileKind.PARTIAL) & (own == TileKind.PARTIAL)
-            count += int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
-    return count * (problem.batch // len(whole))
+        own = [
+            patch_kinds(of, found[min(number, len(found) - 1)][0], blocks, canvas)
+            for of, found in zip(rules, alone, strict=True)
+        ]
+        for piece in patch_kinds(plan.rules, seen, blocks, canvas):
+            for line, others in enumerate(own):
+                counts[line] += _both_partial(piece, next(others), problem)
+    return [count * (problem.batch // len(whole)) for count in counts]
 
 
-def _partial_alone(plan: KernelPlan, variant: Variant, problem: Problem, inputs: Mapping[str, Any]) -> int:
-    """Of the plan's PARTIAL tiles those that are so by the rules of a variant with fewer keep lines."""
-    alone = replace(plan, variant=variant, rules=analyse(variant, plan.block_q, plan.block_kv))
-    blocks, count = (plan.block_q, plan.block_kv), 0
+def _partial_alone(plan: KernelPlan, variants: list[Variant], problem: Problem, inputs: Mapping[str, Any]) -> list[int]:
+    """Of the plan's PARTIAL tiles those that are so by the rules of variants with fewer keep lines."""
+    blocks, counts = (plan.block_q, plan.block_kv), [0] * len(variants)
+    alone = [replace(plan, variant=variant, rules=analyse(variant, *blocks)) for variant in variants]
+    own = [[seen for seen, _ in sequences(item.variant, item.rules, problem, inputs)] for item in alone]
     whole = sequences(plan.variant, plan.rules, problem, inputs)
-    own = [seen for seen, _ in sequences(variant, alone.rules, problem, inputs)]
     for number, (seen, _) in enumerate(whole):
         for piece in plan_pieces(plan, seen):
-            partial = piece.kinds == TileKind.PARTIAL
-            if not partial.any():
+            if not (piece.kinds == TileKind.PARTIAL).any():
                 continue
-            environment, single = own[min(number, len(own) - 1)], alone.tests_tiles
-            other = classified(alone.rules, environment, blocks, *piece.tiles, single_tiles=single)
-            both = partial & (other.kinds == TileKind.PARTIAL)
-            count += int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
-    return count * (problem.batch // len(whole))
+            for line, (item, found) in enumerate(zip(alone, own, strict=True)):
+                environment, single = found[min(number, len(found) - 1)], item.tests_tiles
+                other = classified(item.rules, environment, blocks, *piece.tiles, single_tiles=single)
+                counts[line] += _both_partial(piece.kinds, other.kinds, problem)
+    return [count * (problem.batch // len(whole)) for count in counts]
+
+
+def _both_partial(kinds: NDArray[np.uint8], others: NDArray[np.uint8], problem: Problem) -> int:
+    """The tiles of a piece, over all heads, that are PARTIAL by two sets of rules."""
+    both = (kinds == TileKind.PARTIAL) & (others == TileKind.PARTIAL)
+    return int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
 
 
 def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:

@@ -21,16 +21,18 @@ class Type(Enum):
     BOOL = "bool"
 
 
-@dataclass(frozen=True, eq=True)
+@dataclass(frozen=True, eq=False)
 class Expr:
-    """Base of all nodes. The hash is kept, so that a set of shared subtrees costs linear time."""
+    """Base of all nodes. The hash is kept, and equality looks at each pair of nodes once: so shared subtrees cost linear
+    time, though the tree that they stand for may be larger than can be walked."""
 
     type: Type
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
+    _own: tuple[object, ...] = field(default=(), init=False, compare=False, repr=False)  # all that isn't a child
     _hash: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Keeps the hash."""
+        """Keeps what tells nodes apart, and the hash."""
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """A hash that was pickled is that of another process, in which texts have other hashes."""
@@ -40,50 +42,59 @@ class Expr:
     def __hash__(self) -> int:
         return self._hash
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Expr):
+            return NotImplemented
+        seen: set[tuple[int, int]] = set()
+        pending: list[tuple[Expr, Expr]] = [(self, other)]
+        while pending:
+            a, b = pending.pop()
+            if a is b or (id(a), id(b)) in seen:
+                continue
+            if a._hash != b._hash or a._own != b._own or len(a.children) != len(b.children):
+                return False
+            seen.add((id(a), id(b)))
+            pending.extend(zip(a.children, b.children, strict=True))
+        return True
+
     @property
     def children(self) -> tuple[Expr, ...]:
         return ()
 
+    def _keep(self, *own: object) -> None:
+        object.__setattr__(self, "_own", (type(self).__name__, self.type, *own))
+        object.__setattr__(self, "_hash", hash((self._own, self.children)))
 
-def _keep_hash(node: Expr, *key: object) -> None:
-    object.__setattr__(node, "_hash", hash((type(node).__name__, node.type, *key)))
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Const(Expr):
     value: int | float | bool
 
     def __post_init__(self) -> None:
-        _keep_hash(self, self.value)
-
-    __hash__ = Expr.__hash__
+        self._keep(self.value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Symbol(Expr):
     """A built-in name (`SYMBOLS`), the score so far (`score`), or one of a tile (`TILE_SYMBOLS`)."""
 
     name: str
 
     def __post_init__(self) -> None:
-        _keep_hash(self, self.name)
-
-    __hash__ = Expr.__hash__
+        self._keep(self.name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Local(Expr):
     """The value of an earlier `Let` of the same variant."""
 
     name: str
 
     def __post_init__(self) -> None:
-        _keep_hash(self, self.name)
-
-    __hash__ = Expr.__hash__
+        self._keep(self.name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Load(Expr):
     """An element of an input (no indices: a scalar input). An index out of range reads 0 (false)."""
 
@@ -91,16 +102,14 @@ class Load(Expr):
     indices: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        _keep_hash(self, self.input, self.indices)
-
-    __hash__ = Expr.__hash__
+        self._keep(self.input)
 
     @property
     def children(self) -> tuple[Expr, ...]:
         return self.indices
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Search(Expr):
     """The first of `length` entries of an input's last axis that is at least `value` (`above`: greater than it).
 
@@ -115,16 +124,14 @@ class Search(Expr):
     above: bool
 
     def __post_init__(self) -> None:
-        _keep_hash(self, self.input, *self.children, self.above)
-
-    __hash__ = Expr.__hash__
+        self._keep(self.input, self.above)
 
     @property
     def children(self) -> tuple[Expr, ...]:
         return (*self.indices, self.length, self.value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Apply(Expr):
     """An operator of `OPERATORS` and its arguments."""
 
@@ -132,9 +139,7 @@ class Apply(Expr):
     args: tuple[Expr, ...]
 
     def __post_init__(self) -> None:
-        _keep_hash(self, self.op, self.args)
-
-    __hash__ = Expr.__hash__
+        self._keep(self.op)
 
     @property
     def children(self) -> tuple[Expr, ...]:

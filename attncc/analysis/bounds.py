@@ -144,9 +144,9 @@ class Solver:
 
     def _intersection(self, ranges: list[IndexRange]) -> IndexRange:
         begins, ends = _given(ranges)
-        for other in list(ends):
+        for other in list(ends) if len(ends) <= _MOST_PAIRED else []:
             ends = [behind(self._algebra, end, other) for end in ends]
-        for other in list(begins):
+        for other in list(begins) if len(begins) <= _MOST_PAIRED else []:
             begins = [ahead(self._algebra, begin, other) for begin in begins]
         return IndexRange(
             self._algebra.max(*begins) if begins else None,
@@ -165,7 +165,7 @@ class Solver:
         )
 
     def _touch(self, ranges: list[IndexRange]) -> bool:
-        return all(
+        return len(ranges) <= _MOST_PAIRED and all(
             a.begin is None or b.end is None or self._algebra.range(self._algebra.sub(b.end, a.begin)).low >= 0
             for a in ranges
             for b in ranges
@@ -312,6 +312,9 @@ class Solver:
 
 # More than so many ranges that are open at neither end are not united: each would take a dozen instructions.
 _MOST_UNITED = 4
+
+# More than so many ranges are not looked at in pairs.
+_MOST_PAIRED = 32
 
 
 def _given(ranges: list[IndexRange]) -> tuple[list[Expr], list[Expr]]:

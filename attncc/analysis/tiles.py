@@ -20,6 +20,7 @@ from .terms import NEAR
 from .values import WRAPS
 
 _ANY_KEYS = 1 << 30  # a stretch of keys is no longer
+_MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
 _MOST_READ = 64  # entries of inputs, by the test of a tile: in a small one each lookup is exact, but there may be many
 
 
@@ -288,10 +289,9 @@ def _rows_never_empty(variant: Variant, block_kv: int) -> bool:
 
 def _below(algebra: Algebra, a: Expr, b: Expr, known: dict[tuple[Expr, Expr], bool]) -> bool:
     """Whether a < b is proven: b an extreme of ends or a one of begins, both may be chosen. `known`: pairs asked for."""
-    found = known.get((a, b))
-    if found is None:
-        found = known[a, b] = _compared(algebra, a, b, known)
-    return found
+    if (a, b) not in known:
+        known[a, b] = len(known) < _MOST_PAIRS and _compared(algebra, a, b, known)
+    return known[a, b]
 
 
 def _compared(algebra: Algebra, a: Expr, b: Expr, known: dict[tuple[Expr, Expr], bool]) -> bool:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ..schedule.plan import KernelPlan
     from ..schedule.schedule import Ladder
 
+MOST_LINES = 10  # of a mask, that are named with the tiles that each leaves partial
+
 CODE = re.compile(r"A\d{3}", re.IGNORECASE)
 
 
@@ -227,10 +229,12 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         spilled = f"{spills} bytes of spills" if spills else "no spills"
         yield f"registers      {resources.registers} a thread, {spilled} (ptxas)"
     yield f"tiles          {explained.way_out}"
-    partial = [(plan.variant.keeps[number], count) for number, count in enumerate(explained.partial_tiles) if count]
-    for keep, count in partial:
+    partial = [(count, keep) for keep, count in zip(plan.variant.keeps, explained.partial_tiles, strict=False) if count]
+    for count, keep in sorted(partial, key=lambda pair: -pair[0])[:MOST_LINES]:
         line = f"line {keep.span.line}" if keep.span else "a keep line"
         yield f"               {line} alone leaves {count:,} of them partial"
+    if len(partial) > MOST_LINES:
+        yield f"               and {len(partial) - MOST_LINES} more lines leave no more each"
     for survey in surveys(plan):
         found = ["min/max tables"] * (survey.zone_map is not None) + ["whether it is nondecreasing"] * survey.claim
         left_out = survey.zone_map is None and few_keys(plan, explained.problem)
