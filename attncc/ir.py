@@ -23,8 +23,8 @@ class Type(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Expr:
-    """Base of all nodes. The hash is kept, and equality looks at each pair of nodes once: so shared subtrees cost linear
-    time, though the tree that they stand for may be larger than can be walked."""
+    """Base of all nodes. The hash is kept, and equality looks at each pair of nodes once: so shared subtrees cost
+    linear time, though the tree that they stand for may be larger than can be walked."""
 
     type: Type
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)

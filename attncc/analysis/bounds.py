@@ -38,6 +38,12 @@ class LoopBounds:
     live: IndexRange
     full: IndexRange
 
+    @property
+    def ends(self) -> list[Expr]:
+        """All that are limits."""
+        ends = (self.live.begin, self.live.end, self.full.begin, self.full.end)
+        return [end for end in ends if end is not None]
+
 
 class Solver:
     """Solves canonical bools for the index of a side: for kv_idx over the q rows of a box, or the other way round.

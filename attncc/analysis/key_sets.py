@@ -91,6 +91,16 @@ def common_parts(keys: KeySet) -> Iterator[KeySet]:
         yield keys
 
 
+def size(keys: KeySet) -> int:
+    """How many sets it is made of, each as often as it stands there."""
+    match keys:
+        case Outside(of):
+            return size(of)
+        case Common(parts) | United(parts):
+            return sum(map(size, parts))
+    return 1
+
+
 def of_columns(keys: KeySet) -> bool:
     """Of a window: whether the rows of its keys don't count, so that the set is the same in all its tiles."""
     match keys:
@@ -126,6 +136,8 @@ class LaneKeys:
 
 _NEAR = 2**31 - 2**16  # leaves 32-bit ints room for the keys of a tile
 _MOST_PERIODS = 3  # of a remainder in one tile: each costs two limits
+_MOST_SETS = 10_000  # that a set is made of
+_MOST_CHOOSING = 32  # that a choice is made of: it stands there twice, so choices of choices double
 
 
 class KeySets:
@@ -137,12 +149,19 @@ class KeySets:
         self._canonical = Canonical(self._algebra, variant.lets)
         self._block_kv = block_kv
         self._q_pos = self._canonical.of(symbol("q_pos"))
+        self._known: dict[Expr, KeySet | None] = {}
+        self._repeating: dict[Expr, bool] = {}
 
     def of(self, condition: Expr) -> KeySet | None:
         """The keys of a row for which the condition holds; None if that needs a test of each."""
         return self._set(self._canonical.of(condition))
 
     def _set(self, expr: Expr) -> KeySet | None:
+        if expr not in self._known:
+            self._known[expr] = self._solved(expr)
+        return self._known[expr]
+
+    def _solved(self, expr: Expr) -> KeySet | None:
         if not self._algebra.varies(expr)[1]:
             return OfRow(self._written(expr))
         repeats = self._lane.window is None and self._repeats(expr)
@@ -159,10 +178,12 @@ class KeySets:
             return None
         parts = tuple(self._set(arg) for arg in expr.args)
         known = tuple(part for part in parts if part is not None)
-        if len(known) < len(parts):
+        if len(known) < len(parts) or sum(map(size, known)) > _MOST_SETS:
             return None
         if expr.op == "select":
             condition, a, b = known
+            if size(condition) > _MOST_CHOOSING:
+                return None
             return United((Common((condition, a)), Common((Outside(condition), b))))
         return Common(known) if expr.op == "and" else United(known)
 
@@ -265,6 +286,11 @@ class KeySets:
 
     def _repeats(self, expr: Expr) -> bool:
         """Whether kv_idx counts only through remainders whose period divides the step of a lane's keys."""
+        if expr not in self._repeating:
+            self._repeating[expr] = self._repeats_by_parts(expr)
+        return self._repeating[expr]
+
+    def _repeats_by_parts(self, expr: Expr) -> bool:
         if not self._algebra.varies(expr)[1]:
             return True
         if isinstance(expr, Symbol):

@@ -17,10 +17,11 @@ from .lookups import MOST_ENTRIES, ZoneTables
 from .ranges import INT64
 from .rules import QBounds, TileRules, sorted_name
 from .terms import NEAR
-from .values import WRAPS
+from .values import WRAPS, Truth
 
 _ANY_KEYS = 1 << 30  # a stretch of keys is no longer
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
+_MOST_DEEP = 48  # levels of what rules say of a tile: deeper ones take the CUDA compiler minutes
 _MOST_READ = 64  # entries of inputs, by the test of a tile: in a small one each lookup is exact, but there may be many
 
 
@@ -164,8 +165,8 @@ def analyse_windows(variant: Variant, block_q: int, block_kv: int, canvas: Canva
 
 
 def _rules(mask: _Mask, inner: str) -> TileRules:
-    truth, bounds = mask.box.truth(mask.kept), Solver(mask.box).of(mask.kept)
-    of_loop = bounds if inner == "kv" else Solver(mask.box, inner).of(mask.kept)
+    truth, bounds = _test(mask), _bounds(mask, "kv")
+    of_loop = bounds if inner == "kv" else _bounds(mask, inner)
     blind = truth.any is TRUE and truth.all is FALSE
     kv_begin, kv_end = _clamped(mask.box.algebra, bounds.live)
     full_begin, full_end = _clamped(mask.box.algebra, bounds.full)
@@ -183,6 +184,35 @@ def _rules(mask: _Mask, inner: str) -> TileRules:
         undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),
         q_bounds=_q_bounds(mask.box.algebra, of_loop) if inner == "q" else None,
     )
+
+
+def _test(mask: _Mask) -> Truth:
+    """What is told of single tiles, without lines of which it would be nested too deep."""
+    truth = mask.box.truth(mask.kept)
+    if _depth(*truth) <= _MOST_DEEP:
+        return truth
+    told = [keep for keep in mask.keeps if _depth(*mask.box.truth(keep)) <= _MOST_DEEP]
+    for keep in set(mask.keeps) - set(told):
+        mask.box.reasons[keep] = "its conditions are nested too deep for a test of each tile"
+    return Truth(mask.box.truth(mask.box.algebra.both(*told)).any, FALSE)
+
+
+def _bounds(mask: _Mask, side: str) -> LoopBounds:
+    """The loop bounds, without those of lines of which they would be nested too deep."""
+    solver = Solver(mask.box, side)
+    bounds = solver.of(mask.kept)
+    if _depth(*bounds.ends) <= _MOST_DEEP:
+        return bounds
+    told = [keep for keep in mask.keeps if _depth(*solver.of(keep).ends) <= _MOST_DEEP]
+    live, nothing = solver.of(mask.box.algebra.both(*told)).live, mask.box.algebra.number(0)
+    return LoopBounds(replace(live, exact=False), IndexRange(None, nothing, exact=False))
+
+
+def _depth(*roots: Expr) -> int:
+    depths: dict[Expr, int] = {}
+    for node in walk(*roots):
+        depths[node] = 1 + max((depths[child] for child in node.children), default=0)
+    return max(depths.values(), default=0)
 
 
 def _q_bounds(algebra: Algebra, found: LoopBounds) -> QBounds:
@@ -288,7 +318,7 @@ def _rows_never_empty(variant: Variant, block_kv: int) -> bool:
 
 
 def _below(algebra: Algebra, a: Expr, b: Expr, known: dict[tuple[Expr, Expr], bool]) -> bool:
-    """Whether a < b is proven: b an extreme of ends or a one of begins, both may be chosen. `known`: pairs asked for."""
+    """Whether a < b is proven: b an extreme of ends or a one of begins, both may be chosen. `known`: pairs so far."""
     if (a, b) not in known:
         known[a, b] = len(known) < _MOST_PAIRS and _compared(algebra, a, b, known)
     return known[a, b]

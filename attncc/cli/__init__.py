@@ -18,6 +18,7 @@ from .. import __version__
 from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from .console import report
 from .files import on_the_command_line
+from .interrupts import STATUS, Interrupted, ignore_interrupts, say_interrupted, watch_interrupts
 
 COMMANDS = ("check", "fmt", "build", "show", "explain", "run", "tune", "import-flex")
 
@@ -102,16 +103,20 @@ def attncc() -> None:
     attncc build specs/causal.attn -o generated then in Python: from generated import causal
     attncc tune specs/causal.attn               the fastest tiles on this GPU, written into the file
 
-    Exit status: 0 all is well, 1 a diagnostic was printed, 2 the command line itself was wrong.
+    Exit status: 0 all is well, 1 a diagnostic was printed, 2 the command line itself was wrong,
+    130 Ctrl-C ended it.
     """
 
 
 def main() -> None:
     """The console script `attncc`."""
     gc.set_threshold(100_000)  # modules and trees are no garbage: to look for some took a twelfth of a build's Python
+    watch_interrupts()
     try:
         attncc(prog_name="attncc")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except Interrupted:
+        say_interrupted()
+        sys.exit(STATUS)
     finally:
+        ignore_interrupts()
         gc.freeze()  # what is left goes with the process: to look for garbage took a build 0.1 s after its last word

@@ -64,7 +64,10 @@ class Lowering:
             "A220",
             "this expression is too large",
             node.span,
-            notes=[f"with masks, lets and loops written out, the limits are {MAX_NODES} parts and {MAX_DEPTH} levels"],
+            notes=[
+                f"with masks, lets and loops written out, the limits are {MAX_NODES} parts and {MAX_DEPTH} levels, "
+                "those of earlier `score =` lines included"
+            ],
             help="use shorter loops and fewer lets of lets, or bring the values as an input",
         )
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from .constants import NO_DEFINES, Defines
 from .imports import Imports
 from .lower import check_masks, lower
 from .report import Report
+from .workspace import MAX_DEPTH
+
+CALLS_A_LEVEL = 32  # of an expression, in later phases: Python's own limit is for programs that never end
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ def load(source: SourceFile, defines: Defines = NO_DEFINES) -> Program:
     `defines` override consts by name (`-D name=value`). Raises AttnccError with every syntax error, or else with
     every other error that was found, warnings among them.
     """
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), CALLS_A_LEVEL * MAX_DEPTH))
     report = Report()
     module = parsed(source)
     visible = Imports(report).masks(module, Path(source.path))

@@ -15,7 +15,7 @@ from .constants import Defines, Number
 from .expressions import Lowering
 from .names import Mask, Scope, Tensor
 from .report import Report
-from .workspace import Workspace
+from .workspace import Workspace, measure
 
 
 def lower(node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report: Report) -> ir.Variant:
@@ -124,7 +124,12 @@ class _Body:
 
     def score(self, statement: ast.Score) -> ir.Score | None:
         value = self._float(statement.value, "`score =`")
-        return None if value is None else ir.Score(value, span=statement.span)
+        work = self.lowering.workspace
+        if value is None:
+            work.measures.pop("score", None)  # said once, not again of each line below
+            return None
+        work.measures["score"] = measure(value, work.measures)._replace(nodes=0)
+        return ir.Score(value, span=statement.span)
 
     def _float(self, node: ast.Expr, what: str) -> Expr | None:
         value = self.lowering.whole(node)

@@ -27,7 +27,7 @@ class Workspace:
     """What the bodies of one variant share: the lets made so far (those of inlined masks too), and the work done."""
 
     lets: dict[str, ir.Let] = field(default_factory=dict)
-    measures: dict[str, Measure] = field(default_factory=dict)  # of each let
+    measures: dict[str, Measure] = field(default_factory=dict)  # of each let, and of the score so far: its levels alone
     of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where it stands
     steps: int = 0
     depth: int = 0  # of the expression being lowered, in the one that its statement holds
@@ -56,11 +56,11 @@ class Workspace:
 
 
 def measure(expr: Expr, lets: Mapping[str, Measure]) -> Measure:
-    """Of the written-out tree, given those of the lets that it may read."""
+    """Of the written-out tree, given those of the lets that it may read, and of `score` so far."""
     found: dict[Expr, Measure] = {}
     for node in ir.walk(expr):
         below = [found[child] for child in node.children]
-        if isinstance(node, ir.Local):
+        if isinstance(node, ir.Local | ir.Symbol) and node.name in lets:
             below.append(lets[node.name])
         found[node] = Measure(1 + sum(item.nodes for item in below), 1 + max((item.depth for item in below), default=0))
     return found[expr]
