@@ -16,6 +16,9 @@ from typing import Any
 
 from .source import Span
 
+_WIDEST = 240  # characters of a line that are shown
+_BEFORE = 60  # of them before the first mark, where a line is longer
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # tabs too: shown as one blank, so that carets stand below what they mean
 
 
@@ -148,17 +151,28 @@ def _excerpt(diagnostic: Diagnostic) -> list[str]:
     margin = " " * width + " |"
     lines = [" " * width + f"--> {span}", margin]
     for number in sorted({mark[0].line for mark in marks}):
-        text = _CONTROL.sub(" ", span.source.line(number))
+        on_line = sorted((mark for mark in marks if mark[0].line == number), key=lambda mark: mark[0].start)
+        text, first = _part(_CONTROL.sub(" ", span.source.line(number)), on_line[0][0].column - 1)
         lines.append(f"{number:>{width}} | {text}".rstrip())
-        on_line = [mark for mark in marks if mark[0].line == number]
-        lines += [f"{margin} {_underline(*mark)}" for mark in sorted(on_line, key=lambda mark: mark[0].start)]
+        lines += [f"{margin} {_underline(mark, len(text), first)}" for mark in on_line]
     for label in diagnostic.labels:
         if label.span.source is not span.source:
             lines.append(" " * width + f"::: {label.span}: {label.text}")
     return lines
 
 
-def _underline(span: Span, mark: str, text: str) -> str:
-    line_length = len(span.source.line(span.line))
-    room = max(line_length - (span.column - 1), 1)
-    return (" " * (span.column - 1) + mark * max(1, min(span.end - span.start, room)) + " " + text).rstrip()
+def _part(line: str, place: int) -> tuple[str, int]:
+    """What is shown of a line so that a place is seen, and where that begins."""
+    if len(line) <= _WIDEST:
+        return line, 0
+    first = max(min(place - _BEFORE, len(line) - _WIDEST), 0)
+    text = line[first : first + _WIDEST]
+    return "…" * (first > 0) + text[first > 0 :] + "…" * (first + _WIDEST < len(line)), first
+
+
+def _underline(marked: tuple[Span, str, str], width: int, first: int) -> str:
+    """The carets below a part of a line that begins with column `first`, and their text."""
+    span, mark, text = marked
+    begin = min(max(span.column - 1 - first, 0), width)
+    count = min(span.end - span.start, width - begin)
+    return (" " * begin + mark * max(1, count) + " " + text).rstrip()
