@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -152,13 +153,14 @@ def check_targets(names: Sequence[str]) -> None:
     """AttnccError A513 for the first name that is no target."""
     for name in names:
         if name not in TARGETS:
-            of_gpu = target_of(str(name))
+            of_gpu, of_another = target_of(str(name)), re.fullmatch(r"sm_[1-7]\d+a?", str(name))
+            hint = "" if of_another else did_you_mean(str(name), TARGETS)  # that of an older GPU is no misspelling
             raise AttnccError(
                 Diagnostic(
                     "A513",
                     f"{name or 'an empty text'} is not a target",
                     notes=(f"the targets are {', '.join(TARGETS)}; sm_80 serves every GPU of 8.x, older ones none",),
-                    help=f"the target of this GPU is `{of_gpu}`" if of_gpu else did_you_mean(str(name), TARGETS),
+                    help=f"the target of this GPU is `{of_gpu}`" if of_gpu else hint,
                 )
             )
 

@@ -204,7 +204,8 @@ def _partial_alone(plan: KernelPlan, variants: list[Variant], problem: Problem, 
 def _both_partial(kinds: NDArray[np.uint8], others: NDArray[np.uint8], problem: Problem) -> int:
     """The tiles of a piece, over all heads, that are PARTIAL by two sets of rules."""
     both = (kinds == TileKind.PARTIAL) & (others == TileKind.PARTIAL)
-    return int(np.count_nonzero(both)) * (problem.num_heads // both.shape[0])
+    heads: int = both.shape[0]
+    return int(np.count_nonzero(both)) * (problem.num_heads // heads)
 
 
 def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:

@@ -68,6 +68,10 @@ def test_usage_errors_exit_with_2(arguments: list[object]) -> None:
     assert "Error: " in run(*arguments, status=2).output
 
 
+def test_a_command_misspelt() -> None:
+    assert "there is no command `buidl`: did you mean `build`?" in run("buidl", "x.attn", status=2).output
+
+
 def test_an_internal_error_is_a_diagnostic_not_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("surprise")
@@ -172,6 +176,12 @@ def test_explain_where_a_tile_stays_partial(spec) -> None:
 
 
 # -------------------------------------------------------------------- fmt
+
+
+def test_explain_names_the_lines_that_leave_most_tiles_partial(spec) -> None:
+    path = spec("\n".join(f"    keep if kv_idx != {40 * i}" for i in range(12)))
+    shown = run("explain", path, "--no-compile", "--q-len", 500).output
+    assert shown.count("alone leaves") == 10 and "and 2 more lines leave no more each" in shown
 
 
 def test_fmt_writes_and_is_done(spec) -> None:

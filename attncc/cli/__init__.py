@@ -15,7 +15,7 @@ from typing import Any, cast
 import click
 
 from .. import __version__
-from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
+from ..diagnostics import AttnccError, AttnccWarning, Diagnostic, did_you_mean
 from .console import report
 from .files import on_the_command_line
 from .interrupts import STATUS, Interrupted, ignore_interrupts, say_interrupted, watch_interrupts
@@ -34,6 +34,12 @@ class Commands(click.Group):
             return None
         module = importlib.import_module(f".{cmd_name.replace('-', '_')}", __package__)
         return cast(click.Command, module.command)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0].startswith("-") or args[0] in COMMANDS:
+            return super().resolve_command(ctx, args)
+        help = did_you_mean(args[0], COMMANDS)
+        raise click.UsageError(f"there is no command `{args[0]}`{': ' * bool(help)}{help}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

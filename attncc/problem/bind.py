@@ -8,12 +8,11 @@ import numpy as np
 
 from ..ir import MAX_LENGTH
 from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Call, Signature, out_dtype
-from .inputs import check_device, check_inputs
+from .inputs import LAYOUT_HELP, check_device, check_inputs
 from .problem import Problem
 from .refusal import refused, shape_text, type_text
 
 _PACKED_HELP = "packed batches have rank 3 and come with cu_seqlens_q and cu_seqlens_kv; all others have rank 4"
-_LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
 SEEDS = "an int or a 0-d int64 array"
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
 
@@ -44,7 +43,7 @@ def check_layout(layout: object) -> None:
     """A618 for what is none."""
     if layout not in LAYOUTS:
         expected = " or ".join(map(repr, LAYOUTS))
-        raise refused("A618", "`layout` is unknown", expected=expected, came=repr(layout), help=_LAYOUT_HELP)
+        raise refused("A618", "`layout` is unknown", expected=expected, came=repr(layout), help=LAYOUT_HELP)
 
 
 def _check_packing(call: Call) -> None:
@@ -135,7 +134,7 @@ def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) ->
             "the heads of `q` don't share the heads of `k` evenly",
             expected="as many query heads as key heads, or a multiple",
             came=f"{problem.num_heads} query heads, {kv_heads} key heads, in layout {call.layout}",
-            help=f"check `layout`: {_LAYOUT_HELP}",
+            help=f"check `layout`: {LAYOUT_HELP}",
         )
     for name, length in (("q", problem.q_len), ("k", problem.kv_len)):
         if length > MAX_LENGTH:

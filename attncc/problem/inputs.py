@@ -13,6 +13,11 @@ from .refusal import not_an_array, refused, shape_text, type_text
 POSITION_TAGS = ("q", "kv", "pos")
 CALL_ARGUMENTS = ("scale", "layout", "cu_seqlens_q", "cu_seqlens_kv", "seed", "out", "return_lse", "stream")
 
+_ELSEWHERE = {
+    "deterministic": "`kernel.backward` takes it; of autograd ask it by torch.use_deterministic_algorithms(True)",
+}
+LAYOUT_HELP = "bhsd is [batch, heads, length, head dim], bshd is [batch, length, heads, head dim]"
+
 ANY_NUMBER = (float, int, bool)
 _NUMBERS: dict[Type, tuple[type, ...]] = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
 
@@ -90,7 +95,8 @@ def _check_names(signature: Signature, call: Call, needed: Collection[str]) -> N
             f"`{unknown[0]}` is not an argument of {signature.variant.name}",
             expected=known,
             came=", ".join(unknown),
-            help=did_you_mean(unknown[0], {*signature.inputs, *CALL_ARGUMENTS} - {unknown[0]}),
+            help=_ELSEWHERE.get(unknown[0])
+            or did_you_mean(unknown[0], {*signature.inputs, *CALL_ARGUMENTS} - {unknown[0]}),
         )
     if missing:
         came = ", ".join(sorted(given)) or "none"
@@ -175,8 +181,19 @@ def _check_axis(problem: Problem, declared: Input, axis: Axis, length: int) -> N
         f"axis `{axis}` of input `{declared.name}` has the wrong length",
         expected=f"{'at least ' if axis.tag == 'pos' else ''}{expected}, for {declaration(declared)}",
         came=length,
-        help="" if axis.tag is None else "an axis of stride 0 repeats values: broadcast_to, or expand in torch",
+        help=_help_with(problem, axis, length),
     )
+
+
+def _help_with(problem: Problem, axis: Axis, length: int) -> str:
+    """What to do about an axis of the wrong length: lengths where heads are expected, or the other way round, come from
+    q, k and v in another layout than the call says."""
+    if axis.tag is None:
+        return ""
+    swapped = {"head": problem.q_len, "kv_head": problem.kv_len, "q": problem.num_heads}
+    if not problem.packed and axis.tag != "batch" and length == swapped.get(axis.tag, problem.num_kv_heads):
+        return f"check `layout`: {LAYOUT_HELP}"
+    return "an axis of stride 0 repeats values: broadcast_to, or expand in torch"
 
 
 def expected_length(problem: Problem, declared: Input, axis: Axis) -> int | None:
