@@ -8,8 +8,9 @@ anywhere.
 All specs in bf16, once where they differ in their names alone: each meets both targets and both head dims, by turns
 this with that, and where its kernels for sm_90a are nearly too long, or nearly spill, both head dims there. Of the
 decode pass, a quarter of them with one for one; other targets, dtypes and head dims meet on some specs, mostly on the
-one that exercises the most code, and the backward pass on those that its parts differ by. `.ci/run` looks for spills in
-every kernel of the default build (`benchmarks.spills --shipped`, which sweeps other passes too, if asked).
+one that exercises the most code, and the backward pass on those that its parts differ by. `.ci/run` looks for spills
+and serialised products in every kernel of the default build, and in all backward kernels of its targets and head dims
+(`benchmarks.spills --shipped`).
 """
 
 from __future__ import annotations
