@@ -30,9 +30,9 @@ def crowded(plan: KernelPlan) -> bool:
         return plan.element_bytes == 2 and hopper_crowded(plan)
     if plan.pass_name == "forward":
         return _sums_crowded(plan)
-    if not plan.is_backward or plan.element_bytes != 2:
-        return plan.dtype == "fp32" and _exact_crowded(plan)
-    return _long_lines(plan) or (_gradients_crowded(plan) and _tests_much(plan))
+    if plan.dtype == "fp32":
+        return _exact_crowded(plan)
+    return plan.is_backward and (_long_lines(plan) or (_gradients_crowded(plan) and _tests_much(plan)))
 
 
 def _sums_crowded(plan: KernelPlan) -> bool:
