@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .diagnostics import AttnccError, AttnccWarning
     from .runtime.kernel import Kernel
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "parse"]
 

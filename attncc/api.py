@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import reference
-from .analysis.grid import rule_tables, tile_grid
-from .analysis.tiles import analyse
+from .analysis.mask.grid import rule_tables, tile_grid
+from .analysis.mask.tiles import analyse
 from .compiler import NO_DEFINES, CompiledStore, Defines, Specification, check_dtype, check_targets, load_specification
 from .diagnostics import AttnccError, Diagnostic, warn
 from .evaluate import Environment
@@ -20,19 +20,23 @@ from .ir import Variant
 from .problem.gradients import Gradients
 from .problem.masks import bind_mask, size_of
 from .runtime.kernel import Kernel
-from .runtime.store import Configuration
+from .runtime.store.store import Configuration
 from .schedule.schedule import Schedule
+from .semantics.reach import Folders
 
 _kernels: dict[Any, Kernel] = {}  # of this process, by content
 _lock = threading.Lock()
 
 
-def parse(spec: Path | str, *, variant: str | None = None, defines: Defines = NO_DEFINES) -> ParsedVariant:
+def parse(
+    spec: Path | str, *, variant: str | None = None, defines: Defines = NO_DEFINES, allow_imports: Folders = ()
+) -> ParsedVariant:
     """The variant of a `.attn` file (a path) or text (a str that holds a newline), for analysis without a GPU.
 
-    `variant` names one of several; `defines` overrides consts. AttnccError with everything that is wrong with it.
+    `variant` names one of several; `defines` overrides consts; `allow_imports` are folders besides the spec's own
+    whose files it may import. AttnccError with everything that is wrong with it.
     """
-    specification, program = load_specification(spec, variant, defines)
+    specification, program = load_specification(spec, variant, defines, allow_imports)
     for warning in program.warnings:
         warn(warning)
     return ParsedVariant(specification.variant)
@@ -48,6 +52,7 @@ def compile(
     arch: str | Sequence[str] | None = None,
     defines: Defines = NO_DEFINES,
     schedule: Schedule | None = None,
+    allow_imports: Folders = (),
 ) -> Kernel:
     """A kernel for one variant, dtype (fp16, bf16, fp32, e4m3; on the CPU also fp64) and head dim.
 
@@ -55,11 +60,11 @@ def compile(
     `spec` is a path, or source text if it holds a newline. Machine code is made for the targets in `arch`, or without
     it for the GPUs of this machine, now if there are any; it is kept by content, in memory and in the user's cache.
     Without a GPU and without `arch` nothing is compiled, and the kernel runs NumPy arrays and CPU tensors.
-    `schedule` takes the place of the file's own for its pass and target.
+    `schedule` takes the place of the file's own for its pass and target. `allow_imports`: as in `parse`.
 
     AttnccError with everything that is wrong with the spec (A0 to A4), or with NVRTC (A5).
     """
-    specification, program = load_specification(spec, variant, defines)
+    specification, program = load_specification(spec, variant, defines, allow_imports)
     if not isinstance(schedule, Schedule | None):
         raise AttnccError(
             Diagnostic(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,20 +12,24 @@ from typing import Any, TypeVar
 from .descales import with_descales
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
-from .machine_code import Compiled, Settled, compiled, other_kernels, settle
+from .kernels.candidates import Candidates, make_candidates, make_patches
+from .kernels.kernel_names import kernel_name
+from .kernels.launched import kernel_names
+from .kernels.registry import backward_facts, targets_of
+from .machine_code import Compiled, compiled, other_kernels
 from .problem.facts import KERNEL_DTYPES
-from .runtime.device import best_target
-from .runtime.driver import driver
-from .runtime.store import Configuration, MachineCode
-from .schedule.choices import Build
-from .schedule.families import decodes, hopper_lacks, portable_lacks
-from .schedule.kernel_names import kernel_name, kernel_names
-from .schedule.plan import FORWARD_PASSES, PASSES, KernelPlan
-from .schedule.schedule import Ladder, Schedule, from_asts, make_ladder, make_patches
-from .schedule.target import TARGETS, target_of
+from .runtime.cuda.device import best_target
+from .runtime.cuda.driver import driver
+from .runtime.store.store import Configuration, MachineCode
+from .schedule.plan import FORWARD_PASSES, PASSES, Build, KernelPlan
+from .schedule.schedule import Schedule, from_asts
+from .schedule.target import TARGETS, target_help
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
 from .semantics.load import Program, load
+from .semantics.reach import Folders
+from .settle import Settled, settle
 from .source import SourceFile
+from .threads import DaemonThreads
 
 __all__ = [
     "NO_DEFINES", "CompiledStore", "Defines", "Specification", "check_dtype", "check_targets", "load_specification",
@@ -70,31 +72,32 @@ class Specification:
             return self
         return replace(self, passes=tuple(name for name in self.passes if name != "decode"))
 
-    def ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
+    def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
         and patches where the mask asks for them."""
         forward, decode = (
-            make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
+            make_candidates(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in ("forward", "decode")
         )
-        wanted = decodes(configuration.dtype) or any(item.pass_name == "decode" for item in self.schedules)
+        asked = any(item.pass_name == "decode" for item in self.schedules)
+        wanted = asked or targets_of(configuration.dtype, "decode")
         patches = make_patches(forward, self.schedule("patches", target))
         found = (forward, *([decode] if wanted else []), *([patches] if patches else []))
-        return tuple(ladder for ladder in found if ladder.build.pass_name in self.passes)
+        return tuple(item for item in found if item.build.pass_name in self.passes)
 
-    def backward_ladders(self, configuration: Configuration, target: str) -> tuple[Ladder, ...]:
+    def backward_candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches`
         where the mask asks for it. Whether calls need the second follows from the plan that the first gets."""
         keys, rows = (
-            make_ladder(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
+            make_candidates(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in ("backward", "backward_dq")
         )
         patches = make_patches(keys, self.schedule("backward_patches", target))
         return keys, rows, *([patches] if patches else [])
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
-        """The first of each ladder: the plans where nothing is compiled. AttnccError A4xx where there can be none."""
-        return tuple(ladder.first for ladder in self.ladders(configuration, target))
+        """The plan of each kernel where nothing is compiled. AttnccError A4xx where there can be none."""
+        return tuple(item.first for item in self.candidates(configuration, target))
 
     def schedule(self, pass_name: str, target: str) -> Schedule | None:
         """The schedule for a target; one for sm_90 also serves sm_90a, where that has none of its own."""
@@ -105,7 +108,7 @@ class Specification:
 def read(spec: Path | str) -> SourceFile:
     """A file, or a text if it holds a newline. AttnccError A511 if there is no such file, or none that can be read."""
     if isinstance(spec, str) and "\n" in spec:
-        return SourceFile("<text>", spec)
+        return _text(spec)
     if not isinstance(spec, str | Path) or spec == "":
         came = "an empty text" if spec == "" else type(spec).__name__
         raise AttnccError(Diagnostic("A511", f"the spec is {came}", help="give a path, or a text of several lines"))
@@ -116,7 +119,19 @@ def read(spec: Path | str) -> SourceFile:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         what, help_ = f"line {line} is not UTF-8: byte 0x{error.object[error.start]:02x}", "save the file as UTF-8"
+    except ValueError:  # a NUL in it
+        what, help_ = "this is no path", "give a path, or a text of several lines"
     raise AttnccError(Diagnostic("A511", f"{spec} can't be read: {what}", help=help_))
+
+
+def _text(text: str) -> SourceFile:
+    """AttnccError A511 for halves of surrogate pairs, which no file can hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        what = f"character {error.start} of the text is half of one: {text[error.start]!r}"
+        raise AttnccError(Diagnostic("A511", what, help="decode it as UTF-8")) from None
+    return SourceFile("<text>", text)
 
 
 def no_variants(where: str, advice: str) -> AttnccError:
@@ -143,9 +158,11 @@ def specify(program: Program, name: str | None) -> Specification:
     return Specification(variant, from_asts(node for node in program.schedules if node.variant.name == variant.name))
 
 
-def load_specification(spec: Path | str, variant: str | None, defines: Defines) -> tuple[Specification, Program]:
+def load_specification(
+    spec: Path | str, variant: str | None, defines: Defines, allow_imports: Folders = ()
+) -> tuple[Specification, Program]:
     """Parses, checks and judges. AttnccError with everything that is wrong with the text."""
-    program = load(read(spec), checked_defines(defines))
+    program = load(read(spec), checked_defines(defines), allow_imports)
     return specify(program, variant), program
 
 
@@ -153,14 +170,12 @@ def check_targets(names: Sequence[str]) -> None:
     """AttnccError A513 for the first name that is no target."""
     for name in names:
         if name not in TARGETS:
-            of_gpu, of_another = target_of(str(name)), re.fullmatch(r"sm_[1-7]\d+a?", str(name))
-            hint = "" if of_another else did_you_mean(str(name), TARGETS)  # that of an older GPU is no misspelling
             raise AttnccError(
                 Diagnostic(
                     "A513",
                     f"{name or 'an empty text'} is not a target",
                     notes=(f"the targets are {', '.join(TARGETS)}; sm_80 serves every GPU of 8.x, older ones none",),
-                    help=f"the target of this GPU is `{of_gpu}`" if of_gpu else hint,
+                    help=target_help(str(name)),
                 )
             )
 
@@ -178,13 +193,6 @@ def check_dtype(dtype: str, archs: Sequence[str]) -> None:
     own = {name: short for short, name in KERNEL_DTYPES.items()}.get(dtype.removeprefix("torch."))
     if own is not None:
         raise AttnccError(Diagnostic("A410", f"there is no dtype `{dtype}`", help=f"attncc calls it `{own}`"))
-
-
-def targets_of(dtype: str) -> tuple[str, ...]:
-    """Those that have kernels of a dtype."""
-    if portable_lacks(dtype) is None:
-        return tuple(TARGETS)
-    return tuple(name for name in TARGETS if hopper_lacks(name, dtype, "q_outer", "forward") is None)
 
 
 class CompiledStore:
@@ -229,7 +237,7 @@ class CompiledStore:
             return self._first_backward_plans
         if target not in self._settled_backward:
             self._settled_backward[target] = _settle_backward(
-                self._specification.backward_ladders(configuration, target)
+                self._specification.backward_candidates(configuration, target)
             )
         return tuple(item.plan for item in self._settled_backward[target])
 
@@ -239,8 +247,8 @@ class CompiledStore:
     @cached_property
     def _first_backward_plans(self) -> tuple[KernelPlan, ...]:
         """What the CPU executor walks."""
-        keys, rows, *_ = self._specification.backward_ladders(self._configuration, self._host)
-        return (keys.first, rows.first) if keys.first.separates_dq else (keys.first,)
+        keys, rows, *_ = self._specification.backward_candidates(self._configuration, self._host)
+        return (keys.first, rows.first) if backward_facts(keys.first).separates_dq else (keys.first,)
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         codes = {kernel_name(item.plan): item.compiled for item in self._all_settled()}
@@ -263,8 +271,7 @@ class CompiledStore:
 
     def _settle(self, target: str) -> tuple[Settled, ...]:
         if target not in self._settled:
-            ladders = self._specification.ladders(self._configuration, target)
-            self._settled[target] = tuple(_in_parallel(settle, ladders))
+            self._settled[target] = _settle_all(self._specification.candidates(self._configuration, target))
         return self._settled[target]
 
     def _host_target(self) -> str:
@@ -275,17 +282,23 @@ class CompiledStore:
         return next((target for target in scheduled if target in choices), choices[0])
 
 
-def _settle_backward(ladders: Sequence[Ladder]) -> tuple[Settled, ...]:
+def _settle_backward(kernels: Sequence[Candidates]) -> tuple[Settled, ...]:
     """The second is compiled if it may be launched: beside the others where that is known before."""
-    keys, rows, *patches = ladders
-    if keys.first.separates_dq:
-        return tuple(_in_parallel(settle, ladders))
-    found, *others = _in_parallel(settle, (keys, *patches))
-    return (found, *([settle(rows)] if found.plan.separates_dq else []), *others)
+    keys, rows, *patches = kernels
+    if backward_facts(keys.first).separates_dq:
+        return _settle_all(kernels)
+    found, *others = _settle_all((keys, *patches))
+    return (found, *(_settle_all((rows,)) if backward_facts(found.plan).separates_dq else ()), *others)
+
+
+def _settle_all(kernels: Sequence[Candidates]) -> tuple[Settled, ...]:
+    """All at once; cores that are left compile further candidates."""
+    at_once = max((os.cpu_count() or 1) // len(kernels), 1)
+    return tuple(_in_parallel(lambda candidates: settle(candidates, at_once), kernels))
 
 
 def _in_parallel(function: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
-    with ThreadPoolExecutor(min(len(items), os.cpu_count() or 1) or 1) as pool:
+    with DaemonThreads(min(len(items), os.cpu_count() or 1)) as pool:
         return list(pool.map(function, items))
 
 

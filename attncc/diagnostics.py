@@ -7,19 +7,17 @@ A6 call arguments and run time, A7 import from FlexAttention, A9 internal. `docs
 from __future__ import annotations
 
 import difflib
-import json
 import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .quoting import json_text, printable_lines
 from .source import Span
 
 _WIDEST = 240  # characters of a line that are shown
 _BEFORE = 60  # of them before the first mark, where a line is longer
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")  # tabs too: shown as one blank, so that carets stand below what they mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +52,11 @@ class Diagnostic:
 
     def render(self) -> str:
         """The diagnostic as text, with the source lines and carets."""
-        lines = [f"{self.severity}[{self.code}]: {self.message}"]
+        lines = [f"{self.severity}[{self.code}]: {printable_lines(self.message)}"]
         lines += _excerpt(self)
-        lines += [f"   = note: {note}" for note in self.notes]
+        lines += [f"   = note: {printable_lines(note)}" for note in self.notes]
         if self.help:
-            lines.append(f"   = help: {self.help}")
+            lines.append(f"   = help: {printable_lines(self.help)}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -116,13 +114,23 @@ def render_all(diagnostics: Sequence[Diagnostic]) -> str:
 
 
 def render_json(diagnostics: Sequence[Diagnostic]) -> str:
-    return json.dumps([item.to_json() for item in diagnostics], indent=2)
+    return json_text([item.to_json() for item in diagnostics], indent=2)
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str:
     """A help text that names the closest candidate, or an empty string."""
     close = difflib.get_close_matches(word, list(candidates), n=1)
     return f"did you mean `{close[0]}`?" if close else ""
+
+
+# "write `x`", "did you mean `x`?", "compare it: `x`", and what else there is to choose behind a comma.
+_SUGGESTED = re.compile(r"[^`]*?(?:write|mean|as|is|it:|tag) `((?:(?!\.\.\.)[^`…])+)`(?:\?|(?:, | for ).*)?")
+
+
+def suggested(help: str, span: Span | None) -> Edit | None:
+    """The edit that a help text asks for, where one piece of code in place of the span is all there is to do."""
+    found = _SUGGESTED.fullmatch(help)
+    return None if span is None or found is None else Edit(span, found[1])
 
 
 def _span_json(span: Span | None) -> dict[str, Any] | None:
@@ -152,13 +160,18 @@ def _excerpt(diagnostic: Diagnostic) -> list[str]:
     lines = [" " * width + f"--> {span}", margin]
     for number in sorted({mark[0].line for mark in marks}):
         on_line = sorted((mark for mark in marks if mark[0].line == number), key=lambda mark: mark[0].start)
-        text, first = _part(_CONTROL.sub(" ", span.source.line(number)), on_line[0][0].column - 1)
+        text, first = _part(_seen(span.source.line(number)), on_line[0][0].column - 1)
         lines.append(f"{number:>{width}} | {text}".rstrip())
         lines += [f"{margin} {_underline(mark, len(text), first)}" for mark in on_line]
     for label in diagnostic.labels:
         if label.span.source is not span.source:
             lines.append(" " * width + f"::: {label.span}: {label.text}")
     return lines
+
+
+def _seen(line: str) -> str:
+    """A line of a source with as many columns, so that carets stand below what they mean."""
+    return "".join(char if char.isprintable() else " " for char in line)
 
 
 def _part(line: str, place: int) -> tuple[str, int]:

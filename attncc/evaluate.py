@@ -1,4 +1,4 @@
-"""Evaluates IR with NumPy: the meaning of every operator, vectorised.
+"""Evaluates IR with NumPy, by the meaning that each operator's record has.
 
 Ints are int64 and wrap; floats are computed in a chosen dtype (float64 for the oracle, float32 for the executor).
 Every operator is total, as docs/language.md says: an index out of range reads 0, `x // 0` and `x % 0` are 0, a shift
@@ -7,8 +7,7 @@ count outside 0..63 gives 0 (a right shift of a negative number: -1).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .ir import MAX_LENGTH, Apply, Const, Expr, Let, Load, Local, Search, Symbol, Type, walk
+from .operators import OPERATORS
 
 Array = NDArray[Any]
 
@@ -112,68 +112,7 @@ def _first(array: Array, indices: list[Array], length: Array, value: Array, abov
 
 
 def _apply(expr: Apply, args: list[Array], float_dtype: DTypeLike) -> Array:
-    if expr.op in ("min", "max") and expr.type is Type.FLOAT:
-        return _FLOAT_MIN_MAX[expr.op](*args)
     if expr.op == "to_float":
         return args[0].astype(float_dtype)
-    result: Array = np.asarray(_OPERATIONS[expr.op](*args))
+    result: Array = np.asarray(OPERATORS[expr.op].on(expr.args[-1].type).numpy(*args))
     return result
-
-
-def _floordiv(a: Array, b: Array) -> Array:
-    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
-
-
-def _mod(a: Array, b: Array) -> Array:
-    return np.where(b == 0, 0, np.remainder(a, np.where(b == 0, 1, b)))
-
-
-def _shl(a: Array, count: Array) -> Array:
-    return np.where((count >= 0) & (count < 64), np.left_shift(a, _clamped(count, 63)), 0)
-
-
-def _shr(a: Array, count: Array) -> Array:
-    inside = (count >= 0) & (count < 64)
-    return np.where(inside, np.right_shift(a, _clamped(count, 63)), np.where(a < 0, -1, 0))
-
-
-def _sigmoid(x: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-x)))
-
-
-def _erf(x: Array) -> Array:
-    return np.asarray(np.vectorize(math.erf, otypes=[x.dtype])(x))
-
-
-def _floor(x: Array) -> Array:
-    """The greatest int not above x; NaN gives 0, and what int64 can't hold its nearest end, as CUDA converts."""
-    floored = np.floor(np.asarray(x, np.float64))
-    bounded = np.clip(np.nan_to_num(floored, nan=0.0), -(2.0**63), 2.0**63 - 1025)
-    return np.where(floored >= 2.0**63, np.iinfo(np.int64).max, bounded.astype(np.int64))
-
-
-def _logical(combine: Callable[[Array, Array], Array]) -> Callable[..., Array]:
-    def over_all(*args: Array) -> Array:
-        result = args[0]
-        for arg in args[1:]:
-            result = combine(result, arg)
-        return result
-
-    return over_all
-
-
-# CUDA's fminf and fmaxf return the other argument where one is NaN.
-_FLOAT_MIN_MAX: dict[str, Callable[..., Array]] = {"min": np.fmin, "max": np.fmax}
-
-_OPERATIONS: dict[str, Callable[..., Any]] = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "neg": np.negative, "abs": np.abs,
-    "min": np.minimum, "max": np.maximum, "floordiv": _floordiv, "mod": _mod,
-    "bitand": np.bitwise_and, "bitor": np.bitwise_or, "bitxor": np.bitwise_xor, "bitnot": np.bitwise_not,
-    "shl": _shl, "shr": _shr,
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "tanh": np.tanh, "sigmoid": _sigmoid, "erf": _erf,
-    "sqrt": np.sqrt, "sin": np.sin, "cos": np.cos, "floor": _floor,
-    "lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal,
-    "eq": np.equal, "ne": np.not_equal,
-    "and": _logical(np.logical_and), "or": _logical(np.logical_or), "not": np.logical_not,
-    "select": np.where,
-}  # fmt: skip

@@ -9,26 +9,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .analysis import cost
-from .analysis.algebra import FALSE, TRUE
-from .analysis.canvas_tally import canvas_tally, patch_kinds
-from .analysis.grid import Tally, TileGrid, classified, pieces, rule_tables, tally
-from .analysis.roofline import Device, Roofline, roofline
+from .analysis.algebra.algebra import FALSE, TRUE
+from .analysis.cost import cost
+from .analysis.cost.roofline import Device, Roofline, roofline
+from .analysis.mask.grid import Tally, TileGrid, classified, pieces, rule_tables, tally
+from .analysis.mask.tiles import analyse, analyse_patches
 from .analysis.rules import TileKind, TileRules
-from .analysis.tiles import analyse, analyse_patches
+from .analysis.tiles_2d.canvas_tally import canvas_tally, patch_kinds
 from .evaluate import Array, Environment
 from .executor.run import plan_grid, skips, workload
 from .ir import Keep, Search, Variant, const, symbol, walk
+from .kernels import legality
+from .kernels.candidates import make_plan
+from .kernels.helpers.tile_lists import TileLists
+from .kernels.live_tiles import most_tiles
+from .kernels.registry import facts_of, forward_facts, kinds
 from .problem import Problem
 from .problem.masks import bind_mask
-from .runtime.splits import choose_splits
-from .schedule import legality
-from .schedule.families import portable_lacks
-from .schedule.live_tiles import most_tiles
+from .runtime.call.splits import choose_splits
 from .schedule.plan import DTYPE_BYTES, KernelPlan
-from .schedule.schedule import Schedule, make_plan
+from .schedule.schedule import Schedule
 from .schedule.target import TARGETS
-from .schedule.tile_lists import TileLists
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,13 @@ class Explanation:
         """Bytes by part."""
         return legality.shared_memory(self.plan)
 
+    @property
+    def filled(self) -> list[tuple[str, int, int]]:
+        """The operands that each call on a GPU copies, to fill up their rows: their columns, those of the copies."""
+        plan = self.plan
+        rows = ("q and k", plan.head_dim, plan.stored_head_dim), ("v", plan.value_head_dim, plan.stored_value_head_dim)
+        return [(names, own, columns) for names, own, columns in rows if own != columns]
+
     def to_json(self) -> dict[str, Any]:
         """The numbers, for programs. Times are in seconds."""
         plan = self.plan
@@ -76,10 +84,11 @@ class Explanation:
             "device": self.device.name,
             "plan": {
                 "pass": plan.pass_name,
-                "calls": plan.calls,
+                "calls": facts_of(plan).calls,
                 **{name: getattr(plan, name) for name in names},
                 "canvas": None if plan.canvas is None else asdict(plan.canvas),
             },
+            "filled": {names: columns for names, _, columns in self.filled},
             "splits": self.splits,
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
@@ -93,7 +102,7 @@ class Explanation:
 
 
 def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], device: Device) -> Explanation:
-    """Counts for a dense problem. Inputs that the keep lines read must be there; see `analysis.cost` for the counts.
+    """Counts for a dense problem. Inputs that the keep lines read must be there; see `analysis.cost`.
 
     AttnccError A6xx for inputs that don't suit.
     """
@@ -107,7 +116,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
         if of.loop == "kv_outer":
             traffic = cost.kv_outer_traffic(work, seen)
         else:
-            traffic = cost.q_outer_traffic(work, seen, splits if of is plan else 1, of.row_heads(problem))
+            traffic = cost.q_outer_traffic(work, seen, splits if of is plan else 1, facts_of(of).row_heads(problem))
         flops = cost.executed_flops(work, seen)
         tiles = {kind.name.lower(): sum(tally.kinds[kind] for tally in seen) for kind in TileKind}
         bound = roofline(flops, traffic, device, element_bytes)
@@ -133,7 +142,7 @@ def way_out(plan: KernelPlan, problem: Problem) -> str:
         searched = any(isinstance(node, Search) for node in walk(*plan.rules.bounds))
         found = "a binary search for each block of queries" if searched else "in closed form"
         return f"loop bounds, {found}: they decide all that can be told"
-    if not plan.tile_lists:
+    if not forward_facts(plan).tile_lists:
         reads = "its schedule asks for it" if plan.skip == "in_kernel" else "the test costs less than a launch"
         return f"tested in the kernel, 32 at once, beyond what loop bounds tell; {reads}"
     size = TileLists.of(plan, problem).bytes
@@ -231,10 +240,10 @@ def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
     """The splits of a dense launch. Where it chooses them, an estimate: what registers allow isn't known here."""
     if plan.split_kv is not None:
         return plan.split_kv
-    target = TARGETS[plan.target]
+    target, facts = TARGETS[plan.target], facts_of(plan)
     by_shared = target.shared_bytes // sum(legality.shared_memory(plan).values())
-    resident = min(by_shared, target.registers_per_block // (plan.threads * target.max_registers_per_thread))
-    blocks = plan.heads(problem) * plan.q_blocks(problem)
+    resident = min(by_shared, target.registers_per_block // (facts.threads * target.max_registers_per_thread))
+    blocks = facts.heads(problem) * facts.q_blocks(problem)
     return choose_splits(blocks, most_tiles(plan, problem), device.multiprocessors * max(resident, 1))
 
 
@@ -252,10 +261,10 @@ def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
 
 
 def _counterpart(plan: KernelPlan) -> list[KernelPlan]:
-    """The plan in the other loop order. Dtypes that the family hopper alone has have one order."""
-    if portable_lacks(plan.dtype) is not None:
-        return []
+    """The plan in the other loop order. Not every dtype has kernels of both."""
     other = "q_outer" if plan.loop == "kv_outer" else "kv_outer"
+    if not kinds(plan.build, other):
+        return []
     schedule = Schedule("other", plan.variant.name, "forward", plan.target, (("loop", (other,)),))
     return [
         make_plan(

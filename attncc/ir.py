@@ -9,16 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import lru_cache
 
+from .operators import OPERATORS, record
 from .source import Span
 
-
-class Type(Enum):
-    INT = "int"
-    FLOAT = "float"
-    BOOL = "bool"
+Type = record.Type
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +129,8 @@ class Search(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Expr):
-    """An operator of `OPERATORS` and its arguments."""
+    """An operator of `OPERATORS` and its arguments. Arithmetic is of arguments of one type: lowering has put a
+    `to_float` where an int meets a float."""
 
     op: str
     args: tuple[Expr, ...]
@@ -171,27 +168,6 @@ START_SYMBOLS = ("q_start", "kv_start")
 
 # Lengths are below 2**30, so that a difference of two positions fits 32 bits.
 MAX_LENGTH = 2**30 - 1
-
-# Operator -> number of arguments (-1: two or more). Comparisons and `select` take ints, floats or bools;
-# arithmetic keeps the type of its arguments, which agree: lowering has put a `to_float` where int meets float.
-OPERATORS: dict[str, int] = {
-    # int or float
-    "add": 2, "sub": 2, "mul": 2, "neg": 1, "abs": 1, "min": 2, "max": 2,
-    # int only
-    "floordiv": 2, "mod": 2, "bitand": 2, "bitor": 2, "bitxor": 2, "bitnot": 1, "shl": 2, "shr": 2,
-    # float only
-    "div": 2, "exp": 1, "exp2": 1, "log": 1, "tanh": 1, "sigmoid": 1, "erf": 1, "sqrt": 1, "sin": 1, "cos": 1,
-    # conversions
-    "to_float": 1, "floor": 1,
-    # comparisons (eq and ne also of bools)
-    "lt": 2, "le": 2, "gt": 2, "ge": 2, "eq": 2, "ne": 2,
-    # bools
-    "and": -1, "or": -1, "not": 1,
-    # select(condition, then, otherwise)
-    "select": 3,
-}  # fmt: skip
-
-COMPARISONS = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 # -------------------------------------------------------------------- variant
 
@@ -259,7 +235,7 @@ class Variant:
     """What one attention variant computes. Statements run top to bottom; keeps are AND-ed, after all scores."""
 
     name: str
-    consts: tuple[tuple[str, int | float | bool], ...] = ()
+    consts: tuple[tuple[str, int | float | bool | tuple[int | float | bool, ...]], ...] = ()
     inputs: tuple[Input, ...] = ()
     statements: tuple[Statement, ...] = ()
     normalize: str = "softmax"  # softmax | sigmoid | none
@@ -370,24 +346,10 @@ def symbol(name: str) -> Symbol:
 
 def apply(op: str, *args: Expr, span: Span | None = None) -> Apply:
     """An operator node with the result type that its operator implies."""
-    if op in COMPARISONS or op in ("and", "or", "not"):
-        result = Type.BOOL
-    elif op == "to_float":
-        result = Type.FLOAT
-    elif op == "floor":
-        result = Type.INT
-    else:
-        result = args[-1].type
-    return Apply(result, op, args, span=span)
+    return Apply(OPERATORS[op].result(args[-1].type), op, args, span=span)
 
 
 # -------------------------------------------------------------------- text form
-
-_INFIX = {
-    "add": "+", "sub": "-", "mul": "*", "div": "/", "floordiv": "//", "mod": "%", "bitand": "&", "bitor": "|",
-    "bitxor": "^", "shl": "<<", "shr": ">>", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
-    "and": "and", "or": "or",
-}  # fmt: skip
 
 
 def show(expr: Expr) -> str:
@@ -400,8 +362,8 @@ def show(expr: Expr) -> str:
         return _show_read(expr)
     assert isinstance(expr, Apply)
     shown = [show(arg) for arg in expr.args]
-    if expr.op in _INFIX:
-        return "(" + f" {_INFIX[expr.op]} ".join(shown) + ")"
+    if infix := OPERATORS[expr.op].infix:
+        return "(" + f" {infix} ".join(shown) + ")"
     if expr.op == "select":
         return f"({shown[1]} if {shown[0]} else {shown[2]})"
     return f"{expr.op}({', '.join(shown)})"
@@ -441,7 +403,7 @@ def _show_statement(statement: Statement) -> str:
 def _show_variant(variant: Variant, statements: Iterable[str], shown: Callable[[Expr], str]) -> Iterator[str]:
     yield f"variant {variant.name}"
     for name, value in variant.consts:
-        yield f"  const {name} = {value!r}"
+        yield f"  const {name} = {list(value) if isinstance(value, tuple) else value!r}"
     for item in variant.inputs:
         axes = f"[{', '.join(map(str, item.axes))}]" if item.axes else ""
         marks = " nondecreasing" * item.nondecreasing + " learnable" * item.learnable

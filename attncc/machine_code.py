@@ -1,30 +1,21 @@
-"""From plans to machine code: every kernel of a plan, and the choice of a plan among those that a kernel may have."""
+"""From plans to machine code: every kernel of a plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
-from .codegen.render import (
-    KernelSource,
-    render,
-    render_combine,
-    render_delta,
-    render_dq_sum,
-    render_exact_sum,
-    render_sink_gradient,
-    render_tile_lists,
-    render_transposition,
-    render_zone_map,
-)
-from .runtime.cache import compile_cached
-from .runtime.nvrtc import Resources
-from .runtime.store import MachineCode
-from .schedule.kernel_names import other_kinds, surveyed_dtypes
+from .codegen.render import KernelSource, render, render_helper
+from .kernels.launched import helper_kernels
+from .runtime.cuda.cubin import code_bytes
+from .runtime.cuda.nvrtc import Cubin, Resources, wait
+from .runtime.store.cache import submit_cached
+from .runtime.store.store import MachineCode
 from .schedule.plan import KernelPlan
-from .schedule.schedule import Ladder
+
+INSTRUCTION_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -33,6 +24,11 @@ class Compiled:
 
     code: MachineCode
     resources: Resources
+
+    @property
+    def instructions(self) -> int:
+        """How long its code is."""
+        return code_bytes(self.code.image) // INSTRUCTION_BYTES
 
     def report(self, target: str) -> dict[str, Any]:
         """What a package's manifest says of it. Sizes are bytes; `shared_bytes` is all that a block takes."""
@@ -52,98 +48,31 @@ class Compiled:
         }
 
 
-@dataclass(frozen=True)
-class Settled:
-    """The plan that a kernel got, compiled, and by their tiles those above it on the ladder that can't be or were
-    rejected."""
-
-    plan: KernelPlan
-    source: KernelSource
-    compiled: Compiled
-    rejected: Mapping[str, str]  # why
-    names_tiles: bool  # the schedule does: there was no choice
-
-    @property
-    def troubles(self) -> str:
-        return troubles(self.compiled.resources)
-
-    @property
-    def why(self) -> str:
-        """Why it is this plan, and what is wrong with it, if anything is."""
-        if self.names_tiles:
-            return f"the schedule names its tiles; {self.troubles or 'no spills'}"
-        if self.troubles:
-            return f"of all tiles these spill least: {self.troubles}"
-        return "the first that can be and doesn't spill" if self.rejected else "the first guess: no spills"
-
-    def report(self) -> dict[str, Any]:
-        """What a package's manifest says of it."""
-        choice = {"tiles": self.plan.tiles, "why": self.why, "rejected": dict(self.rejected)}
-        return self.compiled.report(self.plan.target) | {"choice": choice, "calls": self.plan.calls}
-
-
 def kernel_sources(plan: KernelPlan, own: KernelSource | None = None) -> dict[str, KernelSource]:
-    """The CUDA file of every kernel that launches of a plan may need, by name (`schedule.kernel_names`).
+    """The CUDA file of every kernel that launches of a plan may need, by name (`kernels.launched`).
 
     `own`: the plan's own, if it is rendered already.
     """
-    return {source.name: source for source in (own or render(plan), *_other_sources(plan))}
+    return {source.name: source for source in (own or render(plan), *helper_sources(plan))}
 
 
-_OTHERS: dict[str, Callable[[KernelPlan], KernelSource]] = {
-    "combine": lambda plan: render_combine(plan.out_dtype, plan.target),
-    "delta": render_delta,
-    "dq_sum": render_dq_sum,
-    "tile_lists": render_tile_lists,
-    "transposition": render_transposition,
-    "sink_gradient": render_sink_gradient,
-    "exact_sum": render_exact_sum,
-}
+def helper_sources(plan: KernelPlan) -> tuple[KernelSource, ...]:
+    """Those besides the plan's own."""
+    return tuple(map(render_helper, helper_kernels(plan)))
 
 
-def _other_sources(plan: KernelPlan) -> list[KernelSource]:
-    others = [_OTHERS[kind](plan) for kind in other_kinds(plan)]
-    return others + [render_zone_map(dtype, plan.target) for dtype in surveyed_dtypes(plan)]
+def submit(source: KernelSource, target: str) -> Future[Cubin]:
+    """Begins to compile a kernel, or finds it in the cache."""
+    return submit_cached(source.text, target, f"{source.name}.cu")
 
 
-def compiled(source: KernelSource, target: str) -> Compiled:
-    """A kernel's machine code, from the cache if it can be."""
-    cubin = compile_cached(source.text, target, f"{source.name}.cu")
+def compiled(source: KernelSource, target: str, begun: Future[Cubin] | None = None) -> Compiled:
+    """A kernel's machine code, from the cache if it can be. `begun`: what `submit` gave."""
+    cubin = wait(submit(source, target) if begun is None else begun)
     code = MachineCode(cubin.image, cubin.nvrtc, source.entry, source.threads, source.shared_bytes)
     return Compiled(code, cubin.resources)
 
 
-_rendering = Lock()  # threads that render at once, which Python runs by turns, would all begin to compile late
-
-
-def settle(ladder: Ladder) -> Settled:
-    """The first plan for which ptxas neither spills registers nor serialises products; if there is none, the one that
-    spills least. All attempts are kept in the cache, so that a later process pays for none of them.
-    """
-    attempts: list[tuple[KernelPlan, KernelSource, Compiled]] = []
-    for plan in ladder.plans():
-        with _rendering:
-            source = render(plan)
-        attempts.append((plan, source, compiled(source, plan.target)))
-        if not troubles(attempts[-1][2].resources):
-            break
-    best = min(attempts, key=lambda item: _badness(item[2].resources))
-    rejected = {plan.tiles: troubles(found.resources) for plan, _, found in attempts if plan is not best[0]}
-    rejected = ladder.refused_above(best[0]) | rejected
-    return Settled(*best, rejected, ladder.names_tiles)
-
-
-def troubles(resources: Resources) -> str:
-    """What costs the kernel much of its speed; empty if nothing does."""
-    stored, loaded = resources.spill_stores, resources.spill_loads
-    spills = [f"{stored} bytes of spills stored and {loaded} loaded"] if stored or loaded else []
-    return "; ".join([*spills, *resources.losses])
-
-
-def _badness(resources: Resources) -> tuple[int, int]:
-    return len(resources.losses), resources.spill_stores + resources.spill_loads
-
-
 def other_kernels(plans: Sequence[KernelPlan]) -> dict[str, tuple[KernelSource, str]]:
     """Those that launches of the plans need besides the plans' own, by name, each with its target."""
-    return {source.name: (source, plan.target) for plan in plans for source in _other_sources(plan)}
+    return {source.name: (source, plan.target) for plan in plans for source in helper_sources(plan)}

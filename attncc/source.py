@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from .quoting import printable
+
+MAX_BYTES = 2**17  # of one file; attncc is to answer within seconds, whatever it holds
 
 
 @dataclass(frozen=True)
@@ -23,8 +30,8 @@ class SourceFile:
 
     @classmethod
     def read(cls, path: Path) -> SourceFile:
-        """Reads a UTF-8 file; OSError and UnicodeDecodeError are the caller's to report."""
-        return cls(str(path), path.read_text(encoding="utf-8"))
+        """Reads a UTF-8 file; what `read_text` raises is the caller's to report."""
+        return cls(str(path), read_text(path))
 
     def position(self, offset: int) -> tuple[int, int]:
         """The 1-based line and column of a character offset."""
@@ -53,7 +60,7 @@ class Span:
     @property
     def one_line(self) -> str:
         """The text on one line, without its comments."""
-        lines = [re.sub(r"#.*", "", line).strip() for line in self.text.splitlines()]
+        lines = [re.sub(r"#.*", "", line).strip() for line in self.text.split("\n")]
         return " ".join(line for line in lines if line)
 
     @property
@@ -73,4 +80,19 @@ class Span:
         return Span(self.source, min(self.start, other.start), max(self.end, other.end))
 
     def __str__(self) -> str:
-        return f"{self.source.path}:{self.line}:{self.column}"
+        return f"{printable(self.source.path)}:{self.line}:{self.column}"
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file, its lines ended by `\\n`. UnicodeDecodeError if it is none.
+
+    OSError if it can't be read, is larger than MAX_BYTES, or is a folder, a device or a pipe: those may never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    with os.fdopen(descriptor, "rb") as file:  # a pipe that nobody writes to doesn't block: O_NONBLOCK
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        found = file.read(MAX_BYTES + 1)
+    if len(found) > MAX_BYTES:
+        raise OSError(errno.EFBIG, f"it is larger than {MAX_BYTES} bytes")
+    return found.decode("utf-8").replace("\r\n", "\n").replace("\r", "\n")

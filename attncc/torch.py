@@ -17,10 +17,10 @@ from .problem.facts import INPUT_DTYPES, Signature
 from .problem.inputs import declaration
 from .problem.refusal import refused, shape_text
 from .problem.values import check_values
-from .runtime.autograd import operator_name
 from .runtime.kernel import Kernel
-from .runtime.recordable import is_number
-from .runtime.torch_operator import NAMESPACE
+from .runtime.torch.autograd import operator_name
+from .runtime.torch.recordable import is_number
+from .runtime.torch.torch_operator import NAMESPACE
 
 __all__ = ["Attention", "operator"]
 

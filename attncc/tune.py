@@ -10,12 +10,14 @@ from dataclasses import dataclass, replace
 
 from .compiler import CompiledStore, Specification
 from .diagnostics import AttnccError, Diagnostic
-from .machine_code import settle
+from .kernels.candidates import make_candidates
+from .kernels.registry import find
 from .runtime.kernel import Kernel
-from .runtime.store import Configuration
-from .schedule.choices import Build, choose, guesses
-from .schedule.knobs import Value
-from .schedule.schedule import TILE_KNOBS, Schedule, make_ladder
+from .runtime.store.store import Configuration
+from .schedule.knobs import TILE_KNOBS, Value
+from .schedule.plan import Build
+from .schedule.schedule import Schedule
+from .settle import settle
 from .source import SourceFile
 from .syntax import ast
 from .syntax.formatter import format_source
@@ -62,7 +64,7 @@ def tune(
 
     def compiled(candidate: Schedule) -> Trial:
         try:
-            return Trial(candidate, settle(make_ladder(variant, build, candidate)).troubles)
+            return Trial(candidate, settle(make_candidates(variant, build, candidate)).troubles)
         except AttnccError as error:
             refused[candidate] = error.diagnostics[0].message
             return Trial(candidate, refused[candidate])
@@ -84,7 +86,7 @@ def tune(
 
 
 def candidates(specification: Specification, build: Build) -> tuple[Schedule, ...]:
-    """Each combination of what the schedule's braces hold; where it has none and names no tiles, those of all ladders.
+    """Each combination of what the schedule's braces hold; where it has none and names no tiles, those of all families.
 
     A schedule for sm_90 that serves sm_90a too keeps there what isn't about tiles.
     """
@@ -98,18 +100,21 @@ def candidates(specification: Specification, build: Build) -> tuple[Schedule, ..
     if any(name in own.chosen for name in TILE_KNOBS):
         what = f"the schedule `{own.name}` leaves nothing open"
         raise _nothing(what, (), "write candidates, as in `block_kv = {64, 128}`, or leave the tiles out")
-    families = make_ladder(specification.variant, build, own).families
-    return tuple(dict.fromkeys(tiled for family in families for tiled in _tiled(own, build, family)))
+    families = make_candidates(specification.variant, build, own).families
+    named = len(families) > 1 or "family" in own.chosen
+    return tuple(dict.fromkeys(tiled for kind in families for tiled in _tiled(own, build, kind, named=named)))
 
 
-def _tiled(own: Schedule, build: Build, family: str) -> Iterator[Schedule]:
-    """The schedule with the tiles of each rung of a family's ladder where a kernel may begin."""
-    for rung in range(guesses(family, build)):
-        choice = choose(own.chosen, build, family, rung)
-        tiles: dict[str, Value] = {"block_q": choice.block_q, "block_kv": choice.block_kv, "stages": choice.stages}
-        tiles |= {"family": family} if build.target == "sm_90a" else {}
-        tiles |= {"warps": choice.warps} if family == "portable" else {}
-        yield replace(own, settings=tuple((name, (value,)) for name, value in (own.chosen | tiles).items()))
+def _tiled(own: Schedule, build: Build, kind: str, *, named: bool) -> Iterator[Schedule]:
+    """The schedule with each of a family's tiles where a kernel may begin."""
+    family = find(kind, build.pass_name)
+    if family is None:
+        return
+    tiles = family.tiles(own.chosen, build)
+    for choice in tiles.choices[: tiles.guesses]:
+        sizes: dict[str, Value] = {name: getattr(choice, name) for name in family.sizes}
+        set_here = own.chosen | sizes | ({"family": kind} if named else {})
+        yield replace(own, settings=tuple((name, (value,)) for name, value in set_here.items()))
 
 
 def _kernel(specification: Specification, configuration: Configuration, schedule: Schedule) -> Kernel:

@@ -17,28 +17,14 @@ from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
-from typing import NamedTuple
 
-from attncc.build import prepare
-from attncc.build.package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, launched
-from attncc.machine_code import Settled, settle
-from attncc.resources import folder
-from attncc.schedule.kernel_names import kernel_name
-from attncc.schedule.plan import BACKWARD_PASSES
-from attncc.source import SourceFile
+from attncc.package.variant_package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS
+
+from .sweep import PASSES, SPECS, Case, names, settled
 
 DTYPES = ("fp16", "bf16", "fp32")
 HEAD_DIMS = ((16, 16), (40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256))
 TARGETS = ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_120")
-PASSES = {"forward": ("forward", "patches"), "decode": ("decode",), "backward": BACKWARD_PASSES}
-SPECS = tuple(sorted(path.stem for path in folder("specs").glob("*.attn") if path.stem != "masks"))
-
-
-class Case(NamedTuple):
-    spec: str
-    dtype: str
-    head_dims: tuple[int, int]
-    target: str
 
 
 def cover(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
@@ -58,24 +44,6 @@ def shipped(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
 DESIGNS = {"cover": cover, "every": every, "shipped": shipped}
 
 
-def settled(case: Case, passes: tuple[str, ...]) -> list[Settled]:
-    """Of the kernels that calls may launch, and of no others."""
-    text = (folder("specs") / f"{case.spec}.attn").read_text(encoding="utf-8")
-    source = SourceFile(f"specs/{case.spec}.attn", text)
-    packages = prepare(
-        source,
-        archs=[case.target],
-        dtypes=[case.dtype],
-        head_dims=[case.head_dims],
-        decode="decode" in passes,
-        backward="backward" in passes,
-    )
-    wanted = {name for item in passes for name in PASSES[item]}
-    ladders = (ladder for package in packages for ladder in package.ladders)
-    found = {kernel_name(item.first): settle(item) for item in ladders if item.build.pass_name in wanted}
-    return [found[kernel_name(plan)] for plan in launched(item.plan for item in found.values())]
-
-
 def report(passes: tuple[str, ...], case: Case) -> list[tuple[str, bool]]:
     """A line for each kernel that spills, or that didn't get its first guess of tiles; and whether it spills."""
     name = f"{case.spec} {case.dtype} {case.head_dims[0]}:{case.head_dims[1]} {case.target}"
@@ -84,10 +52,6 @@ def report(passes: tuple[str, ...], case: Case) -> list[tuple[str, bool]]:
         for item in settled(case, passes)
         if item.troubles or item.rejected
     ]
-
-
-def names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
 
 
 def main() -> None:

@@ -22,10 +22,11 @@ import attncc
 from attncc import AttnccError
 from attncc.codegen.render import render
 from attncc.compiler import load_specification
-from attncc.runtime.cache import compile_cached
-from attncc.runtime.nvrtc import Resources
+from attncc.kernels.candidates import make_plan
+from attncc.runtime.cuda.nvrtc import Resources
+from attncc.runtime.store.cache import compile_cached
 from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import Schedule, make_plan
+from attncc.schedule.schedule import Schedule
 
 from .flex import Launch, Tensors
 from .forward import SPECS, Case, head_dims, names, our_target, relative_error

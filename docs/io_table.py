@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from attncc.analysis.cost import Traffic, Workload, kv_outer_traffic, paper_blocks, q_outer_traffic, standard_traffic
-from attncc.analysis.grid import tally, uniform_grid
+from attncc.analysis.cost.cost import (
+    Traffic,
+    Workload,
+    kv_outer_traffic,
+    paper_blocks,
+    q_outer_traffic,
+    standard_traffic,
+)
+from attncc.analysis.mask.grid import tally, uniform_grid
 from attncc.analysis.rules import TileKind
 from attncc.problem import Problem
 

@@ -22,6 +22,7 @@ from attncc.evaluate import Environment
 from attncc.ir import Variant, reads
 from attncc.problem import Problem, Sequence
 from attncc.problem.arrays import at_positions, environment
+from attncc.quoting import markdown
 from attncc.show import Picture, draw_mask, draw_tiles, picture, tile_patches
 from attncc.statements import scored
 from tests.library import scores
@@ -200,20 +201,13 @@ def _section(entry: Entry) -> str:
     empty_rows = int(np.count_nonzero(shown.row_keys == 0))
     return (
         f"### [{entry.spec}](../specs/{entry.spec}.attn)\n\n"
-        f"{_plain(entry.variant.variant.documentation)}\n\n"
+        f"{markdown(entry.variant.variant.documentation)}\n\n"
         f"![mask and tiles of {entry.spec}](gallery/{entry.spec}.png)\n\n"
         f"{entry.q_len} queries, {entry.kv_len} keys{',' * bool(consts)}{consts}: "
         f"{shown.kept / (entry.q_len * entry.kv_len):.1%} of the pairs kept"
         f"{f', {empty_rows} rows keep nothing' if empty_rows else ''}; "
         f"of the {shown.kinds.size} tiles of {entry.block} x {entry.block}, {shares}.\n"
     )
-
-
-def _plain(comment: str) -> str:
-    """A comment as a paragraph: stars and brackets outside of `code` stand for themselves."""
-    pieces = comment.split("`")
-    pieces[::2] = [piece.replace("*", r"\*").replace("[", r"\[").replace("<", "&lt;") for piece in pieces[::2]]
-    return "`".join(pieces)
 
 
 # -------------------------------------------------------------------- pictures

@@ -11,17 +11,20 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from attncc.build import prepare
 from attncc.compiler import load_specification
-from attncc.machine_code import Compiled, Settled, compiled, other_kernels, settle
+from attncc.kernels.candidates import Candidates, make_candidates
+from attncc.kernels.hopper_forward.facts import HopperForward
+from attncc.kernels.kernel_names import kernel_name, separate_dq_name
+from attncc.kernels.registry import facts_of
+from attncc.machine_code import Compiled, compiled, other_kernels
+from attncc.package import prepare
 from attncc.resources import folder
-from attncc.runtime.nvrtc import Resources
-from attncc.schedule.choices import Build
-from attncc.schedule.hopper_forward import HopperForward
-from attncc.schedule.kernel_names import kernel_name, separate_dq_name
-from attncc.schedule.plan import BACKWARD_PASSES, KernelPlan
-from attncc.schedule.schedule import Ladder, Schedule, make_ladder
+from attncc.runtime.cuda.nvrtc import Resources
+from attncc.schedule.plan import BACKWARD_PASSES, Build, KernelPlan
+from attncc.schedule.schedule import Schedule
+from attncc.settle import Settled, settle
 from attncc.source import SourceFile
+from benchmarks.cubin import compiler_version
 from tests.kernels import processes
 from tests.machine_code import conditional_common_values, instructions
 
@@ -38,6 +41,7 @@ class Kernel(NamedTuple):
     resources: Resources
     conditional_common_values: int
     instructions: int
+    compiler: str  # of ptxas, the version
 
 
 @dataclass(frozen=True)
@@ -63,25 +67,25 @@ class Case(Compilation):
         dims = [self.head_dim] if self.value_head_dim is None else [(self.head_dim, self.value_head_dim)]
         asked = {"decode": self.decode, "backward": self.backward}
         packages = prepare(source, archs=[self.target], dtypes=[self.dtype], head_dims=dims, **asked)
-        ladders = (ladder for package in packages for ladder in package.ladders)
+        kernels = (item for package in packages for item in package.candidates)
         wanted = BACKWARD_PASSES if self.backward else ("decode",) if self.decode else ("forward", "patches")
-        settled = _settled({kernel_name(item.first): item for item in ladders if item.build.pass_name in wanted})
+        settled = _settled({kernel_name(item.first): item for item in kernels if item.build.pass_name in wanted})
         others = other_kernels([item.plan for item in settled.values()])
         return {name: _kernel(item.compiled, item.plan) for name, item in settled.items()} | {
             name: _kernel(compiled(*item)) for name, item in others.items()
         }
 
 
-def _settled(ladders: Mapping[str, Ladder]) -> dict[str, Settled]:
+def _settled(kernels: Mapping[str, Candidates]) -> dict[str, Settled]:
     """Of the passes `backward_dq` those that calls launch: others would be compiled, and looked at by nobody."""
-    first = {name: settle(item) for name, item in ladders.items() if item.build.pass_name != "backward_dq"}
-    separate = {separate_dq_name(item.plan) for item in first.values() if item.plan.separates_dq}
-    return first | {name: settle(ladders[name]) for name in separate}
+    first = {name: settle(item) for name, item in kernels.items() if item.build.pass_name != "backward_dq"}
+    separate = {separate_dq_name(item.plan) for item in first.values() if facts_of(item.plan).separates_dq}
+    return first | {name: settle(kernels[name]) for name in separate}
 
 
 def _kernel(found: Compiled, plan: KernelPlan | None = None) -> Kernel:
     image = found.code.image
-    return Kernel(plan, found.resources, conditional_common_values(image), instructions(image))
+    return Kernel(plan, found.resources, conditional_common_values(image), instructions(image), compiler_version(image))
 
 
 @dataclass(frozen=True)
@@ -96,15 +100,15 @@ class HopperCase(Compilation):
     def __str__(self) -> str:
         return f"{self.spec}-{self.dtype}-{self.head_dim}-{self.value_head_dim}"
 
-    def ladder(self) -> Ladder:
+    def candidates(self) -> Candidates:
         path = folder("specs") / f"{self.spec}.attn"
         variant = load_specification(path, None, {})[0].serving(self.dtype).variant
         schedule = Schedule("hopper", variant.name, "forward", "sm_90a", (("family", ("hopper",)),))
         build = Build("forward", "sm_90a", self.dtype, self.head_dim, self.value_head_dim)
-        return make_ladder(variant, build, schedule)
+        return make_candidates(variant, build, schedule)
 
     def compile(self) -> tuple[KernelPlan, Resources]:
-        settled = settle(self.ladder())
+        settled = settle(self.candidates())
         return settled.plan, settled.compiled.resources
 
 
@@ -112,8 +116,8 @@ def has_registers(plan: KernelPlan, resources: Resources) -> bool:
     """Whether the warpgroups of a forward kernel of the family hopper can share a block's registers as they mean to:
     else it would wait for them for ever."""
     hopper = HopperForward(plan)
-    wanted = hopper.producer_registers + plan.warpgroups * hopper.consumer_registers
-    return wanted <= resources.registers * (plan.warpgroups + 1)
+    wanted = hopper.producer_registers + facts_of(plan).warpgroups * hopper.consumer_registers
+    return wanted <= resources.registers * (facts_of(plan).warpgroups + 1)
 
 
 class Compilations:

@@ -12,7 +12,7 @@ from multiprocessing import get_context
 
 from attncc.compiler import CompiledStore, load_specification
 from attncc.runtime.kernel import Kernel
-from attncc.runtime.store import Configuration
+from attncc.runtime.store.store import Configuration
 
 MOST_PROCESSES = 32  # containers may show the cores of their host
 # For glibc, which reads them when a process begins: a compiler's memory in large pages, which it asks for in large

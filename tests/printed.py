@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from attncc.analysis.key_sets import pairwise_masks
+from attncc.analysis.mask.key_sets import pairwise_masks
 from attncc.codegen.render import assemble
 from attncc.codegen.user_code import UserCode, user_code
 from attncc.ir import Variant
@@ -47,7 +47,7 @@ def kept(condition: str, inputs: str = "") -> str:
 def compilable(printed: UserCode, statements: str = "") -> str:
     """A file that NVRTC compiles: the printed code and a kernel with these statements."""
     kernel = f'extern "C" __global__ void test(const __grid_constant__ Params params) {{ {statements} }}'
-    parts = ['#include "attncc/element.cuh"', printed.includes, printed.params_struct, printed.functions, kernel]
+    parts = ['#include "common/element.cuh"', printed.includes, printed.params_struct, printed.functions, kernel]
     return assemble("\n".join(parts), "test")
 
 

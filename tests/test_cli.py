@@ -56,7 +56,7 @@ def test_help_lists_every_command() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["chek"], ["check"], ["check", "no_such_file.attn"], ["show", SPECS / "causal.attn", "--q-len", "0"],
-     ["explain", SPECS / "causal.attn", "--head-dim", "20"], ["check", SPECS / "causal.attn", "-D", "width"],
+     ["explain", SPECS / "causal.attn", "--head-dim", "257"], ["check", SPECS / "causal.attn", "-D", "width"],
      ["show", SPECS / "causal.attn", "--heads", "6", "--kv-heads", "4"], ["explain", "A999"],
      ["explain", SPECS / "causal.attn", "--device", "tpu"], ["show", SPECS / "causal.attn", "--h", "3"],
      ["show", SPECS / "causal.attn", "--png", "x.txt"], ["show", SPECS / "causal.attn", "--svg", "x.png"],
@@ -337,7 +337,7 @@ def test_explain_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise AttnccError(Diagnostic("A501", "NVRTC is not installed"))
 
-    monkeypatch.setattr("attncc.machine_code.compile_cached", missing)
+    monkeypatch.setattr("attncc.machine_code.submit_cached", missing)
     command = ["explain", SPECS / "causal.attn", "--q-len", 64, "--heads", 1]
     assert "registers      not known: NVRTC is not installed" in run(*command).output
     assert json.loads(run(*command, "--format", "json").stdout)["resources"] is None
@@ -367,7 +367,7 @@ def test_build_as_json(spec, tmp_path: Path) -> None:
     [
         (["--arch", "sm_81"], 1, "A513"),
         (["--dtype", "fp64"], 2, "fp64"),
-        (["--head-dim", "64,20"], 2, "multiples of 8"),
+        (["--head-dim", "64,264"], 2, "from 1 to 256"),
         (["--head-dim", "64;128"], 2, "192:128"),
         (["-D", "nothing=1"], 1, "nothing"),
     ],
@@ -436,7 +436,7 @@ def test_run_without_a_gpu_says_so(spec, monkeypatch: pytest.MonkeyPatch) -> Non
     def no_driver() -> None:
         raise AttnccError(Diagnostic("A503", "no NVIDIA driver is installed"))
 
-    monkeypatch.setattr("attncc.runtime.driver.driver", no_driver)
+    monkeypatch.setattr("attncc.runtime.cuda.driver.driver", no_driver)
     path = spec("keep if causal()")
     assert "on the CPU executor" in run("run", path, "--q-len", 20).output
     assert "A503" in run("run", path, "--q-len", 20, "--device", "cuda", status=1).output
@@ -456,7 +456,7 @@ def test_tune_writes_the_fastest(spec, monkeypatch: pytest.MonkeyPatch) -> None:
     def backwards(*_: object) -> object:
         return lambda kernels: [float(number) for number in range(len(kernels), 0, -1)]
 
-    monkeypatch.setattr("attncc.runtime.driver.driver", Gpu)
+    monkeypatch.setattr("attncc.runtime.cuda.driver.driver", Gpu)
     monkeypatch.setattr("attncc.cli.tune._on_gpu", backwards)
     path = spec("    keep if causal()")
     before = path.read_text() + "\n"

@@ -22,7 +22,10 @@ CASES = sorted(FOLDER.glob("*.attn"))
 
 
 def diagnose(path: Path) -> tuple[Diagnostic, ...]:
-    source = SourceFile.read(path)
+    return diagnose_source(SourceFile.read(path))
+
+
+def diagnose_source(source: SourceFile) -> tuple[Diagnostic, ...]:
     defines = dict(re.findall(r"^# -D (\w+)=(\S+)$", source.text, re.MULTILINE))
     try:
         program = load(source, {name: json.loads(value) for name, value in defines.items()})

@@ -1,61 +1,114 @@
-"""`generated/` holds what the compiler makes of `specs/`, byte for byte: CUDA is reviewed like code. Decode kernels
-differ little from spec to spec: those are kept that a spec has a schedule for.
+"""`generated/` holds a few kernels to be read, byte for byte: CUDA is reviewed like code. Of all others the hash of
+their text is kept, in `tests/golden/kernel_texts.json`.
 
-`pytest tests/test_generated.py --update-golden` writes it anew, and removes what no spec makes any more.
+`pytest tests/test_generated.py --update-golden` writes both anew, and removes what nothing makes any more.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from attncc.build import VariantPackage, package_files, prepare
-from attncc.resources import folder
+from attncc.package import VariantPackage, package_files, prepare
+from attncc.package.variant_package import DEFAULT_ARCHS
 from attncc.source import SourceFile
+from benchmarks.fingerprints import (
+    ARCHS,
+    KINDS,
+    cases,
+    default_build,
+    differences,
+    found_in,
+    merged,
+    read,
+    sweep,
+    write,
+)
+from benchmarks.sweep import PASSES, SPECS
 from tests.conftest import Golden
 
 ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "generated"
-DTYPE, HEAD_DIM, TARGET = "bf16", 128, "sm_80"
+HEAD_DIM = 128
+TEXTS = KINDS["text"]
 
 # Machine code and what ptxas says differ between versions of NVRTC: a build leaves them here, the repository doesn't.
 NOT_KEPT = (".cubin", "manifest.json", ".pyc")
 
 
-def spec_names() -> list[str]:
-    return sorted(path.stem for path in folder("specs").glob("*.attn"))
+class Build(NamedTuple):
+    """What `attncc build` is asked for, in bf16 unless it says otherwise."""
+
+    spec: str
+    archs: Sequence[str]
+    dtype: str = "bf16"
+    decode: bool = False
+    backward: bool = False
+
+    def packages(self) -> tuple[VariantPackage, ...]:
+        path = f"specs/{self.spec}.attn"
+        source = SourceFile(path, (ROOT / path).read_text(encoding="utf-8"))
+        passes = {"decode": self.decode, "backward": self.backward}
+        return prepare(source, archs=self.archs, dtypes=[self.dtype], head_dims=[HEAD_DIM], **passes)
 
 
-@cache
-def packages(spec: str) -> tuple[VariantPackage, ...]:
-    path = f"specs/{spec}.attn"
-    source = SourceFile(path, (ROOT / path).read_text(encoding="utf-8"))
-    return prepare(source, archs=[TARGET], dtypes=[DTYPE], head_dims=[HEAD_DIM])
+# By folder, each a package that can be imported. Kernels of e4m3 share no package with others.
+CHOSEN = {
+    "generated": (
+        Build("causal", ("sm_80", "sm_90a"), backward=True),
+        Build("alibi_documents", ("sm_90a",)),  # bounds that are searched for, score lines, dropout
+        Build("relative_bias", ("sm_90a",), backward=True),  # a learnable input
+        Build("natten", ("sm_90a",)),  # two-dimensional tiles
+        Build("paged", ("sm_80",), decode=True),
+    ),
+    "generated/e4m3": (Build("causal", ("sm_90a",), dtype="e4m3"),),
+}
 
 
 @cache
 def expected() -> dict[str, str]:
-    return package_files(package for spec in spec_names() for package in packages(spec))
+    """The texts of `generated/`, by path."""
+    return {
+        f"{folder}/{name}": text
+        for folder, builds in CHOSEN.items()
+        for name, text in package_files(package for build in builds for package in build.packages()).items()
+    }
 
 
-@pytest.mark.parametrize("spec", spec_names())
-def test_files_are_what_the_compiler_makes(spec: str, golden: Golden) -> None:
-    for name, text in package_files(packages(spec)).items():
-        if "/" in name:
-            golden(GENERATED / name, text)
-
-
-def test_the_package_names_every_variant(golden: Golden) -> None:
-    golden(GENERATED / "__init__.py", expected()["__init__.py"])
+def test_chosen_kernels_are_what_the_compiler_makes(golden: Golden) -> None:
+    for name, text in expected().items():
+        golden(ROOT / name, text)
 
 
 def test_there_are_no_orphans(request: pytest.FixtureRequest) -> None:
     there = {path for path in GENERATED.rglob("*") if path.is_file() and not path.name.endswith(NOT_KEPT)}
-    orphans = there - {GENERATED / name for name in expected()}
+    orphans = there - {ROOT / name for name in expected()}
     if request.config.getoption("--update-golden"):
         for path in orphans:
             path.unlink()
     else:
-        assert not orphans, "no spec makes these: run pytest --update-golden"
+        assert not orphans, "nothing makes these: run pytest --update-golden"
+
+
+@pytest.fixture(scope="module")
+def updated(request: pytest.FixtureRequest) -> bool:
+    """With --update-golden the hashes of all texts are written once, by all cores."""
+    if request.config.getoption("--update-golden"):
+        write(TEXTS.file, sweep(TEXTS, tuple(PASSES), default_build(), jobs=None))
+        return True
+    return False
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_hashes_of_texts(spec: str, updated: bool) -> None:
+    """Of all passes, at one head dim, for the targets by turns; `.ci/run` compares all. If what differs is meant to,
+    write the hashes anew, and read what became of `generated/`."""
+    if not updated:
+        target = DEFAULT_ARCHS[SPECS.index(spec) % len(DEFAULT_ARCHS)]
+        wanted = cases([spec], ARCHS, [target], [HEAD_DIM])
+        now = merged(found_in(TEXTS, tuple(PASSES), case) for case in wanted)
+        assert list(differences(read(TEXTS.file).hashes, now.hashes, whole=False)) == []

@@ -13,24 +13,37 @@ import pytest
 PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
 
 FLOORS = {
-    "source": 0, "diagnostics": 0, "resources": 0,
+    "source": 0, "diagnostics": 0, "resources": 0, "threads": 0, "quoting": 0, "operators": 0,
     "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "problem": 3,
-    "schedule": 4, "executor": 4, "synthetic": 4,
-    "codegen": 5,
-    "runtime": 6,
-    "__init__": 7, "__main__": 7, "api": 7, "build": 7, "compiler": 7, "cli": 7, "explain": 7, "flex": 7,
-    "machine_code": 7, "show": 7, "tune": 7,
-    "torch": 7,
+    "schedule": 4, "synthetic": 4,
+    "kernels": 5,
+    "executor": 6, "codegen": 6,
+    "runtime": 7,
+    "__init__": 8, "__main__": 8, "api": 8, "compiler": 8, "cli": 8, "explain": 8, "import_flex": 8, "package": 8,
+    "machine_code": 8, "settle": 8, "show": 8, "tune": 8,
+    "torch": 8,
 }  # fmt: skip
 
 # What the package that `attncc build` writes may load, and what it must never load.
 BUILT_PACKAGE_PARTS = {
-    "runtime", "executor", "problem", "schedule", "analysis", "ir", "evaluate", "statements", "philox", "source",
-    "diagnostics", "resources", "descales",
+    "runtime", "executor", "problem", "schedule", "kernels", "analysis", "ir", "evaluate", "statements", "philox",
+    "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators",
 }  # fmt: skip
-COMPILER_PARTS = {"syntax", "semantics", "codegen", "compiler", "machine_code", "build", "flex", "api", "cli", "tune"}
+COMPILER_PARTS = {
+    "syntax",
+    "semantics",
+    "codegen",
+    "compiler",
+    "machine_code",
+    "settle",
+    "package",
+    "import_flex",
+    "api",
+    "cli",
+    "tune",
+}
 COMPILER_LIBRARIES = {"lark", "jinja2", "click", "rich"}
 
 FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
@@ -122,8 +135,15 @@ def test_importing_attncc_is_lazy() -> None:
 # What forward calls on a GPU load, and what none of them needs: an import takes as long as hundreds of calls.
 FORWARD = """
 import sys
-import attncc.runtime.kernel, attncc.runtime.package_store, attncc.runtime.torch_arrays, attncc.runtime.cupy_arrays
-unneeded = {"analysis.tiles", "analysis.gradient", "analysis.score_form", "runtime.backward_launch", "executor"}
+import attncc.runtime.kernel, attncc.runtime.store.package_store
+import attncc.runtime.frameworks.torch_arrays, attncc.runtime.frameworks.cupy_arrays
+from attncc.kernels.registry import find
+assert find("hopper", "forward") and find("portable", "forward") and find("portable", "decode")
+unneeded = {
+    "analysis.mask.tiles", "analysis.score.gradient", "analysis.score.score_form", "runtime.call.backward_launch",
+    "executor", "kernels.candidates", "kernels.guess", "kernels.hopper_backward", "kernels.legality",
+    "kernels.portable_backward", "kernels.instruction_cost",
+}
 loaded = sorted(name for name in unneeded if f"attncc.{name}" in sys.modules)
 assert not loaded, loaded
 """

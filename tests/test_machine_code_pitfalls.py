@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from attncc.runtime.nvrtc import library
+from attncc.runtime.cuda.nvrtc import compile_text
 from attncc.schedule.target import TARGETS
 from tests.machine_code import conditional_common_values, kernels
 
@@ -34,7 +34,7 @@ def disassembled(image: bytes, path: Path) -> str:
 @pytest.mark.parametrize("target", TARGETS)
 def test_common_values_under_a_predicate_are_found(target: str, tmp_path: Path) -> None:
     """As many as the disassembler shows. On some targets the least value has an instruction of its own."""
-    image = library().compile(KERNEL, target).image
+    image = compile_text(KERNEL, target).image
     text = disassembled(image, tmp_path / "kernel.cubin")
     assert len(re.findall(r"[ @!UP\d] REDUX", text)) >= 2
     assert conditional_common_values(image) == len(re.findall(r"@!?U?P\d\s+REDUX", text)) >= 1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from attncc.build import prepare
 from attncc.cli import COMMANDS, attncc
+from attncc.package import prepare
 
 ROOT = Path(__file__).resolve().parent.parent
 TEXT = (ROOT / "README.md").read_text("utf-8")
@@ -16,11 +16,18 @@ BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", TEXT, re.M | re.S)
 SPEC = ROOT / "specs" / "alibi_documents.attn"
 
 
-def test_the_spec_is_the_shipped_one() -> None:
-    shown = next(text for _, text in BLOCKS if text.startswith("attn 1"))
-    without_remarks = [re.sub(r" *# .*", "", line) for line in shown.splitlines()]
-    shipped = [re.sub(r" *# .*", "", line) for line in SPEC.read_text("utf-8").splitlines()]
-    assert without_remarks == shipped
+def test_specs_are_shipped_ones() -> None:
+    shipped = [_bare(path.read_text("utf-8")) for path in SPEC.parent.glob("*.attn")]
+    shown = [_bare(text) for _, text in BLOCKS if text.startswith("attn 1")]
+    assert shown
+    for spec in shown:
+        assert spec in shipped
+
+
+def _bare(text: str) -> list[str]:
+    """The lines without comments, and without blanks between them."""
+    lines = [re.sub(r"\s*#.*", "", line) for line in text.splitlines()]
+    return [line for line in lines if line]
 
 
 def test_the_cuda_is_what_comes_out() -> None:

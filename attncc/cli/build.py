@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import keyword
 import sys
 import time
@@ -13,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..quoting import json_text, printable
 from .console import as_json, duration, progress, rich_console
-from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option
+from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option, imports_option
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..build import BuiltVariant
+    from ..package import BuiltVariant
 
 
 @click.command("build", short_help="Compile specs into an importable package.")
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     "--jobs", type=click.IntRange(1), help="Kernels compiled at once; as many as there are cores, if not given."
 )
 @define_option
+@imports_option
 @format_option
 def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: Any) -> None:
     """Compile every variant of some .attn files for all the targets, dtypes and head dims asked for, and write them as
@@ -74,7 +75,7 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     attncc build specs/*.attn -o kernels --arch sm_80,sm_90 --dtype bf16,fp16 --head-dim 64,128,192:128
     python -c 'from generated import causal; help(causal)'
     """
-    from ..build import prepare, write
+    from ..package import prepare, write
 
     if not _importable(out.resolve().name):
         raise click.UsageError(f"-o {out}: Python can't import a package of this name; write one such as my_kernels")
@@ -88,13 +89,13 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
     with progress("compiling", len(kernels)) as advance:
         built = write(packages, out, jobs=jobs, advance=advance)
     if as_json():
-        click.echo(json.dumps({"variants": {item.name: _result(item) for item in built}}, indent=2))
+        click.echo(json_text({"variants": {item.name: _result(item) for item in built}}, indent=2))
         return
     rich_console().print(_table(built))
     for line in _choices(built):
         click.echo(line)
     what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
-    click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {out}")
+    click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {printable(str(out))}")
 
 
 def _importable(name: str) -> bool:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from ..diagnostics import AttnccError, Diagnostic
+from ..quoting import printable
 from .console import as_json, report
-from .options import SPEC_FILE, define_option, format_option
+from .options import SPEC_FILE, define_option, format_option, imports_option
 
 if TYPE_CHECKING:
     from ..analysis.rules import TileRules
@@ -28,8 +29,9 @@ DTYPE = "bf16"
 @click.command("check", short_help="Check names, types, masks and schedules.")
 @click.argument("files", nargs=-1, required=True, type=SPEC_FILE)
 @define_option
+@imports_option
 @format_option
-def command(files: tuple[Path, ...], defines: dict[str, int | float | bool]) -> None:
+def command(files: tuple[Path, ...], defines: dict[str, int | float | bool], allow_imports: tuple[Path, ...]) -> None:
     """Check names, types, masks and schedules of .attn files, and say what is proven of each mask.
 
     \b
@@ -42,7 +44,7 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool]) -> 
     found: list[Diagnostic] = []
     for path in files:
         try:
-            program = load(read(path), defines)
+            program = load(read(path), defines, allow_imports)
             found += program.warnings
             lines = [describe(variant, _rules(variant)) for variant in program.variants]
         except AttnccError as error:
@@ -51,7 +53,7 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool]) -> 
         wrong = schedule_errors(program)
         found += wrong
         if not wrong and not as_json():
-            click.echo("\n".join([f"{path}: ok", *lines]))
+            click.echo("\n".join([f"{printable(str(path))}: ok", *lines]))
     if any(item.severity == "error" for item in found):
         raise AttnccError(found)
     if found or as_json():
@@ -59,7 +61,7 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool]) -> 
 
 
 def _rules(variant: Variant) -> TileRules:
-    from ..analysis.tiles import analyse
+    from ..analysis.mask.tiles import analyse
 
     return analyse(variant, *BLOCKS)
 
@@ -107,15 +109,14 @@ def _refusal(specification: Specification, schedule: Schedule) -> tuple[Diagnost
 def _first_plan(specification: Specification, schedule: Schedule, head_dim: int) -> KernelPlan:
     """The first that the schedule's kernel may have. Whether there are patches depends on the pass whose calls they
     serve, and so on the schedule of that."""
-    from ..schedule.choices import Build
-    from ..schedule.plan import PATCHED_PASSES
-    from ..schedule.schedule import make_ladder, make_patches
+    from ..kernels.candidates import make_candidates, make_patches
+    from ..schedule.plan import PATCHED_PASSES, Build
 
     served = {patched: name for name, patched in PATCHED_PASSES.items()}.get(schedule.pass_name)
     build = Build(served or schedule.pass_name, schedule.target, DTYPE, head_dim, head_dim)
     if served is None:
-        return make_ladder(specification.variant, build, schedule).first
-    stretches = make_ladder(specification.variant, build, specification.schedule(served, schedule.target))
+        return make_candidates(specification.variant, build, schedule).first
+    stretches = make_candidates(specification.variant, build, specification.schedule(served, schedule.target))
     patches = make_patches(stretches, schedule)
     assert patches is not None  # a schedule for what can't be is refused
     return patches.first
@@ -131,14 +132,23 @@ def describe(variant: Variant, rules: TileRules) -> str:
         claims = " and ".join(rules.claims)
         lines.append(f"    a pre-pass verifies that {claims} never decrease{'s' * (len(rules.claims) == 1)}")
     if variant.keeps:
-        lines.append(_EVERY_ROW if rules.rows_never_empty else _SOME_ROW)
+        lines.append(_rows(variant, rules))
     for index, reason in rules.undecided:
         lines.append(f"    line {_line(variant, index)} leaves tiles partial: {reason}")
     return "\n".join(lines)
 
 
 _EVERY_ROW = "    every row keeps a key where there are keys, whatever the lengths and inputs"
+_OWN_KEY = "    every row keeps a key where q_len <= kv_len, whatever the inputs"
 _SOME_ROW = "    for some lengths or inputs a row keeps nothing, or it isn't proven otherwise: it gives 0, and lse -inf"
+
+
+def _rows(variant: Variant, rules: TileRules) -> str:
+    """Whether each row keeps a key."""
+    from ..analysis.mask.kept_rows import KeptRows, kept_rows
+
+    found = KeptRows.ALL_LENGTHS if rules.rows_never_empty else kept_rows(variant)
+    return {KeptRows.ALL_LENGTHS: _EVERY_ROW, KeptRows.OWN_KEY: _OWN_KEY, KeptRows.NOT_PROVEN: _SOME_ROW}[found]
 
 
 def _skipping(variant: Variant, rules: TileRules) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..diagnostics import AttnccError
+from ..quoting import json_text
 from .console import as_json, progress, rich_console
 from .files import check_element_types, load_specification
 from .options import (
@@ -18,6 +18,7 @@ from .options import (
     define_option,
     dtype_option,
     format_option,
+    imports_option,
     input_option,
     problem_options,
     variant_option,
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..explain import Explanation, Order
-    from ..runtime.nvrtc import Resources
+    from ..kernels.candidates import Candidates
+    from ..runtime.cuda.nvrtc import Resources
     from ..schedule.plan import KernelPlan
-    from ..schedule.schedule import Ladder
 
 MOST_LINES = 10  # of a mask, that are named with the tiles that each leaves partial
 
@@ -56,6 +57,7 @@ class SpecOrCode(click.ParamType[Any]):
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
 @input_option
 @define_option
+@imports_option
 @format_option
 def command(*, what: Path | str, **given: Any) -> None:
     """Explain what a call of a variant costs: tiles skipped and why others are not, FLOPs, bytes between HBM and
@@ -74,7 +76,7 @@ def command(*, what: Path | str, **given: Any) -> None:
         from dataclasses import asdict
 
         shown = None if resources is None or isinstance(resources, str) else asdict(resources)
-        click.echo(json.dumps({**explained.to_json(), "resources": shown}, indent=2))
+        click.echo(json_text({**explained.to_json(), "resources": shown}, indent=2))
     else:
         _print(explained, resources)
 
@@ -94,12 +96,13 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     import numpy as np
 
     from .. import synthetic
-    from ..analysis.roofline import DEVICES
-    from ..compiler import check_targets, targets_of
+    from ..analysis.cost.roofline import DEVICES
+    from ..compiler import check_targets
     from ..explain import explain
-    from ..runtime.device import best_target
-    from ..runtime.store import Configuration
-    from ..schedule.serving import plan_for
+    from ..kernels.registry import targets_of
+    from ..kernels.serving import plan_for
+    from ..runtime.cuda.device import best_target
+    from ..runtime.store.store import Configuration
 
     if given["device"] not in DEVICES:
         raise click.UsageError(f"--device {given['device']} is not one of {', '.join(DEVICES)}")
@@ -119,27 +122,27 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
             f"note: kernels for {target} don't run on --device {device.name}, whose roofline this is\n", err=True
         )
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
-    ladders = specification.ladders(configuration, target)
-    plan = plan_for([ladder.first for ladder in ladders], problem, device.multiprocessors)
+    kernels = specification.candidates(configuration, target)
+    plan = plan_for([item.first for item in kernels], problem, device.multiprocessors)
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
-            plan, resources = _settled(next(ladder for ladder in ladders if ladder.build.pass_name == plan.pass_name))
+            plan, resources = _settled(next(item for item in kernels if item.build.pass_name == plan.pass_name))
     inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
     with progress("counting"):
         return explain(plan, problem, inputs, device), resources
 
 
-def _settled(ladder: Ladder) -> tuple[KernelPlan, Resources | str]:
+def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
     """The plan that the kernel gets and what ptxas says of it, or why that isn't known: the rest needs no NVRTC."""
-    from ..machine_code import settle
+    from ..settle import settle
 
     try:
-        found = settle(ladder)
+        found = settle(candidates)
     except AttnccError as error:
         if [item.code for item in error.diagnostics] != ["A501"]:
             raise
-        return ladder.first, f"not known: {error.diagnostics[0].message}"
+        return candidates.first, f"not known: {error.diagnostics[0].message}"
     return found.plan, found.compiled.resources
 
 
@@ -206,10 +209,11 @@ def _on_canvas(plan: KernelPlan) -> str:
 
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
-    from ..runtime.prepare import few_keys
-    from ..schedule.parameters import surveys
+    from ..kernels.helpers.transposition import TransposedValues, pays
+    from ..kernels.parameters import surveys
+    from ..kernels.registry import facts_of
+    from ..runtime.call.prepare import few_keys
     from ..schedule.target import TARGETS
-    from ..schedule.transposed_values import TransposedValues, pays
 
     plan, parts = explained.plan, explained.shared_memory
     splits = {None: f"about {explained.splits} splits (chosen at each call)", 1: "1 split"}.get(
@@ -219,7 +223,9 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles{_on_canvas(plan)}, "
         f"{_counted(plan.warps, 'warp')}, {_counted(plan.stages, 'stage')}, {splits}, on {plan.target}"
     )
-    yield f"its calls      {plan.calls}"
+    yield f"its calls      {facts_of(plan).calls}"
+    for names, own, columns in explained.filled:
+        yield f"rows           each call copies {names}: {own} columns, filled with zeros up to {columns}"
     shown = ", ".join(f"{name} {size}" for name, size in parts.items())
     yield f"shared memory  {sum(parts.values())} of {TARGETS[plan.target].shared_bytes} bytes: {shown}"
     if isinstance(resources, str):

@@ -28,7 +28,9 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
     """
     from .. import compiler
 
-    specification, program = compiler.load_specification(path, given["variant"], given["defines"])
+    specification, program = compiler.load_specification(
+        path, given["variant"], given["defines"], given["allow_imports"]
+    )
     if program.warnings:
         report(program.warnings, err=as_json())
     return specification.serving(given["dtype"]) if "dtype" in given else specification
@@ -51,7 +53,9 @@ def on_the_command_line(found: Diagnostic) -> Diagnostic:
     if found.code == "A609" and axis and axis[1] in _OPTIONS:
         came = found.notes[-1].removeprefix("came ")
         return replace(found, help=f"give {_OPTIONS[axis[1]]} {came}, or another array")
-    return replace(found, help=found.help.replace("variant=…", "--variant NAME"))
+    return replace(
+        found, help=found.help.replace("variant=…", "--variant NAME").replace("allow_imports=…", "--allow-imports DIR")
+    )
 
 
 def check_element_types(variant: Variant, given: Mapping[str, Any]) -> None:

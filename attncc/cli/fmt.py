@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from ..quoting import printable
 from .console import as_json
 from .files import replace_text
 from .options import SPEC_FILE, format_option
@@ -34,15 +35,16 @@ def command(ctx: click.Context, files: tuple[Path, ...], check: bool) -> None:
         if formatted == source.text:
             continue
         changed += 1
+        name = printable(str(path))
         if check:
-            click.echo(_difference(path, source.text, formatted), nl=False)
+            click.echo(_difference(name, source.text, formatted), nl=False)
         else:
             replace_text(path, formatted)
-            click.echo(f"formatted {path}", err=as_json())
+            click.echo(f"formatted {name}", err=as_json())
     if check and changed:
         ctx.exit(1)
 
 
-def _difference(path: Path, old: str, new: str) -> str:
-    lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), str(path), f"{path} (formatted)")
+def _difference(name: str, old: str, new: str) -> str:
+    lines = difflib.unified_diff(old.splitlines(True), new.splitlines(True), name, f"{name} (formatted)")
     return "".join(lines)

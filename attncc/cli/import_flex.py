@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from ..quoting import printable
 from .console import as_json, report
 from .files import writing
 from .options import format_option
@@ -40,8 +41,8 @@ def command(
     attncc import-flex 'masks.py:sliding_window(1024)' mods.py:alibi -o mine.attn
     attncc import-flex masks.py:documents.inner --input 'doc:i32[batch, pos]'
     """
-    from ..flex import import_flex
-    from ..flex.naming import variant_name
+    from ..import_flex import import_flex
+    from ..import_flex.naming import variant_name
 
     if as_json() and out is None:
         raise click.UsageError("--format json prints diagnostics on stdout; name a file for the .attn text with -o")
@@ -56,6 +57,6 @@ def command(
         with writing(out):
             out.write_text(imported.text, encoding="utf-8")
         if not as_json():
-            click.echo(f"wrote {out}")
+            click.echo(f"wrote {printable(str(out))}")
     if imported.warnings or as_json():
         report(imported.warnings)

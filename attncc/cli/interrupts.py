@@ -18,9 +18,9 @@ class Interrupted(BaseException):
 def watch_interrupts() -> None:
     """From here on the first Ctrl-C raises `Interrupted`, and the second ends the process at once.
 
-    A thread waits for SIGINT, which no other thread takes: while NVRTC reads a text it has a handler of its own, which
-    would end the process with status 4 and no word. The main thread gets another signal in its place. To be called
-    before numpy is imported: threads that there are already could take SIGINT.
+    A thread waits for SIGINT, which no other thread takes: Python's own handlers would wait until a library returns,
+    and libraries may have handlers of their own. The main thread gets another signal in its place. To be called before
+    numpy is imported: threads that there are already could take SIGINT.
     """
     if not hasattr(signal, "sigwait"):
         return

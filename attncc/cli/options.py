@@ -47,6 +47,21 @@ class Assignment(click.ParamType[Any]):
             self.fail(f"{value!r}: {self.advice}", param, ctx)
 
 
+class Define(Assignment):
+    """`name=value`, or `name=[value, ...]` for a const array."""
+
+    advice = "write the name of a const, `=` and a number, true or false, or a list, as in -D width=512 or -D far=[2,4]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        name, _, text = ("", "", "") if isinstance(value, tuple) else value.partition("=")
+        if not (name.isidentifier() and text.startswith("[") and text.endswith("]")):
+            return super().convert(value, param, ctx)
+        try:
+            return name, tuple(parse_value(item.strip()) for item in text[1:-1].split(","))
+        except ValueError:
+            self.fail(f"{value!r}: {self.advice}", param, ctx)
+
+
 class InputAssignment(Assignment):
     """`name=number` or `name=file.npy`."""
 
@@ -80,8 +95,8 @@ class HeadDims(click.ParamType[Any]):
             dims = int(key), int(own or key)
         except ValueError:
             self.fail(f"{value!r}: write a head dim as in 128, or 192:128 for q, k and for v", param, ctx)
-        if any(dim % 8 or not 16 <= dim <= 256 for dim in dims):
-            self.fail(f"{value!r}: head dims are multiples of 8 from 16 to 256", param, ctx)
+        if any(not 1 <= dim <= 256 for dim in dims):
+            self.fail(f"{value!r}: head dims are from 1 to 256", param, ctx)
         return dims
 
 
@@ -118,10 +133,19 @@ format_option = click.option(
 define_option = click.option(
     "-D",
     "defines",
-    type=Assignment(),
+    type=Define(),
     multiple=True,
     callback=lambda ctx, param, value: dict(value),
-    help="Sets a const of the file, as in -D width=512. May be repeated.",
+    help="Sets a const of the file, as in -D width=512 or -D far=[2,4]. May be repeated.",
+)
+
+imports_option = click.option(
+    "--allow-imports",
+    "allow_imports",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    metavar="DIR",
+    help="A folder besides the file's own whose files it may import. May be repeated.",
 )
 
 input_option = click.option(
@@ -146,7 +170,7 @@ dtype_option = click.option(
 
 def check_for_gpu(dtype: str) -> None:
     """A usage error where the random arrays of a command can't be put on a GPU."""
-    from ..runtime.transfer import ABSENT
+    from ..runtime.frameworks.transfer import ABSENT
 
     if dtype == ABSENT:
         raise click.UsageError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import tempfile
 import warnings
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
+from ..quoting import json_text
 from .console import Steps, as_json, progress
 from .files import load_specification
 from .options import (
@@ -23,15 +23,16 @@ from .options import (
     define_option,
     dtype_option,
     format_option,
+    imports_option,
     input_option,
     problem_options,
     variant_option,
 )
 
 if TYPE_CHECKING:
-    from ..build import BuiltVariant, VariantPackage
     from ..compiler import Specification
     from ..ir import Variant
+    from ..package import BuiltVariant, VariantPackage
     from ..problem import Problem
     from ..reference import Accuracy
     from ..schedule.plan import KernelPlan
@@ -48,6 +49,7 @@ PACKAGE = "attncc_run"  # the name of the package while it is tried
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
 @input_option
 @define_option
+@imports_option
 @format_option
 def command(*, file: Path, device: str | None, **given: Any) -> None:
     """Go the whole way: parse the file, analyse its mask, generate CUDA, compile it, import the package that this
@@ -62,7 +64,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     attncc run mine.attn --device cpu -i prefix=100
     """
     from ..executor.run import bind_for
-    from ..schedule.serving import executed_plan, plan_for
+    from ..kernels.serving import executed_plan, plan_for
 
     steps = Steps(shown=not as_json())
     with steps.step("parse") as say:
@@ -96,7 +98,7 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     if not accuracy.holds:
         raise AttnccError(Diagnostic("A904", f"{package.name} on {device}: {accuracy}", help="please report this"))
     if as_json():
-        click.echo(json.dumps(_result(plan, name, built, accuracy), indent=2))
+        click.echo(json_text(_result(plan, name, built, accuracy), indent=2))
 
 
 def _result(plan: KernelPlan, device: str, built: BuiltVariant, accuracy: Accuracy) -> dict[str, Any]:
@@ -133,10 +135,10 @@ def _device(wanted: str | None, dtype: str) -> tuple[str, str, str, int | None]:
 
     AttnccError A503 if a GPU was asked for in vain.
     """
-    from ..compiler import targets_of
-    from ..runtime.device import best_target
-    from ..runtime.driver import driver
-    from ..runtime.transfer import ABSENT
+    from ..kernels.registry import targets_of
+    from ..runtime.cuda.device import best_target
+    from ..runtime.cuda.driver import driver
+    from ..runtime.frameworks.transfer import ABSENT
 
     targets = targets_of(dtype)
     if wanted == "cuda":
@@ -154,11 +156,12 @@ def _device(wanted: str | None, dtype: str) -> tuple[str, str, str, int | None]:
 
 
 def _package(file: Path, specification: Specification, target: str, given: dict[str, Any]) -> VariantPackage:
-    from ..build import prepare
+    from ..package import prepare
 
     problem: Problem = given["problem"]
     asked: dict[str, Any] = {"archs": [target], "dtypes": [given["dtype"]], "defines": given["defines"]}
     asked |= {"head_dims": [(problem.head_dim, problem.value_head_dim)], "variants": [specification.variant.name]}
+    asked |= {"allow_imports": given["allow_imports"]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AttnccWarning)  # printed when the file was loaded
         (package,) = prepare(file, **asked)
@@ -188,7 +191,7 @@ def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> 
 
 
 def _write(package: VariantPackage, folder: Path) -> BuiltVariant:
-    from ..build import write
+    from ..package import write
 
     with progress("compiling", len(package.sources)) as advance:
         return write([package], folder / PACKAGE, advance=advance)[0]
@@ -235,7 +238,7 @@ def _run(kernel: Any, arrays: tuple[Any, ...], call: dict[str, Any], device: str
 
     if device == "cpu":
         return kernel(*arrays, **call)
-    from ..runtime.transfer import to_gpu, to_host
+    from ..runtime.frameworks.transfer import to_gpu, to_host
 
     moved = {name: to_gpu(value) if isinstance(value, np.ndarray) else value for name, value in call.items()}
     return to_host(kernel(*map(to_gpu, arrays), **moved))

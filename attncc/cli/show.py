@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..quoting import json_text, printable
 from .console import as_json, progress
 from .files import check_element_types, load_specification, writing
 from .options import (
@@ -16,13 +16,14 @@ from .options import (
     PictureFile,
     define_option,
     format_option,
+    imports_option,
     input_option,
     problem_options,
     variant_option,
 )
 
 if TYPE_CHECKING:
-    from ..analysis.grid import TileGrid
+    from ..analysis.mask.grid import TileGrid
     from ..evaluate import Environment
     from ..ir import Expr, Variant
     from ..problem import Problem
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
 @input_option
 @define_option
+@imports_option
 @format_option
 def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, **given: Any) -> None:
     """Draw the mask of a variant, the tiles that a kernel skips (empty), computes with mask code (partial) or without
@@ -63,18 +65,18 @@ def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, *
     check_element_types(variant, given["given_inputs"])
     with progress("drawing"):
         drawn = _picture(variant, problem, b, h, given)
-    click.echo(json.dumps(drawn.to_json()) if as_json() else show.text(drawn))
+    click.echo(json_text(drawn.to_json()) if as_json() else show.text(drawn))
     for path in filter(None, (png, svg)):
         _save(drawn, path)
-        click.echo(f"wrote {path}", err=as_json())
+        click.echo(f"wrote {printable(str(path))}", err=as_json())
 
 
 def _picture(variant: Variant, problem: Problem, b: int, h: int, given: dict[str, Any]) -> Picture:
     import numpy as np
 
     from .. import show, synthetic
-    from ..analysis.grid import pieces
-    from ..analysis.tiles import analyse
+    from ..analysis.mask.grid import pieces
+    from ..analysis.mask.tiles import analyse
     from ..explain import sequences
     from ..statements import keep_condition
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console
 from .files import load_specification, replace_text
 from .options import (
@@ -18,6 +18,7 @@ from .options import (
     define_option,
     dtype_option,
     format_option,
+    imports_option,
     input_option,
     problem_options,
     variant_option,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
 @input_option
 @define_option
+@imports_option
 @format_option
 def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     """Time candidates for a variant's schedule on this GPU, on random arrays of the sizes given, and write the fastest
@@ -57,10 +59,10 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     """
     from .. import tune
     from ..compiler import read
-    from ..runtime.device import best_target
-    from ..runtime.driver import driver
-    from ..runtime.store import Configuration
-    from ..schedule.serving import plan_for
+    from ..kernels.serving import plan_for
+    from ..runtime.cuda.device import best_target
+    from ..runtime.cuda.driver import driver
+    from ..runtime.store.store import Configuration
     from ..schedule.target import TARGETS
 
     check_for_gpu(given["dtype"])
@@ -73,13 +75,13 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     measure = _on_gpu(specification.variant, given)
     trials = tune.tune(specification, configuration, target, pass_name, measure, watch=partial(progress, "compiling"))
     if as_json():
-        click.echo(json.dumps(_result(trials, gpu.name, pass_name), indent=2))
+        click.echo(json_text(_result(trials, gpu.name, pass_name), indent=2))
     else:
         rich_console().print(_table(trials))
     if not dry_run:
         replace_text(file, tune.written(read(file), trials[0].schedule))
     if not as_json():
-        done = "the file is as it was" if dry_run else f"written to {file}"
+        done = "the file is as it was" if dry_run else f"written to {printable(str(file))}"
         click.echo(f"{pass_name} on {gpu.name}: {trials[0].settings}; {done}")
 
 
@@ -88,8 +90,8 @@ def _on_gpu(variant: Variant, given: dict[str, Any]) -> Measure:
     import numpy as np
 
     from .. import synthetic
-    from ..runtime.timing import milliseconds
-    from ..runtime.transfer import to_gpu
+    from ..runtime.cuda.timing import milliseconds
+    from ..runtime.frameworks.transfer import to_gpu
 
     problem, rng = given["problem"], np.random.default_rng(given["seed"])
     drawn = synthetic.inputs(variant, problem, rng) | given["given_inputs"]

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from ..analysis.places import PLACE_SYMBOLS, place_ranges
-from ..analysis.ranges import StaticRanges
+from ..analysis.algebra.places import PLACE_SYMBOLS, place_ranges
+from ..analysis.algebra.ranges import StaticRanges
 from ..analysis.rules import sorted_name
-from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type
-from ..schedule.parameters import field_name, packed_axis, packed_side
+from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type, symbol
+from ..kernels.parameters import field_name, packed_axis, packed_side
+from ..kernels.registry import facts_of
 from ..schedule.plan import KernelPlan
 from . import floats, integers
 from .loads import Address, claim, load, search
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, fits_int, int_literal, leaf
 
 _CONTEXT = frozenset({"b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start", "scale"})
+
+_CTYPES = {Type.INT: LONG, Type.FLOAT: FLOAT, Type.BOOL: BOOL}  # of what isn't made of ints
 
 
 class Lowering:
@@ -36,7 +39,7 @@ class Lowering:
             if expr in known:
                 return known[expr]
         node = self._lower(expr)
-        (self._of_score if node.reads_score else self._nodes)[expr] = node
+        (self._of_score if self._names_score(expr) else self._nodes)[expr] = node
         return node
 
     def define(self, name: str) -> Node:
@@ -51,6 +54,11 @@ class Lowering:
         """From here on, `score` is `node`."""
         self.score = node
         self._of_score = {}
+
+    def _names_score(self, expr: Expr) -> bool:
+        """Whether a lowered expression means something else after `rescore`, even if its node doesn't read the raw
+        score: a line may have replaced that."""
+        return expr == symbol("score") or any(child in self._of_score for child in expr.children)
 
     def _lower(self, expr: Expr) -> Node:
         match expr:
@@ -86,7 +94,7 @@ class Lowering:
         bounds = self._ranges.symbol(name)
         if name == "q_pos":
             return self._q_pos().called("q_pos")
-        if name == "h" and self.plan.packs_heads:
+        if name == "h" and facts_of(self.plan).packs_heads:
             return leaf(INT, "row.h", Level.ROW, bounds=bounds)
         if name in _CONTEXT:
             return leaf(INT, f"ctx.{name}", bounds=bounds)
@@ -137,16 +145,19 @@ class Lowering:
         return expr
 
     def _apply(self, expr: Apply, args: tuple[Node, ...]) -> Node:
-        if expr.op in ("and", "or"):
-            return floats.connect(expr.op, args)
-        if expr.op == "select":
-            return self._select(expr, args)
-        if expr.op in floats.CONVERSIONS:
-            ctype, form = floats.CONVERSIONS[expr.op]
-            return form.node(ctype, *args)
-        if expr.type is Type.INT:
+        match expr.op:
+            case "and" | "or":
+                return floats.connect(expr.op, args)
+            case "select":
+                return self._select(expr, args)
+            case "to_float":
+                return floats.TO_FLOAT.node(FLOAT, *args)
+            case "div":
+                return _divide(*args)
+        kind = expr.args[-1].type
+        if expr.type is kind is Type.INT:
             return integers.integer(expr.op, args, self._ranges.of(expr))
-        return _divide(*args) if expr.op == "div" else floats.OPERATORS[expr.op].node(FLOAT, *args)
+        return floats.form(expr.op, kind).node(_CTYPES[expr.type], *args)
 
     def _select(self, expr: Apply, args: tuple[Node, ...]) -> Node:
         if expr.type is not Type.INT:
@@ -167,8 +178,8 @@ def _divide(value: Node, divisor: Node) -> Node:
     Only a score: it is rounded anyway, where `5 / 5 == 1` in a `keep` must hold.
     """
     if not value.reads_score or divisor.level >= Level.ELEMENT:
-        return floats.OPERATORS["div"].node(FLOAT, value, divisor)
+        return floats.form("div", Type.FLOAT).node(FLOAT, value, divisor)
     reciprocal = floats.RECIPROCAL.node(FLOAT, divisor)
     if not divisor.is_leaf or divisor.hint != "constant":
         reciprocal = reciprocal.called(f"inverse_{divisor.hint}")
-    return floats.OPERATORS["mul"].node(FLOAT, value, reciprocal)
+    return floats.form("mul", Type.FLOAT).node(FLOAT, value, reciprocal)

@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 
-from .nodes import BOOL, FLOAT, LONG, Form, Node, Precedence, call, infix, prefix
+from ..ir import Type
+from ..operators import OPERATORS
+from .nodes import BOOL, FLOAT, Form, Node, Precedence, recorded
 
 _P = Precedence
-_LEAF = "functions.cuh"
 
-OPERATORS: dict[str, Form] = {
-    "add": infix("+", _P.SUM, _P.SUM, hint="sum"),
-    "sub": infix("-", _P.SUM, _P.SUM, hint="difference"),
-    "mul": infix("*", _P.PRODUCT, _P.PRODUCT, hint="product"),
-    "div": infix("/", _P.PRODUCT, _P.PRODUCT, cost=8, hint="quotient"),
-    "neg": prefix("-", hint="negated"),
-    "abs": call("fabsf", 1, hint="absolute"),
-    "min": call("fminf", 2, hint="smaller"),
-    "max": call("fmaxf", 2, hint="larger"),
-    "exp": call("expf", 1, cost=8, hint="exponential"),
-    "exp2": call("exp2f", 1, cost=4, hint="exponential"),
-    "log": call("logf", 1, cost=8, hint="logarithm"),
-    "tanh": call("tanh_branchless", 1, cost=16, hint="hyperbolic", include=_LEAF),
-    "sigmoid": call("sigmoid", 1, cost=12, hint="sigmoid_value", include=_LEAF),
-    "erf": call("erff", 1, cost=16, hint="error"),
-    "sqrt": call("sqrtf", 1, cost=8, hint="root"),
-    "sin": call("sine", 1, cost=20, hint="sine_value", include="trigonometry.cuh"),
-    "cos": call("cosine", 1, cost=20, hint="cosine_value", include="trigonometry.cuh"),
-}
-
-# Operators that fix the type of their result, with it.
-CONVERSIONS: dict[str, tuple[str, Form]] = {
-    "lt": (BOOL, infix("<", _P.RELATION, _P.SUM, hint="less")),
-    "le": (BOOL, infix("<=", _P.RELATION, _P.SUM, hint="at_most")),
-    "gt": (BOOL, infix(">", _P.RELATION, _P.SUM, hint="more")),
-    "ge": (BOOL, infix(">=", _P.RELATION, _P.SUM, hint="at_least")),
-    "eq": (BOOL, infix("==", _P.EQUALITY, _P.SUM, hint="same")),
-    "ne": (BOOL, infix("!=", _P.EQUALITY, _P.SUM, hint="different")),
-    "not": (BOOL, prefix("!", hint="negation")),
-    "to_float": (FLOAT, Form("(float){0}", _P.UNARY, (_P.UNARY,), cost=2, hint="converted")),
-    "floor": (LONG, call("floor_to_int", 1, cost=4, hint="floored", include=_LEAF)),
-}
-
+# Rules of their own have `and`, `or`, `select`, `to_float`, and a division of scores: codegen/expressions.py.
+TO_FLOAT = Form("(float){0}", _P.UNARY, (_P.UNARY,), cost=2, hint="converted")
 SELECT = Form("{0} ? {1} : {2}", _P.TERNARY, (_P.EQUALITY, _P.BIT_AND, _P.BIT_AND), hint="choice")
 RECIPROCAL = Form("1.0f / {0}", _P.PRODUCT, (_P.UNARY,), cost=8, hint="reciprocal")
+
+
+@cache
+def form(op: str, kind: Type) -> Form:
+    """How an operator on floats or bools prints, or a comparison of ints."""
+    part = OPERATORS[op].on(kind)
+    assert part.cuda is not None, op
+    return recorded(part.cuda, OPERATORS[op].arity, part.cost)
 
 
 def connect(op: str, args: tuple[Node, ...], ctype: str = BOOL) -> Node:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..analysis.factors import ZERO
-from ..analysis.score_form import ScoreForm
+from ..analysis.score.factors import ZERO
+from ..analysis.score.score_form import ScoreForm
 from ..ir import Expr
 from .expressions import Lowering
 from .floats import float_literal

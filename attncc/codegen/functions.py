@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..analysis.places import PLACE_SYMBOLS
-from ..schedule.identifiers import identifier
+from ..analysis.algebra.places import PLACE_SYMBOLS
+from ..kernels.identifiers import identifier
+from ..operators import OPERATORS
 from ..source import Span
+from .integers import WRAPPING
 from .line_marks import WIDTH, Line
 from .nodes import Level, Node, Precedence
 
@@ -17,11 +19,11 @@ HOIST_COST = 4  # instructions from which a value is worth a field; cheaper ones
 # Names that no local and no field may hide: what codegen prints by itself.
 PRINTED = frozenset(
     ["params", "ctx", "row", "score", "kv_idx", "q_idx", "q_first", "q_last", "kv_first", "kv_last"]
-    + ["load", "load_if", "scalar", "in_range", "to_float", "fp16", "bf16", "sigmoid", "tanh_branchless"]
-    + ["floor_to_int", "floor_divide", "floor_remainder", "shift_left", "shift_right", "abs", "min", "max"]
-    + [f"wrapping_{name}" for name in ("add", "sub", "mul", "neg", "abs")]
+    + ["load", "load_if", "scalar", "in_range", "to_float", "fp16", "bf16"]
+    + ["floor_divide", "floor_remainder", "shift_left", "shift_right"]
+    + [form.text.partition("(")[0] for form in WRAPPING.values()]
+    + [part.cuda.text for item in OPERATORS.values() for part in item.parts if part.cuda is not None]
     + ["claim_holds", "claim_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
-    + ["fabsf", "fminf", "fmaxf", "expf", "exp2f", "logf", "erff", "sqrtf", "sine", "cosine"]
     + [
         "bits_below",
         "remainder_bits",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ..analysis.gradient import InputGradient, final_score, gradient
-from ..analysis.same_entry import same_entry
+from ..analysis.mask.same_entry import same_entry
+from ..analysis.score.gradient import InputGradient, final_score, gradient
 from ..ir import Expr, Symbol, show, walk
-from ..schedule.parameters import field_name, gradient_name
+from ..kernels.parameters import field_name, gradient_name
+from ..kernels.registry import backward_facts
 from ..schedule.plan import KernelPlan
 from .expressions import Lowering
 from .functions import Body, Fields
@@ -55,7 +56,8 @@ class Read:
 def reads(plan: KernelPlan) -> tuple[Read, ...]:
     """Those whose gradient the plan's kernel adds up."""
     found = gradient(plan.variant).inputs if plan.owns_keys else ()
-    return tuple(Read(number, item, plan.family == "hopper") for number, item in enumerate(found))
+    twice = backward_facts(plan).adds_pairs_twice
+    return tuple(Read(number, item, twice) for number, item in enumerate(found))
 
 
 def score_gradient(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from .. import __version__
 from ..ir import Expr, show, walk
+from ..quoting import cuda_comment, printable
 from ..schedule.plan import KernelPlan
 from .line_marks import WIDTH, shown_path
 from .tile_code import BOUNDS, COLUMN_BOUNDS, bound, bounds_needed, kind_needed
@@ -33,7 +34,7 @@ def _of_plan(plan: KernelPlan) -> Iterator[str]:
         yield ""
         yield from _paragraphs(variant.documentation)
     yield ""
-    yield from variant.show().splitlines()
+    yield from variant.show().split("\n")
     yield ""
     yield from _schedule(plan)
     yield ""
@@ -43,7 +44,7 @@ def _of_plan(plan: KernelPlan) -> Iterator[str]:
 def _paragraphs(text: str) -> Iterator[str]:
     """A text filled anew, its paragraphs kept apart; what is indented keeps its lines."""
     paragraph: list[str] = []
-    for line in [*text.splitlines(), ""]:
+    for line in [*text.split("\n"), ""]:
         if line.strip() and not line.startswith(" "):
             paragraph.append(line)
             continue
@@ -68,10 +69,10 @@ def _origin(plan: KernelPlan) -> str:
 
 
 def _schedule(plan: KernelPlan) -> Iterator[str]:
-    split = "auto" if plan.split_kv is None else plan.split_kv
+    knobs = [f"{name} = {'auto' if value is None else value}" for name, value in plan.knobs.items()]
     yield "schedule"
-    yield f"  family = {plan.family}, loop = {plan.loop}, block_q = {plan.block_q}, block_kv = {plan.block_kv},"
-    yield f"  warps = {plan.warps}, stages = {plan.stages}, split_kv = {split}, skip = {plan.skip}"
+    yield f"  {', '.join(knobs[:4])},"
+    yield f"  {', '.join(knobs[4:])}"
 
 
 def _tile_rules(plan: KernelPlan) -> Iterator[str]:
@@ -105,5 +106,5 @@ def _rule(expr: Expr) -> str:
 def _comment(lines: Iterator[str] | list[str]) -> Iterator[str]:
     for line in lines:
         indent = " " * (len(line) - len(line.lstrip()) + 4)
-        parts = textwrap.wrap(line.rstrip("\\"), WIDTH - 3, subsequent_indent=indent, break_long_words=False)
-        yield from (f"// {part}".rstrip() for part in parts or [""])
+        parts = textwrap.wrap(printable(line), WIDTH - 3, subsequent_indent=indent, break_long_words=False)
+        yield from (f"// {cuda_comment(part)}".rstrip() for part in parts or [""])

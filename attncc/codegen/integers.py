@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..operators import OPERATORS
+from ..operators.ranges import Range
 from .nodes import (
     INT,
-    INT64_MAX,
-    INT64_MIN,
     LONG,
     Form,
     Node,
@@ -17,33 +17,29 @@ from .nodes import (
     fits_int,
     infix,
     int_literal,
-    prefix,
+    recorded,
 )
 
 Bounds = tuple[int, int]
 
-_LEAF = "integers.cuh"
+_LEAF = "common/integers.cuh"
 _P = Precedence
 
-ARITHMETIC: dict[str, Form] = {
-    "add": infix("+", _P.SUM, _P.SUM, hint="sum"),
-    "sub": infix("-", _P.SUM, _P.SUM, hint="difference"),
-    "mul": infix("*", _P.PRODUCT, _P.PRODUCT, hint="product"),
-    "neg": prefix("-", hint="negated"),
-    "abs": call("abs", 1, hint="absolute"),
-}
+
+def _forms(*, wrapping: bool) -> dict[str, Form]:
+    return {
+        name: recorded(item.on_ints.cuda, item.arity, item.on_ints.cost)
+        for name, item in OPERATORS.items()
+        if item.on_ints is not None and item.on_ints.cuda is not None and item.on_ints.wraps is wrapping
+    }
+
+
+ARITHMETIC = _forms(wrapping=True)
 WRAPPING: dict[str, Form] = {
     name: call(f"wrapping_{name}", form.text.count("{"), cost=2, hint=form.hint, include=_LEAF)
     for name, form in ARITHMETIC.items()
 }
-BITWISE: dict[str, Form] = {
-    "bitand": infix("&", _P.BIT_AND, _P.UNARY, hint="bits"),
-    "bitor": infix("|", _P.BIT_OR, _P.UNARY, hint="bits"),
-    "bitxor": infix("^", _P.BIT_OR, _P.UNARY, hint="bits"),
-    "bitnot": prefix("~", hint="bits"),
-    "min": call("min", 2, hint="smaller"),
-    "max": call("max", 2, hint="larger"),
-}
+ALIKE = _forms(wrapping=False)  # their arguments are made of one width
 DIVIDE = infix("/", _P.PRODUCT, _P.PRODUCT, cost=6, hint="quotient")
 REMAIN = infix("%", _P.PRODUCT, _P.PRODUCT, cost=6, hint="remainder")
 FLOOR_DIVIDE = call("floor_divide", 2, cost=10, hint="quotient", include=_LEAF)
@@ -57,13 +53,15 @@ TOTAL_SHIFT_RIGHT = call("shift_right", 2, cost=4, hint="shifted", include=_LEAF
 def integer(op: str, args: tuple[Node, ...], bounds: Bounds) -> Node:
     """An operator of ints. The node is an `int` exactly if `bounds`, which hold its value, fit one."""
     wide = not fits_int(bounds) or any(arg.ctype == LONG for arg in args)
-    node = _BUILDERS[op](op, args, bounds, LONG if wide else INT)
+    rule = RULES.get(op) or (_arithmetic if op in ARITHMETIC else _alike)
+    node = rule(op, args, bounds, LONG if wide else INT)
     return cast(node, INT) if fits_int(bounds) else cast(node, LONG)
 
 
 def _arithmetic(op: str, args: tuple[Node, ...], bounds: Bounds, ctype: str) -> Node:
-    low, high = _EXACT[op](*(arg.bounds for arg in args))
-    if low < INT64_MIN or high > INT64_MAX:
+    on_ints = OPERATORS[op].on_ints
+    assert on_ints is not None and on_ints.range is not None
+    if not on_ints.range(*(Range(*arg.bounds) for arg in args)).fits(64):
         return WRAPPING[op].node(LONG, *args, bounds=bounds)
     if ctype == LONG and all(arg.ctype == INT for arg in args):  # one wide argument makes C compute in 64 bits
         args = (cast(args[0], LONG), *args[1:])
@@ -71,7 +69,7 @@ def _arithmetic(op: str, args: tuple[Node, ...], bounds: Bounds, ctype: str) -> 
 
 
 def _alike(op: str, args: tuple[Node, ...], bounds: Bounds, ctype: str) -> Node:
-    return BITWISE[op].node(ctype, *(cast(arg, ctype) for arg in args), bounds=bounds)
+    return ALIKE[op].node(ctype, *(cast(arg, ctype) for arg in args), bounds=bounds)
 
 
 def _division(op: str, args: tuple[Node, ...], bounds: Bounds, ctype: str) -> Node:
@@ -84,7 +82,7 @@ def _division(op: str, args: tuple[Node, ...], bounds: Bounds, ctype: str) -> No
     elif power is not None and op == "floordiv":
         return SHIFT_RIGHT.node(value.ctype, value, int_literal(power), bounds=bounds)
     elif power is not None:
-        return BITWISE["bitand"].node(value.ctype, value, int_literal((1 << power) - 1), bounds=bounds)
+        return ALIKE["bitand"].node(value.ctype, value, int_literal((1 << power) - 1), bounds=bounds)
     else:
         form = total
         args = (cast(value, ctype), cast(divisor, ctype))
@@ -116,27 +114,8 @@ def _within(count: Node, most: int) -> bool:
     return count.bounds[0] >= 0 and count.bounds[1] <= most
 
 
-def _exact_product(a: Bounds, b: Bounds) -> Bounds:
-    products = [x * y for x in a for y in b]
-    return min(products), max(products)
-
-
-def _exact_absolute(a: Bounds) -> Bounds:
-    return 0, max(abs(a[0]), abs(a[1]))
-
-
-# The bounds of the true result, before any wrapping.
-_EXACT: dict[str, Callable[..., Bounds]] = {
-    "add": lambda a, b: (a[0] + b[0], a[1] + b[1]),
-    "sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
-    "mul": _exact_product,
-    "neg": lambda a: (-a[1], -a[0]),
-    "abs": _exact_absolute,
-}
-
-_BUILDERS: dict[str, Callable[[str, tuple[Node, ...], Bounds, str], Node]] = {
-    **dict.fromkeys(ARITHMETIC, _arithmetic),
-    **dict.fromkeys(BITWISE, _alike),
+# What depends on ranges: no record has the text of these.
+RULES: dict[str, Callable[[str, tuple[Node, ...], Bounds, str], Node]] = {
     "floordiv": _division,
     "mod": _division,
     "shl": _shift_left,

@@ -1,8 +1,8 @@
-"""Key sets (`analysis.key_sets`) as CUDA: the bits of the keys that a lane holds, in place of a test of each pair."""
+"""Key sets (`analysis.mask.key_sets`) as CUDA: the bits of a lane's keys, in place of a test of each pair."""
 
 from __future__ import annotations
 
-from ..analysis.key_sets import (
+from ..analysis.mask.key_sets import (
     Below,
     ColumnsBelow,
     Common,
@@ -23,7 +23,7 @@ from .integers import ARITHMETIC
 from .nodes import INT, Node, call, cast, prefix
 
 BITS = "unsigned"
-_LEAF = "key_bits.cuh"
+_LEAF = "mask/key_bits.cuh"
 _REPEATED = call("repeated_bits", 2, cost=3, hint="bits", include=_LEAF)
 _OF_ROW = call("row_bits", 1, hint="bits", include=_LEAF)
 _OUTSIDE = prefix("~", hint="bits")
@@ -73,7 +73,7 @@ class BitPrinter:
         assert canvas is not None
         name, place = ("rows", "floordiv") if isinstance(keys, RowsBelow) else ("columns", "mod")
         size = f"{canvas.kv_columns}, {self._block_kv // canvas.kv_columns}"
-        form = call(f"{name}_below<{size}>", 1, cost=16, hint="bits", include="windows.cuh")
+        form = call(f"{name}_below<{size}>", 1, cost=16, hint="bits", include="tiles/windows.cuh")
         first = self._lowering.lower(apply(place, _KV_IDX, const(canvas.width)))
         return form.node(BITS, ARITHMETIC["sub"].node(INT, _limit(self._lowering.lower(keys.limit)), first))
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from ..quoting import cuda_file
 from ..source import Span
 
 WIDTH = 100  # columns of the generated files
@@ -27,7 +28,7 @@ def shown_path(path: str) -> str:
     """The path of a source as generated files show it, the same on every machine: relative, or just the name."""
     pure = PurePath(path)
     inside = not pure.is_absolute() and ".." not in pure.parts
-    return (pure.as_posix() if inside else pure.name).replace("\\", "/").replace('"', "'")
+    return pure.as_posix() if inside else pure.name
 
 
 def marked(lines: Iterable[Line]) -> Iterator[str]:
@@ -36,7 +37,7 @@ def marked(lines: Iterable[Line]) -> Iterator[str]:
     for line in lines:
         wanted = None if line.span is None else (shown_path(line.span.source.path), line.span.line)
         if wanted is not None and wanted != place:
-            yield f'#line {wanted[1]} "{wanted[0]}"'
+            yield f'#line {wanted[1]} "{cuda_file(wanted[0])}"'
         elif wanted is None and place is not None:
             yield _RESTORE
         texts = _wrapped(line.text)
@@ -58,5 +59,5 @@ def restored(text: str, name: str) -> str:
     lines = text.split("\n")
     for number, line in enumerate(lines, start=1):
         if line == _RESTORE:
-            lines[number - 1] = f'#line {number + 1} "{name}"'
+            lines[number - 1] = f'#line {number + 1} "{cuda_file(name)}"'
     return "\n".join(lines)

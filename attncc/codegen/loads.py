@@ -6,23 +6,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from ..ir import Expr, Input, Load, Symbol, show
-from ..schedule.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, gradient_name, packed_axis, packed_side
+from ..kernels.parameters import ELEMENT_TYPES, VALUE_TYPES, field_name, gradient_name, packed_axis, packed_side
 from .floats import SELECT, connect, float_literal
 from .integers import ARITHMETIC
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, call, infix, leaf
 
-_LEAF = "load.cuh"
+_LEAF = "memory/load.cuh"
 _PARTS = {Level.UNIFORM: "base", Level.ROW: "row", Level.ELEMENT: "address"}
 _VALUES = {"bool": BOOL, "i32": INT, "i64": LONG, "f16": FLOAT, "bf16": FLOAT, "f32": FLOAT}
 
 LOAD = call("load", 1, cost=10, include=_LEAF)
 LOAD_IF = call("load_if", 2, cost=12, include=_LEAF)
 SCALAR = call("scalar", 2, cost=10, include=_LEAF)
-CLAIM = call("claim_holds", 1, cost=12, include="claims.cuh")
-CLAIM_IF = call("claim_holds_if", 2, cost=12, include="claims.cuh")
+CLAIM = call("claim_holds", 1, cost=12, include="memory/claims.cuh")
+CLAIM_IF = call("claim_holds_if", 2, cost=12, include="memory/claims.cuh")
 SEARCHES = {
-    False: call("first_at_least", 4, cost=40, hint="first", include="search.cuh"),
-    True: call("first_above", 4, cost=40, hint="first", include="search.cuh"),
+    False: call("first_at_least", 4, cost=40, hint="first", include="memory/search.cuh"),
+    True: call("first_above", 4, cost=40, hint="first", include="memory/search.cuh"),
 }
 IN_RANGE = call("in_range", 2, hint="inside", include=_LEAF)
 NOT_NEGATIVE = infix(">=", Precedence.RELATION, Precedence.SUM, hint="inside")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
+from ..operators.record import Cuda
 from ..source import Span
 
 INT, LONG, FLOAT, BOOL = "int", "long long", "float", "bool"
@@ -116,6 +117,26 @@ def call(function: str, count: int, **more: object) -> Form:
 def prefix(symbol: str, **more: object) -> Form:
     """A unary operator."""
     return Form(f"{symbol}{{0}}", Precedence.UNARY, (Precedence.PRIMARY,), **more)  # type: ignore[arg-type]
+
+
+# How strongly C's signs bind, and what their arguments must: more than C asks, where a reader would have to think.
+_SIGNS = {
+    **dict.fromkeys("+-", (Precedence.SUM, Precedence.SUM)),
+    **dict.fromkeys("*/%", (Precedence.PRODUCT, Precedence.PRODUCT)),
+    **dict.fromkeys(("<", "<=", ">", ">="), (Precedence.RELATION, Precedence.SUM)),
+    **dict.fromkeys(("==", "!="), (Precedence.EQUALITY, Precedence.SUM)),
+    "&": (Precedence.BIT_AND, Precedence.UNARY),
+    **dict.fromkeys("|^", (Precedence.BIT_OR, Precedence.UNARY)),
+}
+
+
+def recorded(cuda: Cuda, arity: int, cost: int = 1) -> Form:
+    """How an operator prints, by its record."""
+    if cuda.text.isidentifier():
+        return call(cuda.text, arity, cost=cost, hint=cuda.hint, include=cuda.include)
+    if arity == 1:
+        return prefix(cuda.text, cost=cost, hint=cuda.hint)
+    return infix(cuda.text, *_SIGNS[cuda.text], cost=cost, hint=cuda.hint)
 
 
 def cast(node: Node, ctype: str) -> Node:

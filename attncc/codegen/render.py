@@ -11,19 +11,11 @@ import jinja2
 
 from .. import resources
 from ..diagnostics import AttnccError, Diagnostic
-from ..schedule import kernel_names, legality
-from ..schedule.choices import FRAGMENT_ROWS
-from ..schedule.hopper import hopper_facts
-from ..schedule.parameters import (
-    combine_parameters,
-    delta_parameters,
-    dq_sum_parameters,
-    exact_sum_parameters,
-    sink_gradient_parameters,
-    transposition_parameters,
-    zone_map_parameters,
-)
-from ..schedule.plan import MAX_SPLITS, KernelPlan
+from ..kernels import legality
+from ..kernels.helpers.helper import HelperKernel
+from ..kernels.kernel_names import kernel_name
+from ..kernels.registry import facts_of
+from ..schedule.plan import KernelPlan
 from ..schedule.target import TARGETS
 from . import header
 from .line_marks import restored
@@ -31,17 +23,25 @@ from .structs import params_struct
 from .user_code import user_code
 from .wgmma import products
 
-_INCLUDE = re.compile(r'^#include "attncc/(\w+\.cuh)"\n', re.M)
+_INCLUDE = re.compile(r'^#include "(\w+/\w+\.cuh)"\n', re.M)  # a path in templates/
 
-COMBINE_THREADS = 128
-ZONE_MAP_THREADS = 256
-ROWS_THREADS = 128  # of kernels whose warps take 16 rows at a time
-_COLUMNS_A_LANE = 8
-_FLOAT_BYTES = 4
-TILE_LIST_THREADS = 128
-TRANSPOSITION_THREADS = 128
-_BARRIER_BYTES = 8
-_MAPS = "const __grid_constant__ TensorMap k_map, const __grid_constant__ TensorMap v_map, "
+# The template of each kernel, by `Facts.template` or `HelperKernel.template`.
+_TEMPLATES = {
+    "forward_q_outer": "portable_forward/forward_q_outer.cu.j2",
+    "forward_kv_outer": "portable_forward/forward_kv_outer.cu.j2",
+    "forward_hopper": "hopper_forward/forward_hopper.cu.j2",
+    "backward_q_outer": "portable_backward/backward_q_outer.cu.j2",
+    "backward_kv_outer": "portable_backward/backward_kv_outer.cu.j2",
+    "backward_hopper": "hopper_backward/backward_hopper.cu.j2",
+    "tile_lists": "helpers/tile_lists.cu.j2",
+    "transpose_values": "helpers/transpose_values.cu.j2",
+    "combine": "helpers/combine.cu.j2",
+    "zone_map": "helpers/zone_map.cu.j2",
+    "delta": "helpers/delta.cu.j2",
+    "dq_sum": "helpers/dq_sum.cu.j2",
+    "sink_gradient": "helpers/sink_gradient.cu.j2",
+    "exact_sum": "helpers/exact_sum.cu.j2",
+}
 
 
 @dataclass(frozen=True)
@@ -57,171 +57,47 @@ class KernelSource:
 
 def render(plan: KernelPlan) -> KernelSource:
     """The kernel of a plan. The text depends on the plan, the templates and the paths of the spec alone."""
-    entry = f"{plan.variant.name}_{plan.pass_name}"
-    name = kernel_names.kernel_name(plan)
+    facts, entry, name = facts_of(plan), f"{plan.variant.name}_{plan.pass_name}", kernel_name(plan)
     text = _fill(
-        plan.template,
+        facts.template,
         name,
         plan=plan,
+        facts=facts,
+        dtype=plan.dtype,
+        tile_order=plan.tile_order,
         entry=entry,
         code=user_code(plan),
         header=header.of_plan(plan),
-        wgmma=products(plan),
+        wgmma=products(facts),
         adder=TARGETS[plan.target].adder,
-        statistics=_statistics(plan),
-        hopper=hopper_facts(plan),
-        maps=_MAPS if plan.loads_boxes else "",
     )
-    return KernelSource(name, text, entry, plan.threads, sum(legality.shared_memory(plan).values()))
+    return KernelSource(name, text, entry, facts.threads, sum(legality.shared_memory(plan).values()))
 
 
-def render_tile_lists(plan: KernelPlan) -> KernelSource:
-    """The pre-pass that lists the live tiles of a plan's blocks of queries; it has the same `Params`."""
-    name, entry = kernel_names.tile_lists_name(plan), f"tile_lists_{plan.variant.name}"
-    of_plan = name.removeprefix("tile_lists_")
-    text = _fill(
-        "tile_lists",
-        name,
-        plan=plan,
-        entry=entry,
-        threads=TILE_LIST_THREADS,
-        code=user_code(plan, tests_tiles=True),
-        header=header.of_prepass(f"tile_lists: the live tiles of each block of {plan.block_q} queries of {of_plan}"),
-    )
-    return KernelSource(name, text, entry, TILE_LIST_THREADS, 0)
+def render_helper(helper: HelperKernel) -> KernelSource:
+    """A kernel that runs before or after that of a plan."""
+    entry, facts = helper.entry or helper.template, helper.facts
+    values: dict[str, Any] = {"entry": entry, "threads": helper.threads, "header": header.of_prepass(helper.what)}
+    if facts is not None:
+        plan = facts.plan
+        values |= {"plan": plan, "facts": facts, "dtype": plan.dtype, "tile_order": plan.tile_order}
+    if facts is not None and helper.prints_variant:
+        values |= {"code": user_code(facts.plan, tests_tiles=True)}
+    else:
+        values |= {"params_struct": params_struct(helper.parameters)}
+    text = _fill(helper.template, helper.name, **values, **helper.values)
+    return KernelSource(helper.name, text, entry, helper.threads, helper.shared_bytes)
 
 
-def render_transposition(plan: KernelPlan) -> KernelSource:
-    """The kernel that transposes V before the plan's own, for all plans whose tiles of keys are alike."""
-    name = kernel_names.transposition_name(plan)
-    columns = f"{plan.block_kv} keys and {plan.value_head_dim} columns"
-    text = _fill(
-        "transpose_values",
-        name,
-        plan=plan,
-        entry="transpose_values",
-        threads=TRANSPOSITION_THREADS,
-        params_struct=params_struct(transposition_parameters()),
-        header=header.of_prepass(
-            f"transpose_values: V of 8 bits, in tiles of {columns}, as the kernel after it takes them"
-        ),
-    )
-    shared_bytes = sum(legality.value_tiles(plan)) + _BARRIER_BYTES
-    return KernelSource(name, text, "transpose_values", TRANSPOSITION_THREADS, shared_bytes)
-
-
-def render_combine(dtype: str, target: str) -> KernelSource:
-    """The kernel that merges the partial results of splits, for all head dims."""
-    name = kernel_names.combine_name(dtype, target)
-    text = _fill(
-        "combine",
-        name,
-        entry="combine",
-        dtype=dtype,
-        max_head_dim=legality.HEAD_DIMS[1],
-        max_splits=MAX_SPLITS,
-        threads=COMBINE_THREADS,
-        params_struct=params_struct(combine_parameters(dtype)),
-        header=header.of_prepass(f"combine: merges the partial results of splits; {dtype}"),
-    )
-    shared_bytes = COMBINE_THREADS // 32 * (legality.HEAD_DIMS[1] + MAX_SPLITS) * _FLOAT_BYTES
-    return KernelSource(name, text, "combine", COMBINE_THREADS, shared_bytes)
-
-
-def render_zone_map(dtype: str, target: str) -> KernelSource:
-    """The pre-pass over an input of this dtype: its extremes over blocks, and whether it is nondecreasing."""
-    name = kernel_names.zone_map_name(dtype, target)
-    text = _fill(
-        "zone_map",
-        name,
-        entry="zone_map",
-        dtype=dtype,
-        threads=ZONE_MAP_THREADS,
-        params_struct=params_struct(zone_map_parameters(dtype)),
-        header=header.of_prepass(f"zone_map: extremes of blocks, and claims, of an {dtype} input"),
-    )
-    return KernelSource(name, text, "zone_map", ZONE_MAP_THREADS, 0)
-
-
-def render_delta(plan: KernelPlan) -> KernelSource:
-    """The kernel that makes delta = rowsum(dO O) and prepares lse, before the others of the backward pass."""
-    dtype, value_head_dim = plan.dtype, plan.value_head_dim
-    what = f"delta: what the backward pass needs of each row; {dtype}, head dim {value_head_dim}"
-    return _of_rows(
-        "delta",
-        kernel_names.delta_name(plan),
-        plan,
-        params_struct=params_struct(delta_parameters(dtype)),
-        header=header.of_prepass(what),
-        value_head_dim=value_head_dim,
-        lanes=1 << (value_head_dim // _COLUMNS_A_LANE - 1).bit_length(),
-        statistics=_statistics(plan),
-    )
-
-
-def render_dq_sum(plan: KernelPlan) -> KernelSource:
-    """The kernel that rounds the sum of dQ, after the others of the backward pass."""
-    dtype, head_dim = plan.dtype, plan.head_dim
-    return _of_rows(
-        "dq_sum",
-        kernel_names.dq_sum_name(plan),
-        plan,
-        params_struct=params_struct(dq_sum_parameters(dtype)),
-        header=header.of_prepass(f"dq_sum: rounds the sum of dQ; {dtype}, head dim {head_dim}"),
-        head_dim=head_dim,
-        column_blocks=-(-head_dim // FRAGMENT_ROWS),
-        adder=TARGETS[plan.target].adder,
-        finished="finished" if plan.family == "hopper" else "finished_before",
-    )
-
-
-def render_sink_gradient(plan: KernelPlan) -> KernelSource:
-    """The kernel that makes the gradient of a plan's learnable sink."""
-    assert plan.learned_sink is not None
-    sink_dtype = plan.learned_sink.dtype
-    return _of_rows(
-        "sink_gradient",
-        kernel_names.sink_gradient_name(plan),
-        plan,
-        params_struct=params_struct(sink_gradient_parameters(sink_dtype)),
-        header=header.of_prepass(f"sink_gradient: of an {sink_dtype} sink; {plan.dtype}"),
-        statistics=_statistics(plan),
-    )
-
-
-def render_exact_sum(plan: KernelPlan) -> KernelSource:
-    """The kernel that rounds sums which don't depend on the order of their additions."""
-    return _of_rows(
-        "exact_sum",
-        kernel_names.exact_sum_name(plan),
-        plan,
-        params_struct=params_struct(exact_sum_parameters()),
-        header=header.of_prepass("exact_sum: rounds the sums of gradients of learnable inputs"),
-    )
-
-
-def _statistics(plan: KernelPlan) -> str:
-    """The leaf file that stores what the backward pass needs of each row."""
-    if plan.family == "hopper":
-        return "statistics_pieces"
-    return "statistics_rests" if plan.dtype == "fp32" else "statistics_floats"
-
-
-def _of_rows(entry: str, name: str, plan: KernelPlan, **values: Any) -> KernelSource:
-    """A kernel whose warps take 16 rows at a time."""
-    common = {"entry": entry, "dtype": plan.dtype, "row_alignment": plan.row_alignment, "threads": ROWS_THREADS}
-    common |= {"tile_order": plan.tile_order, "tile_columns": plan.tile_columns}
-    return KernelSource(name, _fill(entry, name, **common, **values), entry, ROWS_THREADS, 0)
-
-
-def _fill(template: str, name: str, **values: Any) -> str:
+def _fill(kind: str, name: str, /, **values: Any) -> str:
+    path = _TEMPLATES[kind]
     try:
-        text = _environment().get_template(f"{template}.cu.j2").render(values)
+        text = _environment().get_template(path).render(values)
     except jinja2.TemplateError as error:
         raise AttnccError(
             Diagnostic(
                 "A903",
-                f"the template {template}.cu.j2 failed: {type(error).__name__}: {error}",
+                f"the template {path} failed: {type(error).__name__}: {error}",
                 help="this is a defect of attncc: please report it with the .attn file",
             )
         ) from error
@@ -242,14 +118,14 @@ def _inlined(text: str) -> str:
         if name in seen:
             return ""
         seen.add(name)
-        content = resources.read("templates", "include", "attncc", name)
+        content = resources.read("templates", *name.split("/"))
         before = _INCLUDE.match(content)  # what a leaf needs stands above it
         needed = ""
         while before is not None:
             needed += leaf(before)
             content = content[before.end() :]
             before = _INCLUDE.match(content)
-        return f"{needed}\n// ---- {name}\n\n{content.strip()}\n\n"
+        return f"{needed}\n// ---- {name.split('/')[1]}\n\n{content.strip()}\n\n"
 
     return _INCLUDE.sub(leaf, text)
 

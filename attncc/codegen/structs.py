@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from ..schedule.parameters import Parameter
+from ..kernels.parameters import Parameter
+from ..quoting import cuda_comment
 from .functions import Body, Fields
 from .line_marks import WIDTH, Line, marked
 from .nodes import Level, Node
@@ -97,7 +98,7 @@ def row_values(fields: Fields) -> str:
 
 def make_function(head: str, lines: Iterable[Line], comments: Iterable[str] = ()) -> str:
     """A device function; comments stand above it."""
-    above = [f"// {comment}" for comment in comments]
+    above = [f"// {cuda_comment(comment)}" for comment in comments]
     return "\n".join([*above, _wrapped(f"{FUNCTION} {head} {{"), *marked(lines), "}"])
 
 
@@ -121,7 +122,7 @@ def _declaration(group: list[Parameter]) -> str:
 def _hoisted_lines(fields: Fields, level: Level) -> Iterator[str]:
     for node, name in fields.of_level[level].items():
         note = fields.interner.label(node).note
-        yield f"{node.ctype} {name};" + (f"  // {note}" if note else "")
+        yield f"{node.ctype} {name};" + (f"  // {cuda_comment(note)}" if note else "")
 
 
 def _in_order(nodes: Iterable[Node]) -> Iterator[Node]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..analysis.algebra import FALSE
-from ..analysis.tiles import all_hold
+from ..analysis.algebra.algebra import FALSE
+from ..analysis.mask.tiles import all_hold
 from ..ir import Expr
+from ..kernels.registry import forward_facts
 from ..schedule.plan import KernelPlan
 from .expressions import Lowering
 from .functions import Body, Fields
-from .integers import BITWISE
+from .integers import ALIKE
 from .line_marks import Line
 from .nodes import INT, LONG, Level, Node, cast, int_literal, leaf
 from .structs import make_function
@@ -78,8 +79,8 @@ def tile_kind(plan: KernelPlan, lowering: Lowering, fields: Fields) -> str:
 
 def tests_hold(plan: KernelPlan, tests: Sequence[Expr], lowering: Lowering, fields: Fields) -> str:
     """`tests_hold(params, ctx, q_first, q_last, kv_first, kv_last)`: with both ends. Empty where it can't be told."""
-    finds_once = plan.family == "portable" and plan.warps_see_less and plan.canvas is None
-    rule = all_hold(plan.variant, plan.block_q // plan.warps, tests) if finds_once else FALSE
+    tests_once = forward_facts(plan).tests_once
+    rule = all_hold(plan.variant, plan.block_q // plan.warps, tests) if tests_once else FALSE
     if rule is FALSE:
         return ""
     root = fields.interner.intern(lowering.lower(rule))
@@ -96,5 +97,5 @@ def _position(node: Node, length_name: str) -> Node:
     if node.ctype == INT:
         return node
     length = cast(leaf(INT, f"ctx.{length_name}"), LONG)
-    least = BITWISE["max"].node(LONG, node, cast(int_literal(0), LONG))
-    return cast(BITWISE["min"].node(LONG, least, length), INT)
+    least = ALIKE["max"].node(LONG, node, cast(int_literal(0), LONG))
+    return cast(ALIKE["min"].node(LONG, least, length), INT)

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from ..analysis.algebra import FALSE, TRUE
+from ..analysis.algebra.algebra import FALSE, TRUE
+from ..analysis.algebra.places import PLACE_SYMBOLS, by_places, rows_apart
 from ..analysis.canvas import Canvas
-from ..analysis.distances import by_distance
-from ..analysis.factors import ZERO
-from ..analysis.key_sets import (
+from ..analysis.mask.key_sets import (
     Common,
     KeepMask,
     KeySet,
@@ -21,14 +20,15 @@ from ..analysis.key_sets import (
     of_columns,
     pairwise_masks,
 )
-from ..analysis.places import PLACE_SYMBOLS, by_places, rows_apart
-from ..analysis.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
-from ..analysis.shared_tests import ask_for_ids
+from ..analysis.mask.shared_tests import ask_for_ids
+from ..analysis.score.distances import by_distance
+from ..analysis.score.factors import ZERO
+from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
 from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
-from ..schedule.parameters import parameters
+from ..kernels.instruction_cost import looks_up_pairs
+from ..kernels.registry import backward_facts, facts_of
 from ..schedule.plan import KernelPlan
-from ..schedule.weight import looks_up_pairs
 from ..statements import AXIS_INDEX
 from . import form_code, gradients, structs, tile_code
 from .expressions import Lowering
@@ -87,7 +87,7 @@ def user_code(
 
     `tests_tiles`: for a kernel that calls `tile_kind`, as the plan's own may or may not.
     """
-    tests = plan.uses_tile_kind if tests_tiles is None else tests_tiles
+    tests = facts_of(plan).uses_tile_kind if tests_tiles is None else tests_tiles
     return _Printer(plan).print(tuple(_masks(plan) if masks is None else masks), tests)
 
 
@@ -109,6 +109,7 @@ class _Printer:
 
     def __init__(self, plan: KernelPlan) -> None:
         self.plan = plan
+        self.facts = facts_of(plan)
         self.variant = plan.variant
         self.lowering = Lowering(plan)
         self.interner = Interner()
@@ -136,16 +137,18 @@ class _Printer:
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""
         value_descale = self.value_descale() if descaled(self.variant) else ""
-        row = structs.row(fields, plan.packs_heads)
+        row = structs.row(fields, self.facts.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
-        leaves = ({"tile_kind.cuh"} if kind else set()) | ({"score_form.cuh"} if form else set())
-        leaves |= {"near_factor.cuh"} if self.near_form is not None else set()
-        leaves |= {"distances.cuh"} if "distances" in self.whole_tile else set()
-        leaves |= {"learned_runs.cuh" if plan.family == "hopper" else "learned.cuh"} if learned else set()
-        includes = sorted(self.interner.includes | leaves)
+        leaves = ({"tiles/tile_kind.cuh"} if kind else set()) | ({"score/score_form.cuh"} if form else set())
+        leaves |= {"score/near_factor.cuh"} if self.near_form is not None else set()
+        leaves |= {"score/distances.cuh"} if "distances" in self.whole_tile else set()
+        if learned:
+            twice = backward_facts(plan).adds_pairs_twice
+            leaves |= {"learned/learned_runs.cuh" if twice else "learned/learned.cuh"}
+        includes = sorted(self.interner.includes | leaves, key=lambda path: path.rpartition("/")[2])
         return UserCode(
-            "\n".join(f'#include "attncc/{name}"' for name in includes),
-            structs.params_struct(parameters(plan)),
+            "\n".join(f'#include "{path}"' for path in includes),
+            structs.params_struct(self.facts.parameters()),
             context, row, keep, keep_at, keep_apart, rows_alike, row_values, hold, keep_bits, column_bits, score, form,
             self.near_form is not None, self.masks_last, self.whole_tile, learned, bounds, kind, dropout, sink,
             value_descale,
@@ -187,8 +190,7 @@ class _Printer:
 
     def row_values(self) -> str:
         """The same: what its keep lines look up."""
-        in_stretches = self.plan.is_backward and self.plan.family == "hopper" and self.plan.canvas is None
-        return structs.row_values(self.fields) if in_stretches and looks_up_pairs(self.variant) else ""
+        return structs.row_values(self.fields) if self.facts.keeps_row_values and looks_up_pairs(self.variant) else ""
 
     def all_bits(self, sets: Mapping[Keep, KeySet]) -> tuple[str, str]:
         """`keep_bits`, and `column_bits` where tiles are windows."""
@@ -233,11 +235,12 @@ class _Printer:
         plan = self.plan
         exact = plan.dtype == "fp32" or not self.variant.scores
         form = None if exact else score_form(self.variant, plan.block_q, plan.block_kv)
-        if form is None and not exact and self._shares_distances:
+        if form is None and not exact and self.facts.shares_distances:
             form = distance_form(self.variant)
         if form is None or (plan.canvas is not None and form.holds != TRUE):  # its ends are those of a stretch
             return None
-        if plan.packs_heads and "h" in reads(self.variant, form.holds, form.argument, *form.terms):  # they know no row
+        # They know no row.
+        if self.facts.packs_heads and "h" in reads(self.variant, form.holds, form.argument, *form.terms):
             return None
         return form
 
@@ -245,7 +248,7 @@ class _Printer:
     def near_form(self) -> ScoreForm | None:
         """The form for smaller products."""
         plan = self.plan
-        if self.form is None or not plan.has_near_form:
+        if self.form is None or not self.facts.has_near_form:
             return None
         return score_form(self.variant, plan.block_q, plan.block_kv, NEAR_SERIES)
 
@@ -262,15 +265,9 @@ class _Printer:
         if form is None:
             return "pairs"
         by_table = form.holds != TRUE and len(form.terms) == 1 and form.step == ZERO and by_distance(form.bias)
-        if not by_table or not self._shares_distances:
+        if not by_table or not self.facts.shares_distances:
             return "form"
         return "distances_apart" if form.holds == FALSE else "distances"
-
-    @property
-    def _shares_distances(self) -> bool:
-        """In the family hopper: its warps have rows r and r + 8, and tiles are stretches."""
-        plan = self.plan
-        return plan.family == "hopper" and not plan.is_backward and plan.canvas is None
 
     def _scored(self, statement: Score, is_last: bool) -> Node:
         node = self.lowering.lower(statement.value)
@@ -306,7 +303,7 @@ class _Printer:
     def sink(self, name: str) -> str:
         axes = self.variant.input(name).axes
         indices = tuple(symbol(AXIS_INDEX[axis.tag or "head"]) for axis in axes)
-        level, row = (Level.ROW, ", const Row& row") if self.plan.packs_heads else (Level.UNIFORM, "")
+        level, row = (Level.ROW, ", const Row& row") if self.facts.packs_heads else (Level.UNIFORM, "")
         head = f"float sink_logit(const Params& params, const Context& ctx{row})"
         return self._of_head(head, Load(Type.FLOAT, name, indices), f"sink {name}", level)
 

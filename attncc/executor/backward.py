@@ -13,13 +13,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.cost import Traffic
-from ..analysis.learnable import LearnableSums
+from ..analysis.cost.cost import Traffic
 from ..analysis.rules import TileKind
+from ..analysis.score.learnable import LearnableSums
+from ..kernels.registry import backward_facts
 from ..problem import Sequence, Signature
 from ..problem.facts import INPUT_DTYPES
 from ..problem.gradient_arrays import BoundBackward, bind_backward_arrays
 from ..problem.gradients import Gradients
+from ..problem.strides import zeros_like
 from ..schedule.plan import KernelPlan
 from .backward_work import BackwardWork, FlowingBack, Sums
 from .run import DTYPES, compute_dtype, sequence_work, workload
@@ -27,7 +29,7 @@ from .work import LOG2_E, Meter
 
 Array = NDArray[Any]
 
-# The plan whose blocks own keys, and the one whose blocks own rows, if calls need it (`KernelPlan.separates_dq`):
+# The plan whose blocks own keys, and the one whose blocks own rows, if calls need it (`BackwardFacts.separates_dq`):
 # of the passes `backward` and `backward_dq`, or a forward plan twice.
 Plans = tuple[KernelPlan, ...]
 
@@ -56,6 +58,14 @@ def bind_backward_for(plan: KernelPlan, dout: Array, q: Array, k: Array, v: Arra
     return bind_backward_arrays(signature, dout, q, k, v, **call)
 
 
+def _adds_dq(plan: KernelPlan, deterministic: bool) -> bool:
+    """Not of forward plans, whose tiles serve where a package was built without a backward pass."""
+    if not plan.is_backward:
+        return False
+    facts = backward_facts(plan)
+    return facts.adds_dq and (facts.orders_dq or not deterministic)
+
+
 def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: bool = False) -> BackwardResult:
     """`run_backward`, of a call that was checked.
 
@@ -63,8 +73,8 @@ def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: boo
     """
     call, meter, plan = bound.call, Meter(), plans[0]
     learnable = LearnableSums(call, compute_dtype(plan))
-    adds_dq = plan.adds_dq and (plan.orders_dq or not deterministic)
-    dq, dk, dv = (np.zeros(array.shape, DTYPES[plan.dtype]) for array in (call.q, call.k, call.v))
+    adds_dq = _adds_dq(plan, deterministic)
+    dq, dk, dv = (zeros_like(array.shape, DTYPES[plan.dtype], array) for array in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         with np.errstate(invalid="ignore", over="ignore"):
             found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=adds_dq)
@@ -72,6 +82,7 @@ def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: boo
         for array, rows, own in zip((dq, dk, dv), starts, found, strict=True):
             call.rows(array, sequence.b, *rows)[...] = own
     inputs = {name: array.astype(_input_dtype(plan, bound, name)) for name, array in learnable.sums.items()}
+    dk, dv = call.gradient("k", dk), call.gradient("v", dv)
     traffic = meter.traffic(workload(plan, call.problem))
     return BackwardResult(Gradients(dq, dk, dv, inputs), traffic, meter.tiles)
 

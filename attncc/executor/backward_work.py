@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.gradient import gradient
-from ..analysis.learnable import LearnableSums
 from ..analysis.rules import TileKind
+from ..analysis.score.gradient import gradient
+from ..analysis.score.learnable import LearnableSums
 from ..evaluate import Environment, evaluate
+from ..kernels.registry import backward_facts
 from ..philox import LEVELS
 from ..statements import sink_logits
 from .work import LOG2_E, Heads, SequenceWork, product
@@ -53,7 +54,7 @@ class BackwardWork:
         With `adds_dq` dQ too, which is added up in HBM.
         """
         tiles, grid, meter = self.tiles, self.tiles.grid, self.tiles.meter
-        parts = tiles.plan.gradient_parts if tiles.plan.is_backward else 1
+        parts = backward_facts(tiles.plan).gradient_parts if tiles.plan.is_backward else 1
         every_key = len(tiles.k) * tiles.sequence.kv_len
         meter.read(every_key * parts, ("k",))
         meter.read(every_key, ("v",))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.cost import RESULTS, STATE
+from ..analysis.cost.cost import RESULTS, STATE
 from ..analysis.rules import TileKind
 from .work import RowState, SequenceWork
 

@@ -10,12 +10,15 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.cost import Traffic, Workload
-from ..analysis.grid import TileGrid, rule_tables, tile_grid, uniform_grid
+from ..analysis.cost.cost import Traffic, Workload
+from ..analysis.mask.grid import TileGrid, rule_tables, tile_grid, uniform_grid
 from ..analysis.rules import TileKind
+from ..diagnostics import AttnccError, Diagnostic
 from ..evaluate import Environment
+from ..kernels.registry import backward_facts
 from ..philox import threshold
 from ..problem import BoundCall, Problem, Sequence, Signature, bind_arrays
+from ..problem.strides import zeros_like
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from ..statements import dropout_rate
 from .orders import kv_outer, q_outer
@@ -63,7 +66,7 @@ def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
     problem, meter = bound.problem, Meter()
     compute = compute_dtype(plan)
     # Rows of a packed batch that no sequence owns are nobody's to write: in a caller's `out` they stay as they are.
-    out = np.zeros(problem.out_shape, DTYPES[plan.out_dtype]) if bound.out is None else bound.out
+    out = zeros_like(problem.out_shape, DTYPES[plan.out_dtype], bound.q) if bound.out is None else bound.out
     lse = np.full(problem.lse_shape, -np.inf, compute)
     for sequence in problem.sequences():
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
@@ -83,8 +86,9 @@ def compute_dtype(plan: KernelPlan) -> np.dtype[Any]:
 def workload(plan: KernelPlan, problem: Problem) -> Workload:
     """The sizes that the cost model needs of a plan and a problem."""
     element_bytes, out_bytes = DTYPE_BYTES[plan.dtype], DTYPE_BYTES[plan.out_dtype]
+    statistics_bytes = backward_facts(plan).statistics_bytes if plan.is_backward else 0
     state_bytes, softmax = max(element_bytes, 4), plan.variant.normalize == "softmax"
-    return Workload(problem, element_bytes, state_bytes, softmax, out_bytes, plan.statistics_bytes)
+    return Workload(problem, element_bytes, state_bytes, softmax, out_bytes, statistics_bytes)
 
 
 def skips(plan: KernelPlan) -> bool:
@@ -104,7 +108,19 @@ def plan_grid(plan: KernelPlan, environment: Environment) -> TileGrid:
 def sequence_work(
     plan: KernelPlan, bound: BoundCall, sequence: Sequence, compute: np.dtype[Any], meter: Meter
 ) -> SequenceWork:
-    """One sequence of a call, its operands in the precision of the computation."""
+    """One sequence of a call, its operands in the precision of the computation.
+
+    AttnccError A409 for tiles in two dimensions: their rules speak of rows and columns, which stretches aren't.
+    """
+    if plan.canvas is not None:
+        raise AttnccError(
+            Diagnostic(
+                "A409",
+                f"the CPU executor has no tiles in two dimensions, which {plan.variant.name} has here",
+                notes=(f"the plan is of the pass {plan.pass_name}",),
+                help="let `kernels.serving.executed_plan` choose among the plans of a kernel",
+            )
+        )
     environment = bound.environment(sequence, compute)
     maps = rule_tables(plan.rules, plan.variant, bound.problem, bound.inputs)
     with_maps = Environment(environment.symbols, {**environment.inputs, **maps}, environment.lets, compute)

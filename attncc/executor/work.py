@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.cost import Traffic, Workload
-from ..analysis.grid import TileGrid
+from ..analysis.cost.cost import Traffic, Workload
+from ..analysis.mask.grid import TileGrid
 from ..analysis.rules import TileKind
 from ..evaluate import Environment, evaluate
+from ..kernels.registry import facts_of
 from ..philox import LEVELS, keep_mask
 from ..problem import Sequence
 from ..problem.arrays import at_positions
@@ -93,7 +94,7 @@ class SequenceWork:
     @cached_property
     def heads_together(self) -> int:
         """Query heads for which a tile of K and V is loaded once."""
-        return max(self.num_heads // len(self.k), 1) if self.plan.packs_heads else 1
+        return max(self.num_heads // len(self.k), 1) if facts_of(self.plan).packs_heads else 1
 
     @cached_property
     def kv_heads(self) -> Array:

@@ -19,7 +19,8 @@ from .inputs import POSITION_TAGS, expected_length, merges, passed_axes
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .refusal import masked, not_an_array, refused
-from .values import check_values, know_starts, saturated
+from .strides import zeros_like
+from .values import check_arrays, check_values, know_starts, saturated
 
 Array = NDArray[Any]
 
@@ -37,6 +38,7 @@ class BoundCall:
     scale: float | None
     seed: int
     out: Array | None = None
+    shared: frozenset[str] = frozenset()  # of "k", "v": those of batch 1 that serve all sequences, repeated here
 
     def rows(self, array: Array, b: int, start: int, length: int) -> Array:
         """A view [heads, length, head dim] of one sequence's rows of q, k, v or out."""
@@ -53,6 +55,14 @@ class BoundCall:
         factors = self.inputs[f"{name}_descale"][sequence.b].astype(compute)
         each: Array = np.repeat(factors, len(rows) // len(factors))[:, None, None]
         return np.asarray(rows * each)
+
+    def gradient(self, name: str, each: Array) -> Array:
+        """The gradient of k or v, of those of all sequences: their sum in fp32 or wider, if they share the operand."""
+        if name not in self.shared:
+            return each
+        total = zeros_like((1, *each.shape[1:]), each.dtype, getattr(self, name)[:1])
+        total[...] = each.astype(np.promote_types(each.dtype, np.float32)).sum(axis=0, keepdims=True)
+        return total
 
     def lse_rows(self, lse: Array, sequence: Sequence) -> Array:
         """A view [heads, q_len] of one sequence's part of lse."""
@@ -98,12 +108,22 @@ def bind_arrays(
     problem = bind(signature, call)
     if out is not None:
         _check_out(out, {"q": q, "k": k, "v": v, **inputs})
+    check_arrays(signature, {name: value for name, value in inputs.items() if isinstance(value, np.ndarray)})
     numbers = {name: plain(value) for name, value in inputs.items() if not isinstance(value, np.ndarray)}
     check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=scale)
     if cu_seqlens_q is not None and cu_seqlens_kv is not None:
         problem = know_starts(signature, call, problem, tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_kv.tolist()))
+    shared = _shared(problem, {"k": k, "v": v})
+    k, v = (np.broadcast_to(x, (problem.batch, *x.shape[1:])) if n in shared else x for n, x in (("k", k), ("v", v)))
     arrays = _defaults(signature.variant, problem) | {name: _as_array(value) for name, value in inputs.items()}
-    return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed), out)
+    return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed), out, shared)
+
+
+def _shared(problem: Problem, operands: Mapping[str, Array]) -> frozenset[str]:
+    """Those of k and v that serve all sequences, though they have one."""
+    if problem.packed or problem.batch == 1:
+        return frozenset()
+    return frozenset(name for name, array in operands.items() if array.shape[0] == 1)
 
 
 def _defaults(variant: Variant, problem: Problem) -> dict[str, Array]:

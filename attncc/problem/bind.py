@@ -142,7 +142,8 @@ def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) ->
 
 
 def _check_shape(name: str, facts: ArrayFacts, expected: tuple[int, ...], problem: Problem) -> None:
-    if facts.shape != expected:
+    """k and v have the batch of q, or, where it isn't packed, batch 1 and serve all sequences."""
+    if facts.shape != expected and (problem.packed or facts.shape != (1, *expected[1:])):
         raise refused(
             "A602",
             f"the shape of `{name}` doesn't go with the others",
@@ -156,12 +157,13 @@ def _check_cu_seqlens(call: Call) -> None:
         if facts is None or call.cu_seqlens_q is None:
             continue
         sequences = max(_first_axis(call.cu_seqlens_q), 1)
-        fits = facts.shape == (sequences,) and facts.dtype == "int32" and (facts.strides[0] == 1 or sequences == 1)
+        contiguous = facts.shape == (sequences,) and (facts.strides[0] == 1 or sequences == 1)
+        fits = contiguous and facts.dtype in ("int32", "int64")
         if not fits:
             raise refused(
                 "A616",
                 f"`{name}` isn't a list of sequence starts",
-                expected=f"a contiguous int32 array of shape [batch + 1] = [{sequences}]",
+                expected=f"a contiguous int32 or int64 array of shape [batch + 1] = [{sequences}]",
                 came=f"{facts.dtype}, shape {shape_text(facts.shape)}, strides {shape_text(facts.strides)}",
                 help="start at 0 and append each sequence's end; both arrays have batch + 1 entries",
             )

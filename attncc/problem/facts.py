@@ -81,10 +81,13 @@ class Signature:
         return any(axis.tag == "pos" and _is_q_idx(index, lets) for axis, index in zip(axes, load.indices, strict=True))
 
     def input_dtypes(self, declared: Input) -> tuple[str, ...]:
-        """The element types that an input may have; fp64 kernels (for gradient checks) also take float64 inputs."""
+        """The element types that an input may have: int64 stands for int32, too, whose values it then holds; fp64
+        kernels (for gradient checks) also take float64 inputs."""
         exact = INPUT_DTYPES[declared.dtype]
         if self.dtype is None:
             return _SORTS[declared.type.value]
+        if exact == "int32":
+            return exact, "int64"
         return (exact, "float64") if self.dtype == "fp64" and declared.type.value == "float" else (exact,)
 
 

@@ -6,7 +6,9 @@ import itertools
 import math
 import numbers
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
+
+import numpy as np
 
 from ..ir import Const, Input, Load
 from ..philox import threshold
@@ -68,6 +70,15 @@ def _check_range(declared: Input, value: float) -> None:
     if bits is not None and not -(2 ** (bits - 1)) <= value < 2 ** (bits - 1):
         what = f"input `{declared.name}` is too large"
         raise refused("A610", what, expected=f"a {bits}-bit int, for {declaration(declared)}", came=value)
+
+
+def check_arrays(signature: Signature, arrays: Mapping[str, Any]) -> None:
+    """Checks int64 arrays given for i32 inputs, where the host sees their values. AttnccError A610."""
+    for name, array in arrays.items():
+        declared = signature.inputs[name]
+        if signature.dtype is not None and declared.dtype == "i32" and array.dtype == np.int64 and array.size:
+            _check_range(declared, int(array.min()))
+            _check_range(declared, int(array.max()))
 
 
 def _known_rate(signature: Signature, scalars: Mapping[str, int | float | bool]) -> float | None:

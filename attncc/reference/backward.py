@@ -7,7 +7,7 @@ With D the dropout factors (0, or the reciprocal of the keep rate), Z = P ∘ D 
     softmax   dS = P ∘ (dP - rowsum(P ∘ dP) + dlse)      sigmoid   dS = P ∘ (1 - P) ∘ dP      none   dS = dP
     dQ = scale (dS ∘ f') K      dK = scale (dS ∘ f')^T Q
 
-f' is the derivative of the score lines (`analysis.gradient`). A sink's logit has weight exp(sink - lse) in the
+f' is the derivative of the score lines (`analysis.score.gradient`). A sink's logit has weight exp(sink - lse) in the
 normaliser and no value, so its gradient is the sum of exp(sink - lse) (dlse - rowsum(P ∘ dP)) over its head's rows.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..analysis.gradient import gradient
-from ..analysis.learnable import LearnableSums
+from ..analysis.score.gradient import gradient
+from ..analysis.score.learnable import LearnableSums
 from ..evaluate import evaluate
 from ..ir import Variant
 from ..problem import Sequence, Signature
@@ -77,7 +77,8 @@ class _Backward:
                 for rows in part.pieces():
                     with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
                         self._add(part, rows)
-        return Gradients(self._dq, self._dk, self._dv, self._learnable.sums)
+        dk, dv = self._call.gradient("k", self._dk), self._call.gradient("v", self._dv)
+        return Gradients(self._dq, dk, dv, self._learnable.sums)
 
     def _add(self, part: Part, rows: slice) -> None:
         """What some query rows of a group contribute."""

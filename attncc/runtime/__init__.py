@@ -1,7 +1,13 @@
 """From machine code to results: `kernel.Kernel` is what callers hold.
 
-A call on a GPU: `launch` (backward: `backward`, `backward_launch`) reads the arguments (`operands`, `arrays`) and,
-where their form is new, makes its launches (`prepare`, `backward_prepare`, to `steps`); `family` has the kernels
-loaded, `driver` the CUDA driver. On the CPU: `host`. Recorded by torch: `autograd`, `torch_operator`. Machine code
-comes from a `store`: `package_store` on disk, or the compiler's (`nvrtc`, `cache`).
+- `call/`: a call on a GPU. `launch` (backward: `backward`, `backward_launch`) reads the arguments (`operands`) and,
+  where their form is new, makes its launches (`prepare`, `backward_prepare`, to `steps`). On the CPU: `host`.
+- `cuda/`: the driver, tensor maps, and `nvrtc`: `nvrtc_pool` keeps its processes, each of which runs `nvrtc_worker`;
+  `cubin` reads what they make.
+- `frameworks/`: arrays of NumPy, CuPy, torch, and by DLPack any other.
+- `torch/`: calls that torch records or traces (`autograd`, `torch_operator`).
+- `store/`: where machine code comes from: a package on disk (`package_store`), or the compiler (`cache`); `family` has
+  the kernels loaded.
+
+`kernel` and `package` stay where they are: built packages import them.
 """

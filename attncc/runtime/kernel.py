@@ -10,7 +10,9 @@ from weakref import WeakValueDictionary
 from ..ir import Variant
 from ..problem.gradients import Gradients
 from ..problem.refusal import refused
-from .arrays import (
+from .call.launch import Launcher
+from .call.operands import Arguments, Given
+from .frameworks.arrays import (
     Array,
     DeviceFramework,
     HostFramework,
@@ -21,13 +23,11 @@ from .arrays import (
     no_stream_here,
     stream_handle,
 )
-from .foreign import handed_back, opened
-from .launch import Launcher
-from .operands import Arguments, Given
-from .store import Configuration, KernelStore
+from .frameworks.foreign import handed_back, opened
+from .store.store import Configuration, KernelStore
 
 if TYPE_CHECKING:
-    from .backward_launch import BackwardArguments, BackwardLauncher
+    from .call.backward_launch import BackwardArguments, BackwardLauncher
 
 _numbers = itertools.count()
 by_token: WeakValueDictionary[str, Kernel] = WeakValueDictionary()  # torch.compile hands on texts, not kernels
@@ -38,6 +38,9 @@ class Kernel:
 
     q is [batch, heads, q_len, head_dim], k and v [batch, kv_heads, kv_len, head_dim] in layout "bhsd"; "bshd" has heads
     and length exchanged. Packed batches (cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1]) leave the batch axis out.
+    k and v of batch 1 serve all sequences; their gradients are sums over these. int64 arrays stand for int32 ones, as
+    cu_seqlens and as inputs: each call copies them first. Of head dims that aren't multiples of 8 (e4m3: 16) a call on
+    a GPU copies q, k and v, rows filled up with zeros; out and the gradients are views of such rows, without the zeros.
     """
 
     def __init__(self, store: KernelStore) -> None:
@@ -87,8 +90,10 @@ class Kernel:
         Arrays are NumPy's, CuPy's or torch's, or come by DLPack; results are of q's kind. On a GPU the work is queued
         on `stream` (default: the current stream of the arrays' framework) and the call returns at once; NumPy arrays
         and CPU tensors run on the CPU executor. lse is the natural logarithm, fp32 [batch, heads, q_len], of packed
-        batches [heads, all rows]. What stands in rows that no sequence owns is undefined, in `out` as well: where keys
-        are split, the kernel that merges the splits writes them too. `out` shares no memory with q, k, v and inputs.
+        batches [heads, all rows]. The axes of a new out lie in memory as those of q, unless the batch is packed: of a q
+        that came by `transpose(1, 2)`, out.transpose(1, 2) is contiguous. Gradients follow their operands. What stands
+        in rows that no sequence owns is undefined, in `out` as well: where keys are split, the kernel that merges the
+        splits writes them too. `out` shares no memory with q, k, v and inputs.
         `seed` (an int or a 0-d int64 array) is needed with dropout; of torch tensors it is drawn from torch's generator
         where it is missing. Where a torch tensor requires a gradient, autograd records the call: see docs/backward.md.
         Kernels of e4m3 take `q_descale`, `k_descale` and `v_descale`, f32 [batch, kv_heads], 1 where missing: what
@@ -136,13 +141,13 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        from .backward_launch import BackwardArguments
+        from .call.backward_launch import BackwardArguments
 
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
         if not is_traced():
             return self.run_backward(arguments, stream)
-        from .autograd import traced_backward
+        from .torch.autograd import traced_backward
 
         return traced_backward(self, arguments, stream)
 
@@ -168,14 +173,14 @@ class Kernel:
         ordinal = framework.ordinal(call.q)
         if ordinal >= 0:
             return self._launcher.run(cast(DeviceFramework, framework), ordinal, call)
-        from .host import run_on_host
+        from .call.host import run_on_host
 
         return run_on_host(self._store, cast(HostFramework, framework), call)
 
     def run_backward(self, arguments: BackwardArguments, stream: Any = None) -> Gradients:
         """`backward`, of arguments that stand together."""
-        from .backward import run_backward
-        from .backward_launch import BackwardLauncher
+        from .call.backward import run_backward
+        from .call.backward_launch import BackwardLauncher
 
         if self._backward is None:
             self._backward = BackwardLauncher(self._store)
@@ -184,7 +189,7 @@ class Kernel:
     def _run(self, call: Arguments, stream: Any) -> Any:
         if not is_traced():
             return self.run(call, stream)
-        from .autograd import traced
+        from .torch.autograd import traced
 
         return traced(self, call, stream)
 
@@ -206,7 +211,7 @@ class Kernel:
             return self._launcher.run(device, ordinal, call)
 
     def _recorded(self, call: Arguments) -> Any:
-        from .autograd import recorded
+        from .torch.autograd import recorded
 
         return recorded(self, call)
 

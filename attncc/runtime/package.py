@@ -82,7 +82,7 @@ def _open(token: str, file: str) -> None:
     from pathlib import Path
 
     from .kernel import Kernel
-    from .package_store import PackageStore
+    from .store.package_store import PackageStore
 
     _opened[token] = Kernel(PackageStore(Path(file).parent))
 

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
-from .plan import FAMILIES, LOOPS, MAX_SPLITS
-from .target import target_of
+from ..diagnostics import Diagnostic, Label, did_you_mean, suggested
+from .families import KINDS
+from .plan import LOOPS, MAX_SPLITS
+from .target import target_help
 
 if TYPE_CHECKING:
     from ..syntax import ast
@@ -18,11 +19,15 @@ Value = int | str
 
 @dataclass(frozen=True, slots=True)
 class Knob:
-    """What a knob may be: some words, and ints from the least to the greatest."""
+    """What a knob may be: some words, and ints from the least to the greatest.
+
+    `default`: what runs where a schedule is silent, unless that follows from the tiles or the pass.
+    """
 
     doc: str
     words: tuple[str, ...] = ()
     numbers: tuple[int, int] | None = None
+    default: Value | None = None
 
     def allows(self, value: Value) -> bool:
         if isinstance(value, str):
@@ -38,7 +43,7 @@ class Knob:
 
 
 KNOBS: dict[str, Knob] = {
-    "family": Knob("the kernels: portable ones, or those for sm_90a with TMA and wgmma", FAMILIES),
+    "family": Knob("the kernels: portable ones, or those for sm_90a with TMA and wgmma", KINDS),
     "loop": Knob("the outer loop: q_outer is FlashAttention-2, kv_outer FlashAttention-1", LOOPS),
     "block_q": Knob("rows of a tile", numbers=(16, 512)),
     "block_kv": Knob("keys of a tile", numbers=(16, 512)),
@@ -48,15 +53,18 @@ KNOBS: dict[str, Knob] = {
     "skip": Knob(
         "whether tiles are skipped by what is proven of the mask, and where single tiles are tested",
         ("auto", "always", "never", "lists", "in_kernel"),
+        default="auto",
     ),
 }
 
 
+TILE_KNOBS = ("block_q", "block_kv", "warps")
+
+
 def unknown_target(name: ast.Name, targets: Iterable[str]) -> Diagnostic:
+    help = target_help(name.name)
     diagnostic = _unknown("A403", "target", name, targets)
-    if best := target_of(name.name):
-        return replace(diagnostic, help=f"the target of this GPU is `{best}`", edit=Edit(name.span, best))
-    return diagnostic
+    return replace(diagnostic, help=help or "choose another target", edit=suggested(help, name.span))
 
 
 def judge(setting: ast.Setting, before: Mapping[str, ast.Setting]) -> list[Diagnostic]:
@@ -81,7 +89,7 @@ def _unknown(code: str, what: str, name: ast.Name, known: Iterable[str]) -> Diag
         name.span,
         notes=(f"there are {', '.join(names)}",),
         help=guess or f"choose another {what}",
-        edit=Edit(name.span, guess.split("`")[1]) if guess else None,
+        edit=suggested(guess, name.span),
     )
 
 

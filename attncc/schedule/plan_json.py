@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any
+from functools import cache
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from .. import ir
 from ..analysis import rules
@@ -54,8 +56,11 @@ def _is_numbered(value: Any) -> bool:
 
 
 def from_json(value: Any) -> Any:
-    """Rebuilds what `to_json` wrote. ValueError on anything else."""
-    return _from_json(value, [])
+    """Rebuilds what `to_json` wrote, with every field of the type that it has. ValueError on anything else."""
+    try:
+        return _from_json(value, [])
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def _from_json(value: Any, read: list[Any]) -> Any:
@@ -65,12 +70,42 @@ def _from_json(value: Any, read: list[Any]) -> Any:
         return value
     if set(value) == {"type"}:
         return ir.Type(value["type"])
-    if set(value) == {"same"} and value["same"] in range(len(read)):
+    if set(value) == {"same"} and type(value["same"]) is int and value["same"] in range(len(read)):
         return read[value["same"]]
-    cls = _CLASSES.get(value.get("class", ""))
+    cls = _CLASSES.get(name) if isinstance(name := value.get("class"), str) else None
     if cls is None:
         raise ValueError(f"not part of a plan: {value!r:.80}")
-    rebuilt = cls(**{key: _from_json(item, read) for key, item in value.items() if key != "class"})
+    rebuilt = _rebuilt(cls, {key: _from_json(item, read) for key, item in value.items() if key != "class"})
     if _is_numbered(rebuilt):
         read.append(rebuilt)
     return rebuilt
+
+
+def _rebuilt(cls: type, given: dict[str, Any]) -> Any:
+    hints = _hints(cls)
+    if set(given) != set(hints):
+        raise ValueError(f"{cls.__name__} has the fields {', '.join(hints)}")
+    for name, item in given.items():
+        if not _fits(item, hints[name]):
+            raise ValueError(f"{cls.__name__}.{name} can't be {item!r:.80}")
+    return cls(**given)
+
+
+@cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """The types of the fields that are written."""
+    hints = get_type_hints(cls)
+    return {item.name: hints[item.name] for item in fields(cls) if item.compare and item.init}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is of a type, as fields declare it."""
+    parts = get_args(hint)
+    if isinstance(hint, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if get_origin(hint) is tuple:
+        if not isinstance(value, tuple):
+            return False
+        wanted = parts[:1] * len(value) if parts[-1] is ... else parts
+        return len(wanted) == len(value) and all(map(_fits, value, wanted))
+    return type(value) is hint if hint in (bool, int, float, str) else isinstance(value, hint)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+from ..diagnostics import did_you_mean
 
 KIB = 1024
 
@@ -51,9 +54,29 @@ TARGETS: dict[str, Target] = {
 
 
 def target_of(gpu: str) -> str:
-    """The best target of a GPU that is known by its name, as sm_90a of an H100; an empty string for other words."""
-    from ..analysis.roofline import DEVICES  # calls need none of it
+    """The best target of a GPU that is known by its name or its compute capability, as sm_90a of an H100, and sm_80 of
+    sm_89 or 8.9; an empty string for other words, and for GPUs that no target serves."""
+    from ..analysis.cost.roofline import DEVICES  # calls need none of it
 
-    device = DEVICES.get(gpu.lower())
-    serving = [target for target in TARGETS.values() if device and target.major == device.capability // 10]
+    device, number = DEVICES.get(gpu.lower()), capability_of(gpu)
+    capability = device.capability if device is not None else number or 0
+    serving = [
+        target
+        for target in TARGETS.values()
+        if target.major == capability // 10
+        and (target.capability == capability if target.exact else target.capability <= capability)
+    ]
     return max(serving, key=lambda target: target.exact).name if serving else ""
+
+
+def capability_of(name: str) -> int | None:
+    """89 for `sm_89`, `sm89`, `sm_89a`, `compute_89` and `8.9`; None for what names no compute capability."""
+    found = re.fullmatch(r"(?:(?:sm|compute)_?)?(\d{1,2})\.?(\d)[af]?", name.lower())
+    return int(found[1] + found[2]) if found else None
+
+
+def target_help(name: str) -> str:
+    """What to write for a target that isn't one. A GPU that no target serves is no misspelling of another."""
+    if best := target_of(name):
+        return f"the target of this GPU is `{best}`"
+    return "" if capability_of(name) is not None else did_you_mean(name, TARGETS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .. import ir
+from ..operators import OPERATORS, Operator
+from ..operators.record import Function as Form
 
 # -------------------------------------------------------------------- values
 
@@ -43,39 +45,20 @@ VALUES: dict[str, Value] = {
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A built-in function. `gives`: "same" (the type of its arguments, made equal), "float" or "int"."""
+    """A built-in function; `operator` is its record, None for one that is written out with others."""
 
     name: str
-    parameters: str
-    gives: str
-    doc: str
-    least: int = 1
-    most: int | None = 1  # None: any number
+    form: Form
+    operator: Operator | None = None
 
     @property
     def signature(self) -> str:
-        return f"{self.name}({self.parameters})"
+        return f"{self.name}({self.form.parameters})"
 
 
 FUNCTIONS: dict[str, Function] = {
-    function.name: function
-    for function in (
-        Function("abs", "x", "same", "the absolute value"),
-        Function("min", "a, b, ...", "same", "the least", 2, None),
-        Function("max", "a, b, ...", "same", "the greatest", 2, None),
-        Function("clamp", "x, low, high", "same", "x, but not below low and not above high", 3, 3),
-        Function("exp", "x", "float", "e to the power of x"),
-        Function("exp2", "x", "float", "2 to the power of x"),
-        Function("log", "x", "float", "the natural logarithm"),
-        Function("tanh", "x", "float", "the hyperbolic tangent"),
-        Function("sigmoid", "x", "float", "1 / (1 + exp(-x))"),
-        Function("erf", "x", "float", "the error function"),
-        Function("sqrt", "x", "float", "the square root"),
-        Function("sin", "x", "float", "the sine of x in radians"),
-        Function("cos", "x", "float", "the cosine of x in radians"),
-        Function("floor", "x", "int", "the greatest int that isn't above x"),
-    )
-}
+    item.name: Function(item.name, item.function, item) for item in OPERATORS.values() if item.function is not None
+} | {"clamp": Function("clamp", Form("x, low, high", "x, but not below low and not above high", 3, 3))}
 
 # What `any`, `all` and `sum` combine with, and what they are over no iterations at all.
 REDUCTIONS: dict[str, str] = {"any": "or", "all": "and", "sum": "add"}
@@ -157,26 +140,4 @@ FOREIGN_VALUES: dict[str, str] = {
     "inf": "to leave a pair out, write `keep if` and the condition under which it stays",
     "nan": "there is no such value",
     "pi": "write 3.14159265",
-}
-
-FOREIGN_FUNCTIONS: dict[str, str] = {
-    "where": "write `a if condition else b`",
-    "select": "write `a if condition else b`",
-    "int": "write `floor(x)`",
-    "float": "an int becomes a float by itself where one is needed",
-    "bool": "write `x != 0`",
-    "round": "write `floor(x + 0.5)`",
-    "ceil": "write `-floor(-x)`",
-    "pow": "write `exp2(y * log(x) / log(2))`, or multiply",
-    "ln": "write `log(x)`, the natural logarithm",
-    "log2": "write `log(x) / log(2)`",
-    "log10": "write `log(x) / log(10)`",
-    "log1p": "write `log(1 + x)`",
-    "rsqrt": "write `1 / sqrt(x)`",
-    "tan": "write `sin(x) / cos(x)`",
-    "relu": "write `max(x, 0)`",
-    "square": "write `x * x`",
-    "mod": "write `a % b`",
-    "range": "`range` stands only in `any(... for i in range(n))`, and in `all` and `sum`",
-    "len": "write `q_len` or `kv_len`",
 }

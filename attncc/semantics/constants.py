@@ -18,7 +18,9 @@ from .report import Report, quoted
 from .types import a_type
 
 Number = int | float | bool
-Defines = Mapping[str, Number]
+Value = Number | list[Number] | tuple[Number, ...]  # of a const, or of a const array
+Defines = Mapping[str, Value]
+MAX_ENTRIES = 256  # of a const array: each read is written out as choices among them
 
 MASK_BEFORE_SCORE = "what is kept is decided before any score is known; to lower a score, write `score = ...`"
 NO_DEFINES: Defines = MappingProxyType({})
@@ -37,14 +39,20 @@ def checked_defines(defines: Defines) -> Defines:
     return {name: _define(name, value) for name, value in defines.items()}
 
 
-def _define(name: object, value: object) -> Number:
+def _define(name: object, value: object) -> Value:
     if not isinstance(name, str):
         what = f"{name!r} in `defines` is a {type(name).__name__}, and names no const"
         raise AttnccError(Diagnostic("A114", what, help='names are strings: {"width": 512}'))
+    if isinstance(value, list | tuple | np.ndarray):
+        return tuple(_number(name, item) for item in value)
+    return _number(name, value)
+
+
+def _number(name: str, value: object) -> Number:
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, bool | int | float):
         what = f"the define `{name}` is {value!r:.40}, of type {type(value).__name__}"
-        raise AttnccError(Diagnostic("A208", what, help="consts are ints, floats or bools"))
+        raise AttnccError(Diagnostic("A208", what, help="consts are ints, floats or bools, or lists of them"))
     return number
 
 
@@ -109,8 +117,14 @@ def length(node: ast.Expr, expr: Expr | None, report: Report) -> int | None:
     return None
 
 
-def as_declared(statement: ast.Const, kind: Type, value: Number, report: Report, define: bool = False) -> Number | None:
+def as_declared(
+    statement: ast.Const, kind: Type, value: Value, report: Report, *, define: bool = False
+) -> Number | None:
     """The value as the const's type: an int becomes a float where one is declared, nothing else changes."""
+    if isinstance(value, list | tuple):
+        what = f"`-D {statement.name.name}` gives a list, and the const is one {kind.value}"
+        report.error("A208", what, statement.name.span, help=f"give it {a_type(kind)}")
+        return None
     given = ir.const(value).type
     if given is Type.INT and kind is Type.FLOAT:
         value, given = float(value), kind
@@ -132,6 +146,7 @@ def as_declared(statement: ast.Const, kind: Type, value: Number, report: Report,
         f"the const `{name}` is {a_type(kind)}, but {where}",
         statement.name.span if define else statement.value.span,
         help=f"give it {a_type(kind)}" if define else advice,
+        instead=None if define else statement.value.span,
     )
     return None
 
@@ -139,7 +154,7 @@ def as_declared(statement: ast.Const, kind: Type, value: Number, report: Report,
 def check_defines(defines: Defines, module: ast.Module, report: Report) -> None:
     """Every define must name a const of some variant of the file (A114); it has no span, having no source."""
     variants = [item for item in module.items if isinstance(item, ast.Variant)]
-    consts = {s.name.name for variant in variants for s in variant.statements if isinstance(s, ast.Const)}
+    consts = {s.name.name for variant in variants for s in variant.statements if isinstance(s, ast.Const | ast.Table)}
     for name in defines:
         if name not in consts:
             known = f"the file's consts: {', '.join(sorted(consts))}" if consts else "the file has no consts"

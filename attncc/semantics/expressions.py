@@ -10,8 +10,8 @@ from .. import ir
 from ..ir import Expr, Type
 from ..source import Span
 from ..syntax import ast
-from . import builtins, constants, tensors, types, unknown
-from .names import Mask, Meaning, Scope, Tensor, declares
+from . import builtins, constants, tables, tensors, types, unknown
+from .names import Mask, Meaning, Scope, Table, Tensor, declares
 from .report import Report
 from .workspace import MAX_DEPTH, MAX_NODES, MAX_STEPS, Workspace, measure
 
@@ -88,7 +88,9 @@ class Lowering:
             unknown.value(node, self.scope)
             return None
         if node.name == "score" and self.masks:
-            self.report.error("A301", "a mask can't read `score`", node.span, help=constants.MASK_BEFORE_SCORE)
+            kind = self.masks[-1].kind
+            help = constants.MASK_BEFORE_SCORE if kind == "mask" else "give it as an argument"
+            self.report.error("A301", f"a {kind} can't read `score`", node.span, help=help)
             return None
         return ir.Symbol(builtins.VALUES[node.name].type, node.name, span=node.span)
 
@@ -98,6 +100,9 @@ class Lowering:
                 unknown.bare_tensor(node, meaning, self.scope)
                 return None
             return ir.Load(meaning.input.type, meaning.input.name, (), span=node.span)
+        if isinstance(meaning, Table):
+            unknown.bare_table(node, meaning, self.scope)
+            return None
         return replace(meaning, span=node.span) if isinstance(meaning, ir.Const | ir.Local) else meaning
 
     # ---------------------------------------------------------------- operators
@@ -133,6 +138,8 @@ class Lowering:
             unknown.value(node.tensor, self.scope, "tensor")
             return None
         meaning = binding.meaning if binding is not None else ir.symbol(node.tensor.name)
+        if isinstance(meaning, Table):
+            return None if indices is None else tables.load(node, meaning, indices, self.report)
         if isinstance(meaning, ir.Expr) or (meaning is not None and not meaning.input.axes):
             unknown.indexed_value(node, binding, self.scope)
             return None
@@ -150,9 +157,9 @@ class Lowering:
         function = builtins.FUNCTIONS.get(name)
         args = self.values(*node.arguments)
         if function is None:
-            unknown.function(node.function, self.scope)
+            unknown.function(node, self.scope, args)
             return None
-        if not _right_number(node, function.signature, function.least, function.most, self.report):
+        if not _right_number(node, function.signature, function.form.least, function.form.most, self.report):
             return None
         return None if args is None else types.call(node, function, args, self.report)
 
@@ -165,30 +172,34 @@ class Lowering:
             chain = " → ".join(item.name for item in (*self.masks[self.masks.index(mask) :], mask))
             self.report.error(
                 "A110",
-                f"the mask `{mask.name}` uses itself",
+                f"the {mask.kind} `{mask.name}` uses itself",
                 node.span,
                 notes=[chain],
-                help="masks are written out where they are used; they can't be recursive",
+                help=f"{mask.kind}s are written out where they are used; they can't be recursive",
             )
             return None
         return self.inside(mask, arguments, node.span)
 
     def _argument(self, node: ast.Expr) -> Meaning:
-        """An expression or, where a tensor's bare name stands, the tensor."""
+        """An expression or, where the bare name of a tensor or a const array stands, that."""
         if isinstance(node, ast.Name):
             binding = self.scope.find(node)
-            if binding is not None and isinstance(binding.meaning, Tensor) and binding.meaning.input.axes:
-                return binding.meaning
+            meaning = binding.meaning if binding is not None else None
+            if isinstance(meaning, Table) or (isinstance(meaning, Tensor) and meaning.input.axes):
+                return meaning
         return self.value(node)
 
     def inside(self, mask: Mask, arguments: list[Meaning], call: Span | None) -> Expr | None:
-        """The mask's condition over these arguments (None: unknown). `call` is None where only the mask is checked."""
+        """The mask's condition, or the function's value, over these arguments (None: unknown). `call` is None where
+        only the mask is checked."""
         report = self.report if call is None else self.report.inside(call, mask.name)
         body = mask.node.body
         scope = Scope(mask.visible, declares(body) if isinstance(body, tuple) else {}, report)
         for parameter, argument in zip(mask.node.parameters, arguments, strict=True):
             scope.declare(parameter, "parameter", argument)
         lowering = Lowering(scope, report, self.workspace, (*self.masks, mask))
+        if isinstance(mask.node, ast.Function):
+            return lowering.whole(mask.node.body)
         if not isinstance(body, tuple):
             return lowering.condition(body, f"the mask `{mask.name}`")
         return lowering._lines(mask, body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +12,14 @@ from ..diagnostics import Diagnostic, Label, did_you_mean
 from ..source import SourceFile
 from ..syntax import ast
 from ..syntax.parser import parsed
-from . import builtins, constants, names
+from . import builtins, constants, limits, names
 from .constants import NO_DEFINES, Defines
 from .imports import Imports
 from .lower import check_masks, lower
+from .names import Mask
+from .reach import Folders, Reach
 from .report import Report
-from .workspace import MAX_DEPTH
+from .workspace import MAX_DEPTH, Workspace
 
 CALLS_A_LEVEL = 32  # of an expression, in later phases: Python's own limit is for programs that never end
 
@@ -34,24 +37,41 @@ class Program:
         return "\n\n".join(variant.show_lowered() for variant in self.variants)
 
 
-def load(source: SourceFile, defines: Defines = NO_DEFINES) -> Program:
+def load(source: SourceFile, defines: Defines = NO_DEFINES, allow_imports: Folders = ()) -> Program:
     """Everything that a file declares, with the masks that it imports written into its variants.
 
-    `defines` override consts by name (`-D name=value`). Raises AttnccError with every syntax error, or else with
+    `defines` override consts by name (`-D name=value`); `allow_imports` are folders besides its own and the library
+    whose files it may import. Raises AttnccError with every syntax error, or else with
     every other error that was found, warnings among them.
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), CALLS_A_LEVEL * MAX_DEPTH))
     report = Report()
     module = parsed(source)
-    visible = Imports(report).masks(module, Path(source.path))
+    limits.check_module(module)
+    path = Path(source.path)
+    visible = Imports(report, Reach.of(path, allow_imports)).masks(module, path)
     constants.check_defines(defines, module, report)
     check_masks(visible, report)
-    variants = [lower(node, visible, defines, report) for node in _variants(module, report)]
+    variants = _lowered(_variants(module, report), visible, defines, report)
     schedules = tuple(item for item in module.items if isinstance(item, ast.Schedule))
     _check_schedules(schedules, {variant.name for variant in variants}, report)
     found = report.in_order()
     found.raise_errors()
+    limits.check_parts(variants, schedules)
     return Program(tuple(variants), schedules, tuple(found.items))
+
+
+def _lowered(
+    nodes: Iterable[ast.Variant], visible: Mapping[str, Mask], defines: Defines, report: Report
+) -> list[ir.Variant]:
+    variants: list[ir.Variant] = []
+    steps = 0
+    for node in nodes:
+        workspace = Workspace()
+        variants.append(lower(node, visible, defines, report, workspace))
+        steps += workspace.steps
+        limits.check_steps(steps, node)
+    return variants
 
 
 def _variants(module: ast.Module, report: Report) -> list[ast.Variant]:
@@ -92,6 +112,7 @@ def _check_schedules(schedules: tuple[ast.Schedule, ...], variants: set[str], re
                 node.variant.span,
                 notes=[f"its variants: {known}"],
                 help=advice,
+                instead=node.variant.span,
             )
         name = "forward" if node.pass_name is None else names.one_of(node.pass_name, passes, "a pass", report)
         other = first.setdefault((node.variant.name, name or "", node.target.name), node)

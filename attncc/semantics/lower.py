@@ -10,15 +10,17 @@ from ..diagnostics import Label
 from ..ir import Expr
 from ..source import Span
 from ..syntax import ast
-from . import builtins, constants, names, statements, tensors, types, unknown
+from . import builtins, constants, names, statements, tables, tensors, types, unknown
 from .constants import Defines, Number
 from .expressions import Lowering
-from .names import Mask, Scope, Tensor
+from .names import Mask, Scope, Table, Tensor
 from .report import Report
 from .workspace import Workspace, measure
 
 
-def lower(node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report: Report) -> ir.Variant:
+def lower(
+    node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report: Report, workspace: Workspace
+) -> ir.Variant:
     """The variant's meaning. After an error has been reported the result is only good for further checks."""
     reason = names.reserved(node.name.name, "variant")
     if reason:
@@ -28,7 +30,7 @@ def lower(node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report
             node.name.span,
             help="choose another name",
         )
-    body = _Body(node, masks, defines, report)
+    body = _Body(node, masks, defines, report, workspace)
     for statement in node.statements:
         body.lower(statement)
     variant = body.variant()
@@ -41,14 +43,16 @@ def lower(node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report
 class _Body:
     """The parts of a variant as its statements are read, top to bottom."""
 
-    def __init__(self, node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report: Report) -> None:
+    def __init__(
+        self, node: ast.Variant, masks: Mapping[str, Mask], defines: Defines, report: Report, workspace: Workspace
+    ) -> None:
         self.node = node
         self.defines = defines
         self.report = report
-        self.workspace = Workspace()
+        self.workspace = workspace
         self.scope = Scope(masks, names.declares(node.statements), report)
         self.lowering = Lowering(self.scope, report, self.workspace)
-        self.consts: list[tuple[str, Number]] = []
+        self.consts: list[tuple[str, Number | tuple[Number, ...]]] = []
         self.inputs: list[ir.Input] = []
         self.lines: list[ir.Statement] = []
         self.single: dict[type[ast.Statement], tuple[Span, Any]] = {}  # what may be said once: where, and what it gave
@@ -92,6 +96,20 @@ class _Body:
         self.scope.declare(statement.name, "const", meaning)
         if meaning is not None:
             self.consts.append((name, meaning.value))
+
+    def table(self, statement: ast.Table) -> None:
+        kind = names.one_of(statement.type, builtins.CONST_TYPES, "the type of a const", self.report, _TYPES_ELSEWHERE)
+        name, what = statement.name.name, "an entry of a const array"
+        length = constants.constant(
+            statement.length, self.lowering.whole(statement.length), "the length of a const array", self.report
+        )
+        entries = [constants.constant(at, self.lowering.whole(at), what, self.report) for at in statement.values]
+        values = None if kind is None else tables.declared(statement, kind, length, entries, self.report)
+        if kind is not None and values is not None and name in self.defines:
+            values = tables.defined(statement, kind, self.defines[name], len(values), self.report)
+        self.scope.declare(statement.name, "const", None if values is None else Table(values, statement))
+        if values is not None:
+            self.consts.append((name, values))
 
     def input(self, statement: ast.Input) -> None:
         axes = tuple(self._axis(axis) for axis in statement.axes)
@@ -189,6 +207,7 @@ _TYPES_ELSEWHERE = {
 
 _STATEMENTS: dict[type, Callable[[_Body, Any], ir.Statement | None]] = {
     ast.Const: _Body.const,
+    ast.Table: _Body.table,
     ast.Input: _Body.input,
     ast.Let: _Body.let,
     ast.Keep: _Body.keep,

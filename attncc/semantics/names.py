@@ -20,10 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """A named mask, and the masks of its file, which its body may call."""
+    """A named mask or function, and those of its file, which its body may call."""
 
-    node: ast.Mask
+    node: ast.Mask | ast.Function
     visible: Mapping[str, Mask]
+
+    @property
+    def kind(self) -> str:
+        return "mask" if isinstance(self.node, ast.Mask) else "function"
 
     @property
     def name(self) -> str:
@@ -48,8 +52,16 @@ class Tensor:
         return ", ".join(builtins.TAGS[axis.tag].indexed_by[0] if axis.tag else f"i{place}" for place, axis in axes)
 
 
-# An expression, a tensor, or None: after a wrong declaration, and for a parameter of a mask that is checked by itself.
-Meaning = ir.Expr | Tensor | None
+@dataclass(frozen=True)
+class Table:
+    """A const array; it has a value only where it is indexed."""
+
+    values: tuple[int | float | bool, ...]
+    node: ast.Table
+
+
+# None: after a wrong declaration, and for a parameter of a mask that is checked by itself.
+Meaning = ir.Expr | Tensor | Table | None
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class Binding:
 
 
 class Scope:
-    """The names that one body (of a variant or of a mask) has declared so far, and the masks that it may call.
+    """The names that one body (of a variant, mask or function) has declared so far, and the masks that it may call.
 
     `later` holds every name that the body declares anywhere, so that one used too early gets a message of its own.
     """
@@ -105,7 +117,7 @@ class Scope:
         other = self._bindings.get(name.name)
         span, called = (other.span, a(other.kind)) if other else (None, "")
         if mask := self.masks.get(name.name):
-            span, called = mask.node.name.span, "a mask"
+            span, called = mask.node.name.span, a(mask.kind)
         if span is None:
             return False
         self.report.error(
@@ -146,7 +158,7 @@ def _built_in(name: str) -> str:
 
 def declares(statements: tuple[ast.Statement, ...]) -> dict[str, Span]:
     """Every name that the statements of a body declare, and where."""
-    named = (item for item in statements if isinstance(item, ast.Const | ast.Input | ast.Let))
+    named = (item for item in statements if isinstance(item, ast.Const | ast.Table | ast.Input | ast.Let))
     return {item.name.name: item.name.span for item in named}
 
 
@@ -159,7 +171,8 @@ def one_of(
     close = advice.get(word.name) or did_you_mean(word.name, choices)
     every = ", ".join(choices)
     notes = [f"there are: {every}"] if close else []
-    report.error("A113", f"`{word.name}` is not {what}", word.span, notes=notes, help=close or f"write one of {every}")
+    help = close or f"write one of {every}"
+    report.error("A113", f"`{word.name}` is not {what}", word.span, notes=notes, help=help, instead=word.span)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ..diagnostics import Diagnostic, Diagnostics, Label
+from ..diagnostics import Diagnostic, Diagnostics, Edit, Label, suggested
 from ..source import Span
 
 
@@ -27,17 +27,22 @@ class Report:
         labels: Iterable[Label] = (),
         notes: Iterable[str] = (),
         help: str = "",
+        instead: Span | Edit | None = None,
         severity: str = "error",
     ) -> None:
-        """Adds a diagnostic, unless the same was said of the same place before."""
+        """Adds a diagnostic, unless the same was said of the same place before. `instead`: what the code in the help
+        replaces, or the whole edit where the help shortens it."""
         if (code, message, span) in self._said:
             return
         self._said.add((code, message, span))
         every_label = (*labels, *self.calls)
-        self.found.add(Diagnostic(code, message, span, label, every_label, tuple(notes), help, severity=severity))
+        edit = suggested(help, instead) if isinstance(instead, Span) else instead
+        self.found.add(Diagnostic(code, message, span, label, every_label, tuple(notes), help, edit, severity=severity))
 
-    def warning(self, code: str, message: str, span: Span, label: str = "", *, help: str = "") -> None:
-        self.error(code, message, span, label, help=help, severity="warning")
+    def warning(
+        self, code: str, message: str, span: Span, label: str = "", *, help: str = "", instead: Edit | None = None
+    ) -> None:
+        self.error(code, message, span, label, help=help, instead=instead, severity="warning")
 
     def inside(self, call: Span, mask: str) -> Report:
         """The same report, for the body of a mask that is called at `call`."""
@@ -66,5 +71,8 @@ class Report:
 
 def quoted(span: Span, otherwise: str) -> str:
     """The source text of a span, for use in a help text; `otherwise` where that is long or more than one line."""
-    text = span.text
+    return brief(span.text, otherwise)
+
+
+def brief(text: str, otherwise: str) -> str:
     return text if text and len(text) <= 40 and "\n" not in text else otherwise

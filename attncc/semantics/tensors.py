@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import permutations
+from itertools import combinations, permutations
 
 from .. import ir
-from ..diagnostics import Label
+from ..diagnostics import Edit, Label
 from ..ir import Expr, Type
+from ..source import Span
 from ..syntax import ast
+from ..syntax.printer import expression
 from . import builtins, names
 from .names import Tensor
-from .report import Report, quoted
+from .report import Report, brief, quoted
 from .types import a_type
 
 # What people call the dtypes elsewhere.
@@ -48,6 +50,7 @@ def declaration(node: ast.Input, axes: tuple[ir.Axis | None, ...], report: Repor
     return Tensor(item, node)
 
 
+_MOST_GIVEN = 8  # indices that help looks at, where they are too many
 _NAMED_PROPERTIES = {name: name for name in builtins.PROPERTIES}
 
 
@@ -83,25 +86,47 @@ def load(
     item = tensor.input
     if len(indices) != len(item.axes):
         plural = "index" if len(item.axes) == 1 else "indices"
+        suited, known = _suited(node, tensor, [counted(index, lets) for index in indices])
         report.error(
             "A204",
             f"`{item.name}` takes {len(item.axes)} {plural}, and {len(indices)} came",
             node.span,
             labels=[Label(tensor.node.span, "declared here")],
-            help=f"index it as `{item.name}[{tensor.usual_indices}]`",
+            help=f"index it as `{item.name}[{suited}]`",
+            instead=node.span if known else None,
         )
         return None
-    good = [_is_int(written, index, report) for written, index in zip(node.indices, indices, strict=True)]
+    good = [is_int(written, index, report) for written, index in zip(node.indices, indices, strict=True)]
     if not all(good) or not _fits_axes(node, tensor, [counted(index, lets) for index in indices], report):
         return None
     return ir.Load(item.type, item.name, tuple(indices), span=node.span)
 
 
-def _is_int(node: ast.Expr, index: Expr, report: Report) -> bool:
+def _suited(node: ast.Index, tensor: Tensor, counts: list[str | None]) -> tuple[str, bool]:
+    """As many indices as there are axes, with those that were given where they fit, in their order: of `doc[q_pos]`
+    with the axes batch and pos, `b, q_pos`. And whether all of them are known, no name being made up."""
+    axes, given = tensor.input.axes, range(len(counts))[:_MOST_GIVEN]
+    few = min(len(axes), len(given))
+    pairings = [
+        [(place, index) for place, index in zip(places, chosen, strict=True) if _fits(axes[place], counts[index])]
+        for places in sorted(combinations(range(len(axes)), few), reverse=True)  # mostly outer axes are left out
+        for chosen in combinations(given, few)
+    ]
+    best = max(pairings, key=lambda pairs: (len(pairs), sum(bool(axes[p].tag and counts[i]) for p, i in pairs)))
+    texts = {place: quoted(node.indices[index].span, "...") for place, index in best}
+    usual = [builtins.TAGS[axis.tag].indexed_by[0] if axis.tag else "" for axis in axes]
+    every = [texts.get(place) or usual[place] or f"i{place}" for place in range(len(axes))]
+    return ", ".join(every), all(texts.get(place, usual[place]) for place in range(len(axes)))
+
+
+def is_int(node: ast.Expr, index: Expr, report: Report) -> bool:
     if index.type is Type.INT:
         return True
-    advice = f"write `floor({quoted(node.span, 'x')})`" if index.type is Type.FLOAT else "an index is an int"
-    report.error("A201", "an index must be an int", node.span, f"this is {a_type(index.type)}", help=advice)
+    text = expression(node)
+    advice = f"write `floor({brief(text, 'x')})`" if index.type is Type.FLOAT else "an index is an int"
+    edit = Edit(node.span, f"floor({text})") if index.type is Type.FLOAT else None
+    kind = f"this is {a_type(index.type)}"
+    report.error("A201", "an index must be an int", node.span, kind, help=advice, instead=edit)
     return False
 
 
@@ -113,13 +138,15 @@ def _fits_axes(node: ast.Index, tensor: Tensor, counts: list[str | None], report
         return True
     first, name = wrong[0], counts[wrong[0]] or ""
     written = node.indices[first].span
+    help, edit = _fitting(node, tensor, counts, wrong)
     report.error(
         "A203",
         f"`{tensor.input.name}` is indexed by {builtins.VALUES[name].counts} where its axis is `{axes[first].tag}`",
         written,
         "" if written.text == name else f"this is `{name}`",
         labels=[Label(tensor.node.axes[place].span, _axis_label(axes[place])) for place in wrong],
-        help=_fitting(node, axes, counts, wrong),
+        help=help,
+        instead=edit,
     )
     return False
 
@@ -132,24 +159,31 @@ def _axis_label(axis: ir.Axis) -> str:
     return f"counts {builtins.TAGS[axis.tag or ''].doc}"
 
 
-def _fitting(node: ast.Index, axes: tuple[ir.Axis, ...], counts: list[str | None], wrong: list[int]) -> str:
-    """What to write instead: the same indices in another order, if that fits; else the usual ones where they don't."""
+def _fitting(
+    node: ast.Index, tensor: Tensor, counts: list[str | None], wrong: list[int]
+) -> tuple[str, Span | Edit | None]:
+    """What to write instead, and where: the same indices in another order, if that fits; else the usual ones where
+    they don't."""
+    axes = tensor.input.axes
     given = [quoted(index.span, "...") for index in node.indices]
     for order in permutations(range(len(axes))):
         if all(_fits(axis, counts[place]) for axis, place in zip(axes, order, strict=True)):
-            return f"write `{node.tensor.name}[{', '.join(given[place] for place in order)}]`"
+            return f"write `{node.tensor.name}[{', '.join(given[place] for place in order)}]`", node.span
     special = _ADVICE.get((axes[wrong[0]].tag or "", counts[wrong[0]] or ""))
-    if special:
-        return special
+    if special and len(wrong) == 1:
+        by_axis = Edit(tensor.node.axes[wrong[0]].span, "pos")
+        return special, by_axis if special is _BOTH_SIDES else node.indices[wrong[0]].span
     for place in wrong:
         given[place] = builtins.TAGS[axes[place].tag or ""].indexed_by[0]
-    return f"write `{node.tensor.name}[{', '.join(given)}]`"
+    return f"write `{node.tensor.name}[{', '.join(given)}]`", node.span
 
+
+_BOTH_SIDES = "to look up queries and keys in one tensor, declare the axis as `pos` and write `q_pos`"
 
 # (axis, index) -> what is probably meant.
 _ADVICE = {
-    ("kv", "q_pos"): "to look up queries and keys in one tensor, declare the axis as `pos` and write `q_pos`",
-    ("kv", "q_idx"): "to look up queries and keys in one tensor, declare the axis as `pos` and write `q_pos`",
+    ("kv", "q_pos"): _BOTH_SIDES,
+    ("kv", "q_idx"): _BOTH_SIDES,
     ("q", "q_pos"): "write `q_idx`, or declare the axis as `pos`",
     ("head", "kv_h"): "write `h`, or declare the axis as `kv_head`",
     ("kv_head", "h"): "write `kv_h`, or declare the axis as `head`",

@@ -6,21 +6,24 @@ after it has reported what is wrong.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from dataclasses import replace
 from itertools import pairwise
 
 from .. import ir
+from ..diagnostics import Edit
 from ..evaluate import Environment, evaluate
 from ..ir import Expr, Type
+from ..operators import WRITTEN
 from ..source import Span
 from ..syntax import ast
+from ..syntax.printer import COMPARED, CONDITION, DIVISOR, FACTOR, expression, tight
 from . import builtins
-from .report import Report, quoted
+from .report import Report, brief
 
-ARITHMETIC = {"+": "add", "-": "sub", "*": "mul"}
-INT_DIVISION = {"//": "floordiv", "%": "mod"}
-BITS = {"&": "bitand", "|": "bitor", "^": "bitxor", "<<": "shl", ">>": "shr"}
-COMPARISONS = {"<": "lt", "<=": "le", ">": "gt", ">=": "ge", "==": "eq", "!=": "ne"}
+_INT_DIVISION = ("//", "%")
+_BITS = ("&", "|", "^", "<<", ">>")
 
 # What a bit operator on bools should have been, and as which comparison.
 _BOOL_FOR_BITS = {"&": "and", "|": "or", "^": "!="}
@@ -87,16 +90,16 @@ def join(node: ast.Binary, parts: list[ast.Expr], sides: list[Expr], report: Rep
 def binary(node: ast.Binary, sides: list[Expr], report: Report) -> Expr | None:
     left, right = sides
     what = f"`{node.op}`"
-    if node.op in BITS:
+    if node.op in _BITS:
         return _bits(node, left, right, report)
     good = [is_number(node.left, left, what, report), is_number(node.right, right, what, report)]
     if not all(good):
         return None
-    if node.op in INT_DIVISION:
+    if node.op in _INT_DIVISION:
         return _int_division(node, left, right, report)
     if node.op == "/":
         return apply("div", to_float(left), to_float(right), span=node.span)
-    return apply(ARITHMETIC[node.op], *alike(left, right), span=node.span)
+    return apply(WRITTEN[node.op], *alike(left, right), span=node.span)
 
 
 def comparison(node: ast.Comparison, operands: list[Expr], report: Report) -> Expr | None:
@@ -131,18 +134,17 @@ def call(node: ast.Call, function: builtins.Function, args: list[Expr], report: 
     good = [is_number(side, arg, what, report) for side, arg in zip(node.arguments, args, strict=True)]
     if not all(good):
         return None
-    if function.gives == "float":
-        return apply(function.name, to_float(args[0]), span=node.span)
-    if function.name == "floor":
-        return args[0] if args[0].type is Type.INT else apply("floor", args[0], span=node.span)
-    args = list(alike(*args))
-    if function.name == "clamp":
-        return _clamp(args[0], args[1], args[2], node.span)
+    operator = function.operator
+    if operator is None:
+        return _clamp(*alike(*args), span=node.span)
+    if operator.gives is Type.INT and args[0].type is Type.INT:  # `floor` of what is whole
+        return args[0]
+    args = [to_float(arg) for arg in args] if operator.on_ints is None else list(alike(*args))
+    if operator.arity == 1:
+        return apply(operator.name, args[0], span=node.span)
     result = args[0]
-    if function.name == "abs":
-        return apply("abs", result, span=node.span)
     for arg in args[1:]:
-        result = apply(function.name, result, arg, span=node.span)
+        result = apply(operator.name, result, arg, span=node.span)
     return result
 
 
@@ -165,7 +167,8 @@ def empty_reduction(node: ast.Reduction, kind: Type) -> Expr:
 def element(node: ast.Reduction, value: Expr, report: Report) -> bool:
     """Whether one iteration's value is what the reduction combines."""
     if node.function == "sum":
-        return is_number(node.body, value, "`sum`", report, f"sum({_as_number(node.body)} for ...)")
+        instead = f"sum({_as_number(brief(tight(node.body, CONDITION), 'condition'))} for ...)"
+        return is_number(node.body, value, "`sum`", report, instead)
     return is_bool(node.body, value, f"`{node.function}`", report)
 
 
@@ -176,10 +179,9 @@ def is_bool(node: ast.Expr, expr: Expr, what: str, report: Report) -> bool:
     """Whether an operand is a bool; A206 if it isn't."""
     if expr.type is Type.BOOL:
         return True
-    text = quoted(node.span, "x")
-    report.error(
-        "A206", f"{what} takes a bool", node.span, f"this is {a_type(expr.type)}", help=f"compare it: `{text} != 0`"
-    )
+    number = tight(node, COMPARED)
+    help, edit = f"compare it: `{brief(number, 'x')} != 0`", Edit(node.span, f"{number} != 0")
+    report.error("A206", f"{what} takes a bool", node.span, f"this is {a_type(expr.type)}", help=help, instead=edit)
     return False
 
 
@@ -187,18 +189,20 @@ def is_number(node: ast.Expr, expr: Expr, what: str, report: Report, instead: st
     """Whether an operand is a number; A201 if it is a bool."""
     if expr.type is not Type.BOOL:
         return True
+    text = tight(node, CONDITION)
     report.error(
         "A201",
         f"{what} takes numbers",
         node.span,
         "this is a bool",
-        help=f"a bool never becomes a number by itself; write `{instead or _as_number(node)}`",
+        help=f"a bool never becomes a number by itself; write `{instead or _as_number(brief(text, 'condition'))}`",
+        instead=Edit(node.span, _as_number(text)),
     )
     return False
 
 
-def _as_number(node: ast.Expr) -> str:
-    return f"(1 if {quoted(node.span, 'condition')} else 0)"
+def _as_number(condition: str) -> str:
+    return f"(1 if {condition} else 0)"
 
 
 # -------------------------------------------------------------------- the single rules
@@ -210,9 +214,9 @@ def _compare(
     span = sides[0].span.to(sides[1].span)
     left, right = exprs
     if left.type is not Type.BOOL and right.type is not Type.BOOL:
-        return apply(COMPARISONS[op], *alike(left, right), span=span)
+        return apply(WRITTEN[op], *alike(left, right), span=span)
     if left.type is right.type and op in ("==", "!="):
-        return apply(COMPARISONS[op], left, right, span=span)
+        return apply(WRITTEN[op], left, right, span=span)
     if left.type is right.type:
         report.error(
             "A207",
@@ -242,6 +246,7 @@ def _warn_of_bit_precedence(node: ast.Comparison, report: Report) -> None:
                 operand.span,
                 "this is compared, as one int",
                 help=f"write `{word}` to join comparisons, or parentheses if this is meant",
+                instead=Edit(operand.span, f"{tight(operand.left, COMPARED)} {word} {tight(operand.right, COMPARED)}"),
             )
 
 
@@ -254,17 +259,38 @@ def _bits(node: ast.Binary, left: Expr, right: Expr, report: Report) -> Expr | N
     if left.type is Type.INT and right.type is Type.INT:
         if node.op in ("<<", ">>"):
             _warn_of_shift(node, right, report)
-        return apply(BITS[node.op], left, right, span=node.span)
+        return apply(WRITTEN[node.op], left, right, span=node.span)
+    edit = None
     if left.type is right.type is Type.BOOL and node.op in _BOOL_FOR_BITS:
         help = f"write `{_BOOL_FOR_BITS[node.op]}`"
+        edit = _rewritten(node.span, expression(_of_bools(node)))
     else:
         help = (
             "floats have no bits; `floor(x)` gives an int" if Type.FLOAT in (left.type, right.type) else _BITS_OF_BOOL
         )
     same = left.type is right.type
     kinds = f"both are {left.type.value}s" if same else f"these are {a_type(left.type)} and {a_type(right.type)}"
-    report.error("A202", f"`{node.op}` works on the bits of ints", node.span, kinds, help=help)
+    report.error("A202", f"`{node.op}` works on the bits of ints", node.span, kinds, help=help, instead=edit)
     return None
+
+
+def _of_bools(node: ast.Binary) -> ast.Expr:
+    """What a bit operator on bools should have been."""
+    if node.op == "^":
+        return ast.Comparison(span=node.span, ops=("!=",), operands=(node.left, node.right))
+    return replace(node, op=_BOOL_FOR_BITS[node.op])
+
+
+# What a rewritten expression may stand between, without parentheses of its own.
+_BEFORE = re.compile(r"(?:^|[(\[,=]|\b(?:if|and|or|else))\s*$")
+_AFTER = re.compile(r"\s*(?:$|[)\],}]|\b(?:if|and|or|else|for|let|keep|score|scale|sink|normalize|dropout)\b)")
+
+
+def _rewritten(span: Span, text: str) -> Edit:
+    """An expression in place of another, in parentheses unless it is seen to need none."""
+    source = span.source.text
+    alone = _BEFORE.search(source[: span.start]) and _AFTER.match(source[span.end :])
+    return Edit(span, text if alone else f"({text})")
 
 
 _BITS_OF_BOOL = "bools are joined by `and`, `or` and `not`; `1 if condition else 0` makes an int of one"
@@ -274,9 +300,9 @@ def _invert(node: ast.Unary, operand: Expr, report: Report) -> Expr | None:
     if operand.type is Type.INT:
         return apply("bitnot", operand, span=node.span)
     help = "write `not`" if operand.type is Type.BOOL else "floats have no bits; `floor(x)` gives an int"
-    report.error(
-        "A202", "`~` works on the bits of an int", node.operand.span, f"this is {a_type(operand.type)}", help=help
-    )
+    edit = _rewritten(node.span, expression(replace(node, op="not"))) if operand.type is Type.BOOL else None
+    kind = f"this is {a_type(operand.type)}"
+    report.error("A202", "`~` works on the bits of an int", node.operand.span, kind, help=help, instead=edit)
     return None
 
 
@@ -293,13 +319,19 @@ def _warn_of_shift(node: ast.Binary, count: Expr, report: Report) -> None:
 def _int_division(node: ast.Binary, left: Expr, right: Expr, report: Report) -> Expr | None:
     if left.type is not Type.INT or right.type is not Type.INT:
         floated = node.right if right.type is Type.FLOAT else node.left
-        a, b = quoted(node.left.span, "a"), quoted(node.right.span, "b")
-        advice = f"write `floor({a} / {b})`" if node.op == "//" else f"write `{a} - floor({a} / {b}) * {b}`"
-        report.error("A201", f"`{node.op}` takes ints", floated.span, "this is a float", help=advice)
+        a, b = tight(node.left, FACTOR), tight(node.right, DIVISOR)
+        help = f"write `{_floored(node.op, brief(a, 'a'), brief(b, 'b'))}`"
+        edit = Edit(node.span, _floored(node.op, a, b))
+        report.error("A201", f"`{node.op}` takes ints", floated.span, "this is a float", help=help, instead=edit)
         return None
     if isinstance(right, ir.Const) and right.value == 0:
         _by_zero(node, report)
-    return apply(INT_DIVISION[node.op], left, right, span=node.span)
+    return apply(WRITTEN[node.op], left, right, span=node.span)
+
+
+def _floored(op: str, a: str, b: str) -> str:
+    """Floor division or its remainder, of floats."""
+    return f"floor({a} / {b})" if op == "//" else f"({a} - floor({a} / {b}) * {b})"
 
 
 def _by_zero(node: ast.Binary, report: Report) -> None:
@@ -316,7 +348,7 @@ def _by_zero(node: ast.Binary, report: Report) -> None:
         )
 
 
-def _clamp(x: Expr, low: Expr, high: Expr, span: Span) -> Expr:
+def _clamp(x: Expr, low: Expr, high: Expr, *, span: Span) -> Expr:
     """min(max(x, low), high). On floats as choices, so that the derivative at a bound is that of x."""
     if x.type is Type.INT:
         return apply("min", apply("max", x, low, span=span), high, span=span)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from .. import resources
-from ..diagnostics import Label, did_you_mean
+from ..diagnostics import Edit, Label, did_you_mean
+from ..ir import Expr
+from ..source import SourceFile, Span
 from ..syntax import ast
-from . import builtins
-from .names import Binding, Scope, Tensor, a
+from ..syntax.printer import expression
+from . import builtins, foreign
+from .names import Binding, Scope, Table, Tensor, a
+from .report import brief
 
 _DECLARE_IT = (
     "nothing is captured from outside: declare a `const` (known when built) or an `input` (given at each call)"
@@ -19,35 +24,39 @@ def value(name: ast.Name, scope: Scope, noun: str = "value") -> None:
     """A name where a value (or a tensor) should stand, and that no declaration above explains."""
     mask, function = scope.masks.get(name.name), builtins.FUNCTIONS.get(name.name)
     if mask is not None or function is not None:
-        what, signature = ("mask", mask.signature) if mask else ("function", function.signature if function else "")
+        what, signature = (mask.kind, mask.signature) if mask else ("function", function.signature if function else "")
         message = f"`{name.name}` is a {what}, not a {noun}"
-        scope.report.error("A106", message, name.span, help=f"call it: write `{signature}`")
+        complete = name.span if signature.endswith("()") else None
+        scope.report.error("A106", message, name.span, help=f"call it: write `{signature}`", instead=complete)
     elif name.name in scope.later:
         _too_early(name, scope)
     else:
         known = (*scope.declared(), *builtins.VALUES)
         advice = builtins.FOREIGN_VALUES.get(name.name) or did_you_mean(name.name, known) or _DECLARE_IT
-        scope.report.error("A101", f"there is no {noun} named `{name.name}` here", name.span, help=advice)
+        message = f"there is no {noun} named `{name.name}` here"
+        scope.report.error("A101", message, name.span, help=advice, instead=name.span)
 
 
-def function(name: ast.Name, scope: Scope) -> None:
-    """A name that is called, and is neither a mask in view nor a built-in function."""
+def function(node: ast.Call, scope: Scope, args: Sequence[Expr] | None) -> None:
+    """A call of a name that is neither built in nor that of a mask or function in view; `args`: None after an error."""
+    name = node.function
     binding = scope.find(name)
     if binding is not None or name.name in builtins.VALUES:
-        _called(name, binding, scope)
+        _called(node, binding, scope)
     elif not scope.report.lacks_masks:
         known = (*scope.masks, *builtins.FUNCTIONS)
-        advice = builtins.FOREIGN_FUNCTIONS.get(name.name) or _from_library(name.name) or did_you_mean(name.name, known)
-        scope.report.error(
-            "A102",
-            f"there is no function or mask named `{name.name}` here",
-            name.span,
-            notes=[] if advice else [f"there are: {', '.join(known)}"],
-            help=advice or _DEFINE_IT,
-        )
-
-
-_DEFINE_IT = "define it as a mask, `mask name(parameters) = ...`, or write its expression here"
+        message = f"there is no function or mask named `{name.name}` here"
+        if instead := foreign.instead(node, [arg.type for arg in args or ()]):
+            scope.report.error("A102", message, name.span, help=instead.help, instead=instead.edit)
+            return
+        if _is_in_library(name.name):
+            help, edit = "the library has it: write `import masks` below `attn 1`", _import_of_masks(name.span.source)
+            scope.report.error("A102", message, name.span, help=help, instead=edit)
+            return
+        advice = did_you_mean(name.name, known)
+        notes = [] if advice else [f"there are: {', '.join(known)}"]
+        help = advice or f"define it: `fn {name.name}(x) = ...`, or `mask {name.name}(x) = ...` for a condition"
+        scope.report.error("A102", message, name.span, notes=notes, help=help, instead=name.span)
 
 
 def axis(node: ast.Name, scope: Scope) -> None:
@@ -63,6 +72,7 @@ def axis(node: ast.Name, scope: Scope) -> None:
         node.span,
         notes=[f"tags: {', '.join(builtins.TAGS)}"],
         help=advice or "write a tag, a const, a number, or `_` for any length",
+        instead=node.span,
     )
 
 
@@ -84,6 +94,19 @@ def bare_tensor(node: ast.Name, tensor: Tensor, scope: Scope) -> None:
         node.span,
         labels=[Label(tensor.node.span, "declared here")],
         help=f"index it: `{node.name}[{tensor.usual_indices}]`",
+        instead=node.span if all(axis.tag for axis in tensor.input.axes) else None,
+    )
+
+
+def bare_table(node: ast.Name, table: Table, scope: Scope) -> None:
+    """A const array's name without an index."""
+    scope.report.error(
+        "A106",
+        f"`{node.name}` is a const array, not a value",
+        node.span,
+        labels=[Label(table.node.span, "declared here")],
+        help=f"index it, as in `{node.name}[h]`",
+        instead=Edit(node.span, f"{node.name}[h]"),
     )
 
 
@@ -98,14 +121,21 @@ def indexed_value(node: ast.Index, binding: Binding | None, scope: Scope) -> Non
         given = getattr(binding.meaning, "span", None)
         labels = [Label(given, "this value is given")] if given is not None else []
     message = f"`{name}` is one value and can't be indexed"
-    scope.report.error("A106", message, node.tensor.span, f"{a(kind)} without axes", labels=labels, help=advice)
+    label, edit = f"{a(kind)} without axes", None if kind == "parameter" else node.span
+    scope.report.error("A106", message, node.tensor.span, label, labels=labels, help=advice, instead=edit)
 
 
-def _called(name: ast.Name, binding: Binding | None, scope: Scope) -> None:
+def _called(node: ast.Call, binding: Binding | None, scope: Scope) -> None:
+    name = node.function
     kind = binding.kind if binding is not None else "built-in value"
-    indexed = f"write `{name.name}[...]` to index a tensor"
-    advice = indexed if kind in ("input", "parameter") else f"write `{name.name}`"
-    scope.report.error("A106", f"`{name.name}` is {a(kind)} and can't be called", name.span, help=advice)
+    advice = f"write `{name.name}`"
+    edit: Edit | Span | None = None if node.arguments else node.span
+    if binding is not None and isinstance(binding.meaning, Tensor | Table):
+        usual = binding.meaning.usual_indices if isinstance(binding.meaning, Tensor) else "h"
+        indices = ", ".join(expression(argument) for argument in node.arguments) or usual
+        advice = f"write `{name.name}[{brief(indices, '...')}]` to index a tensor"
+        edit = Edit(node.span, f"{name.name}[{indices}]")
+    scope.report.error("A106", f"`{name.name}` is {a(kind)} and can't be called", name.span, help=advice, instead=edit)
 
 
 def _too_early(name: ast.Name, scope: Scope) -> None:
@@ -118,6 +148,11 @@ def _too_early(name: ast.Name, scope: Scope) -> None:
     )
 
 
-def _from_library(name: str) -> str:
-    library = re.findall(r"^mask (\w+)\(", resources.read("specs", "masks.attn"), re.MULTILINE)
-    return "the library has it: write `import masks` below `attn 1`" if name in library else ""
+def _is_in_library(name: str) -> bool:
+    return name in re.findall(r"^mask (\w+)\(", resources.read("specs", "masks.attn"), re.MULTILINE)
+
+
+def _import_of_masks(source: SourceFile) -> Edit | None:
+    """The import, below the version."""
+    version = re.search(r"^\s*attn\s+1\b", source.text, re.MULTILINE)
+    return version and Edit(Span(source, version.end(), version.end()), "\n\nimport masks")

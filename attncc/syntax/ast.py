@@ -77,7 +77,7 @@ class Conditional(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Node):
-    """A built-in function or a named mask."""
+    """A built-in function, or a mask or function of a file."""
 
     function: Name
     arguments: tuple[Expr, ...]
@@ -109,6 +109,16 @@ class Const(Node):
     name: Name
     type: Name
     value: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table(Node):
+    """`const name: type[length] = [value, ...]`."""
+
+    name: Name
+    type: Name
+    length: Expr
+    values: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +174,7 @@ class Dropout(Node):
     rate: Expr
 
 
-Statement = Const | Input | Let | Keep | Score | Scale | Sink | Normalize | Dropout
+Statement = Const | Table | Input | Let | Keep | Score | Scale | Sink | Normalize | Dropout
 
 # -------------------------------------------------------------------- items
 
@@ -183,6 +193,15 @@ class Mask(Node):
     name: Name
     parameters: tuple[Name, ...]
     body: Expr | tuple[Let | Keep, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Function(Node):
+    """`fn name(parameters) = expression`."""
+
+    name: Name
+    parameters: tuple[Name, ...]
+    body: Expr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +230,7 @@ class Schedule(Node):
     settings: tuple[Setting, ...]
 
 
-Item = Mask | Variant | Schedule
+Item = Mask | Function | Variant | Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

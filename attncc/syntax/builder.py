@@ -62,6 +62,8 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
 
     mask = _node(ast.Mask, "name", "parameters", "body")
 
+    function = _node(ast.Function, "name", "parameters", "body")
+
     def mask_with_lines(self, meta: Meta, children: Sequence[Any]) -> ast.Mask:
         name, parameters, *lines = children
         return ast.Mask(span=self.span(meta), name=name, parameters=parameters, body=tuple(lines))
@@ -94,6 +96,11 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
     # ---------------------------------------------------------------- statements
 
     const = _node(ast.Const, "name", "type", "value")
+
+    def table(self, meta: Meta, children: Sequence[Any]) -> ast.Table:
+        name, kind, length, *values = children
+        return ast.Table(span=self.span(meta), name=name, type=kind, length=length, values=tuple(values))
+
     let = _node(ast.Let, "name", "value")
     keep = _node(ast.Keep, "condition")
     score = _node(ast.Score, "value")

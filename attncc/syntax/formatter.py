@@ -125,10 +125,10 @@ def _print(node: ast.Node, indent: int) -> tuple[str, list[str]]:
     match node:
         case ast.Import():
             return "", [printer.import_line(node)]
-        case ast.Mask():
+        case ast.Mask() | ast.Function():
             assert not isinstance(node.body, tuple)
             return "", printer.lines(f"{printer.opening(node)}= ", node.body, indent)
-        case ast.Setting() | ast.Const() | ast.Input() | ast.Let() | ast.Keep() | ast.Score():
+        case ast.Setting() | ast.Const() | ast.Table() | ast.Input() | ast.Let() | ast.Keep() | ast.Score():
             return printer.statement(node, indent)
         case ast.Scale() | ast.Sink() | ast.Normalize() | ast.Dropout():
             return printer.statement(node, indent)

@@ -12,11 +12,11 @@ from itertools import pairwise
 
 from lark import Token
 
-from ..diagnostics import Diagnostic, Edit, Label, did_you_mean
+from ..diagnostics import Diagnostic, Edit, Label, did_you_mean, suggested
 from ..source import Span
 from .grammar import keywords, literals, terminals
 from .tokens import END, STRAY, first_on_line, span
-from .trouble import BRACKETS, ITEMS, STATEMENTS, Mistake, Trouble, either, expected_and_found, found
+from .trouble import BRACKETS, FORMS, ITEMS, STATEMENTS, Mistake, Trouble, either, expected_and_found, found
 
 Rule = Callable[[Trouble], Mistake | None]
 
@@ -89,8 +89,14 @@ def _stray(trouble: Trouble) -> Mistake | None:
     advice = "write a blank" if char.isspace() else "remove it"
     advice = "names are made of the letters a to z, A to Z, digits and `_`" if char.isalpha() else advice
     what = "this string has no closing quote" if char == '"' else f"{_character(char)} has no meaning here"
-    diagnostic = Diagnostic("A002", what, trouble.at, help=_STRAY_HELP.get(char, advice))
+    help_ = _STRAY_HELP.get(char, advice)
+    diagnostic = Diagnostic("A002", what, trouble.at, help=help_, edit=_stray_edit(trouble.at, help_))
     return Mistake(diagnostic, ((), ("NAME",), ("STAR",), ("STRING",)))
+
+
+def _stray_edit(at: Span, help_: str) -> Edit | None:
+    edit = suggested(help_, at)
+    return Edit(at, f"{edit.text} ") if edit is not None and edit.text.isalpha() else edit
 
 
 def _character(char: str) -> str:
@@ -126,7 +132,9 @@ def _foreign_operator(trouble: Trouble) -> Mistake | None:
         for begin in range(max(0, start - len(text) + 1), start + 1):
             if trouble.source.text.startswith(text, begin):
                 at = Span(trouble.source, begin, begin + len(text))
-                diagnostic = Diagnostic("A003", f"there is no operator `{text}`", at, help=f"write {instead}")
+                help_ = f"write {instead}"
+                edit = None if text == "**" else suggested(help_, at)
+                diagnostic = Diagnostic("A003", f"there is no operator `{text}`", at, help=help_, edit=edit)
                 return Mistake(diagnostic, ((), ("EQUAL",)))
     return None
 
@@ -284,6 +292,7 @@ def _keep_without_if(trouble: Trouble) -> Mistake | None:
 
 
 _MASK = "a mask has parameters, if none then `()`: `mask name() = …`"
+_FUNCTION = "a function has parameters, if none then `()`: `fn name() = …`"
 
 # (terminal that is expected, terminal that came) -> what is read instead, and help where the form alone says too little
 _LACKS = {
@@ -311,6 +320,8 @@ def _lacks(trouble: Trouble) -> Mistake | None:
         reading, advice = _LACKS.get((expected, trouble.token.type), (None, ""))
         if reading is not None:
             what = expected_and_found(trouble)
+            if advice is _MASK and trouble.tokens[trouble.index - 2].type == "FN":
+                advice = _FUNCTION
             return Mistake(Diagnostic("A007", what, trouble.at, help=advice or _form(trouble)), (reading,))
     return None
 
@@ -384,6 +395,7 @@ def _begins_nothing(trouble: Trouble) -> Mistake | None:
         trouble.at,
         f"expected {either([f'`{choice}`' for choice in choices])}",
         help=advice or did_you_mean(word, choices),
+        edit=None if advice else suggested(did_you_mean(word, choices), trouble.at),
     )
     guess = [] if advice else did_you_mean(word, choices).split("`")[1:2]
     return Mistake(diagnostic, tuple((terminals()[choice],) for choice in guess))
@@ -401,7 +413,7 @@ _MISPLACED = {
 
 _OF_PYTHON = {
     "as": "leave it out: masks have the names that their file gives them",
-    "def": "write `mask name(parameters) = condition`; `attncc import-flex` reads functions of Python",
+    "def": "write `mask name(parameters) = condition` or `fn name(parameters) = value`",
     "from": "write `import masks`, which brings all masks of a file",
     "return": "write `keep if` and what is true for the pairs that attend, or `score = value`",
 }
@@ -434,6 +446,8 @@ _RULES: tuple[Rule, ...] = (
 
 def _anything_else(trouble: Trouble) -> Mistake:
     advice = _GENERAL_HELP.get(trouble.token.type) or _form(trouble)
+    if trouble.token.type == "LSQB" and "TILDE" in trouble.expected:
+        advice = "a list is a const of its own: `const name: float[2] = [0.5, 0.25]`"
     if (trouble.before, trouble.token.type) == ("RSQB", "LSQB"):
         advice = "all indices stand in one bracket: `bias[h, q_idx]`"
     diagnostic = Diagnostic("A001", expected_and_found(trouble), trouble.at, help=advice)
@@ -449,22 +463,6 @@ _GENERAL_HELP = {
     "STRING": "text in quotes stands after `import`",
 }
 
-_FORMS = {
-    "IMPORT": '`import masks` or `import "mine.attn"`',
-    "MASK": "`mask name(parameters) = condition` or `mask name(parameters) { let … keep if … }`",
-    "VARIANT": "`variant name { … }`",
-    "SCHEDULE": "`schedule name for variant on sm_90a { … }`",
-    "CONST": "`const name: int = value`",
-    "INPUT": "`input name: f32[head, pos]`, or `input name: f32` for a scalar",
-    "LET": "`let name = value`",
-    "KEEP": "`keep if condition`",
-    "SCORE": "`score = value`",
-    "SCALE": "`scale value`",
-    "SINK": "`sink input_name`",
-    "NORMALIZE": "`normalize softmax`",
-    "DROPOUT": "`dropout rate`",
-}
-
 
 def _form(trouble: Trouble) -> str:
     """What the statement or item looks like in which the token stands; in an `any`, `all` or `sum`, what that does."""
@@ -478,8 +476,8 @@ def _form(trouble: Trouble) -> str:
             return "a setting is written `knob = 128`, `knob = word` or `knob = {64, 128}`"
         # Within an expression these two words are values.
         value = kind in ("SCORE", "SCALE") and not first_on_line(trouble.source, trouble.tokens[index])
-        if kind in _FORMS and not value:
-            return f"the form is {_FORMS[kind]}"
+        if kind in FORMS and not value:
+            return f"the form is {FORMS[kind]}"
     return "write `attn 1`, then imports, then masks, variants and schedules"
 
 

@@ -12,7 +12,8 @@ _CONTINUATION = 8  # more blanks before the further lines of a statement
 _BINARY = {
     "or": 1, "and": 2, "|": 5, "^": 6, "&": 7, "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "//": 10, "%": 10,
 }  # fmt: skip
-_CONDITIONAL, _NOT, _COMPARISON, _PREFIX, _ATOM = 0, 3, 4, 11, 12
+_CONDITIONAL, _NOT, _COMPARISON, _PREFIX, ATOM = 0, 3, 4, 11, 12
+CONDITION, COMPARED, FACTOR, DIVISOR = 1, 5, 10, 11  # how tight what stands there must bind
 
 
 def expression(node: ast.Expr | ast.Wildcard) -> str:
@@ -21,7 +22,7 @@ def expression(node: ast.Expr | ast.Wildcard) -> str:
         case ast.Binary() | ast.Comparison() | ast.Conditional():
             return " ".join(_parts(node))
         case ast.Unary():
-            return f"{node.op}{' ' if node.op == 'not' else ''}{_tight(node.operand, _precedence(node))}"
+            return f"{node.op}{' ' if node.op == 'not' else ''}{tight(node.operand, _precedence(node))}"
         case ast.Call():
             return f"{node.function.name}({_commas(node.arguments)})"
         case ast.Index():
@@ -59,10 +60,10 @@ def _parts(node: ast.Binary | ast.Comparison | ast.Conditional) -> Iterator[str]
     """The first operand, then each operator with what follows it; a chain of equal precedence is one list."""
     match node:
         case ast.Conditional():
-            yield f"{_tight(node.then, 1)} if {_tight(node.condition, 1)}"
+            yield f"{tight(node.then, 1)} if {tight(node.condition, 1)}"
             yield f"else {expression(node.otherwise)}"
         case ast.Comparison():
-            first, *rest = (_tight(operand, _COMPARISON + 1) for operand in node.operands)
+            first, *rest = (tight(operand, _COMPARISON + 1) for operand in node.operands)
             yield first
             yield from (f"{op} {operand}" for op, operand in zip(node.ops, rest, strict=True))
         case ast.Binary():
@@ -72,8 +73,8 @@ def _parts(node: ast.Binary | ast.Comparison | ast.Conditional) -> Iterator[str]
             while isinstance(start, ast.Binary) and _precedence(start) == level:
                 links.append(start)
                 start = start.left
-            yield _tight(start, level)
-            yield from (f"{link.op} {_tight(link.right, level + 1)}" for link in reversed(links))
+            yield tight(start, level)
+            yield from (f"{link.op} {tight(link.right, level + 1)}" for link in reversed(links))
 
 
 def _precedence(node: ast.Expr) -> int:
@@ -87,10 +88,10 @@ def _precedence(node: ast.Expr) -> int:
         case ast.Unary():
             return _NOT if node.op == "not" else _PREFIX
         case _:
-            return _ATOM
+            return ATOM
 
 
-def _tight(node: ast.Expr, level: int) -> str:
+def tight(node: ast.Expr, level: int) -> str:
     """In parentheses, if it binds less tightly than `level`."""
     text = expression(node)
     return text if _precedence(node) >= level else f"({text})"
@@ -113,12 +114,27 @@ def statement(node: ast.Statement | ast.Setting, indent: int) -> tuple[str, list
         case ast.Setting():
             choices = ", ".join(map(str, node.values))
             return node.knob.name, [f"= {choices if len(node.values) == 1 else '{' + choices + '}'}"]
+        case ast.Table():
+            return "", _table(node, indent)
         case ast.Sink():
             return "", [f"sink {node.input.name}"]
         case ast.Normalize():
             return "", [f"normalize {node.kind.name}"]
         case _:
             return "", lines(*_start(node), indent)
+
+
+def _table(node: ast.Table, indent: int) -> list[str]:
+    """As many entries on a line as fit."""
+    rows = [f"const {node.name.name}: {node.type.name}[{expression(node.length)}] = ["]
+    for place, value in enumerate(node.values):
+        text = expression(value) + ("," if place < len(node.values) - 1 else "]")
+        apart = "" if place == 0 else " "
+        if place > 0 and indent + len(rows[-1] + apart + text) > WIDTH:
+            rows.append(" " * _CONTINUATION + text)
+        else:
+            rows[-1] += apart + text
+    return rows
 
 
 def _start(node: ast.Const | ast.Let | ast.Keep | ast.Score | ast.Scale | ast.Dropout) -> tuple[str, ast.Expr]:
@@ -140,11 +156,13 @@ def _start(node: ast.Const | ast.Let | ast.Keep | ast.Score | ast.Scale | ast.Dr
 # -------------------------------------------------------------------- items
 
 
-def opening(item: ast.Mask | ast.Variant | ast.Schedule) -> str:
+def opening(item: ast.Item) -> str:
     """An item up to its `{` or `=`, with a blank at its end."""
     match item:
         case ast.Mask():
             return f"mask {item.name.name}({', '.join(parameter.name for parameter in item.parameters)}) "
+        case ast.Function():
+            return f"fn {item.name.name}({', '.join(parameter.name for parameter in item.parameters)}) "
         case ast.Variant():
             return f"variant {item.name.name} "
         case ast.Schedule():

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 
 from lark import Token
 from lark.exceptions import UnexpectedCharacters
 
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics, Edit, Label
-from ..source import SourceFile, Span
+from ..source import MAX_BYTES, SourceFile, Span
 from .grammar import grammar, keywords
 
 LANGUAGE_VERSION = 1
 MAX_NESTING = 128  # of brackets, and of expressions in one another; the phases that follow may then recurse
 END = "$END"  # lark's name of the token after the last
+MAX_NAME = 100  # letters: it becomes part of file names
+MAX_TOKENS = 20_000  # of a file
 STRAY = "STRAY"  # no token of the language
 
 _MAX_INT = 2**63 - 1
@@ -31,7 +34,9 @@ def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
     A character that begins no token becomes a token `STRAY`, which fits nowhere. What is wrong with a name or number
     goes to `diagnostics`; the parser may go on. AttnccError if the file is in another version, or nests too deep.
     """
-    tokens = list(_lex(source))
+    tokens = list(islice(_lex(source), MAX_TOKENS + 1))
+    if len(tokens) > MAX_TOKENS or len(source.text) > MAX_BYTES:
+        raise AttnccError(_too_long(source, tokens[-1:]))
     end = tokens[-1].end_pos if tokens else 0
     tokens.append(Token(END, "", start_pos=end, end_pos=end))
     _check_version(source, tokens)
@@ -42,6 +47,11 @@ def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
         elif token.type in ("INT", "FLOAT"):
             _check_number(source, token, diagnostics)
     return tokens
+
+
+def names_version(source: SourceFile) -> bool:
+    """Whether a text begins as attn texts do, in whatever version."""
+    return [token.type for token in islice(_lex(source), 2)] == ["ATTN", "INT"]
 
 
 def span(source: SourceFile, token: Token) -> Span:
@@ -96,6 +106,15 @@ def _check_nesting(source: SourceFile, tokens: list[Token]) -> None:
             raise AttnccError(too_deep(span(source, token), Label(span(source, opened[0]), "the outermost is here")))
 
 
+def _too_long(source: SourceFile, last: list[Token]) -> Diagnostic:
+    return Diagnostic(
+        "A011",
+        f"the file is longer than attncc takes: {MAX_TOKENS} words, numbers and signs, and {MAX_BYTES} bytes",
+        span(source, last[0]) if last else None,
+        help="write it into several files, or bring what is long as an input",
+    )
+
+
 def too_deep(at: Span, *labels: Label) -> Diagnostic:
     return Diagnostic(
         "A010",
@@ -107,6 +126,10 @@ def too_deep(at: Span, *labels: Label) -> Diagnostic:
 
 
 def _check_name(source: SourceFile, token: Token, diagnostics: Diagnostics) -> None:
+    if len(token) > MAX_NAME:
+        what = f"this name has {len(token)} letters, more than attncc takes: {MAX_NAME}"
+        diagnostics.add(Diagnostic("A011", what, span(source, token), help="give it a shorter name"))
+        return
     if not token.startswith("_") and "__" not in token:
         return
     better = re.sub("_+", "_", token).strip("_")

@@ -13,8 +13,26 @@ from .grammar import literals, terminals
 from .tokens import END, first_on_line, span
 
 STATEMENTS = ("CONST", "INPUT", "LET", "KEEP", "SCORE", "SCALE", "SINK", "NORMALIZE", "DROPOUT")
-ITEMS = ("MASK", "VARIANT", "SCHEDULE")
+ITEMS = ("MASK", "FN", "VARIANT", "SCHEDULE")
 BRACKETS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
+
+# What statements and items look like.
+FORMS = {
+    "IMPORT": '`import masks` or `import "mine.attn"`',
+    "MASK": "`mask name(parameters) = condition` or `mask name(parameters) { let … keep if … }`",
+    "FN": "`fn name(parameters) = value`",
+    "VARIANT": "`variant name { … }`",
+    "SCHEDULE": "`schedule name for variant on sm_90a { … }`",
+    "CONST": "`const name: int = value` or `const name: int[2] = [value, value]`",
+    "INPUT": "`input name: f32[head, pos]`, or `input name: f32` for a scalar",
+    "LET": "`let name = value`",
+    "KEEP": "`keep if condition`",
+    "SCORE": "`score = value`",
+    "SCALE": "`scale value`",
+    "SINK": "`sink input_name`",
+    "NORMALIZE": "`normalize softmax`",
+    "DROPOUT": "`dropout rate`",
+}
 
 _SHOWN = 60  # characters of a token in a message
 
@@ -91,7 +109,7 @@ def _groups() -> tuple[tuple[str, frozenset[str], str], ...]:
         ("STAR", frozenset(of[text] for text in f"{_INFIXES} {_AROUND_OPERATORS}".split()), "an operator"),
         ("CONST", frozenset(STATEMENTS), "a statement"),
         ("KEEP", frozenset(("LET", "KEEP")), "`let`, `keep if`"),
-        ("VARIANT", frozenset((*ITEMS, END)), "a mask, a variant, a schedule"),
+        ("VARIANT", frozenset((*ITEMS, END)), "a mask, a function, a variant, a schedule"),
     )
 
 

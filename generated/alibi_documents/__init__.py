@@ -1,4 +1,4 @@
-# Written by attncc 0.1.0 from specs/alibi_documents.attn. Do not edit: `attncc build` writes this file anew.
+# Written by attncc 0.2.0 from specs/alibi_documents.attn. Do not edit: `attncc build` writes this file anew.
 """Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 
 variant alibi_documents
@@ -15,7 +15,7 @@ variant alibi_documents
   dropout 0.1
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    forward bf16, head dim 128, sm_90a: q_outer, tiles of 128 x 64
 
 Without decode (calls with few queries run the forward kernel) and backward (gradients of
 arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.

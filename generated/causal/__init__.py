@@ -1,4 +1,4 @@
-# Written by attncc 0.1.0 from specs/causal.attn. Do not edit: `attncc build` writes this file anew.
+# Written by attncc 0.2.0 from specs/causal.attn. Do not edit: `attncc build` writes this file anew.
 """Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 decoding) the last query sees every key. For top-left alignment write `keep if
 causal_top_left()`.
@@ -8,9 +8,13 @@ variant causal
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 128 x 48
+    forward bf16, head dim 128, sm_90a: q_outer, tiles of 192 x 64
+    backward bf16, head dim 128, sm_80: kv_outer, tiles of 32 x 64
+    backward_dq bf16, head dim 128, sm_80: q_outer, tiles of 64 x 64
+    backward bf16, head dim 128, sm_90a: kv_outer, tiles of 64 x 128
 
-Without decode (calls with few queries run the forward kernel) and backward (gradients of
-arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
+Without decode (calls with few queries run the forward kernel); `attncc build FILE --decode`
+makes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-# Written by attncc 0.1.0 from specs/natten.attn. Do not edit: `attncc build` writes this file anew.
+# Written by attncc 0.2.0 from specs/natten.attn. Do not edit: `attncc build` writes this file anew.
 """Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
 pixels around its own. At a border the rectangle moves inwards, so that every query has the
@@ -17,8 +17,8 @@ variant natten
   keep if neighborhood(q_pos // canvas_width, kv_idx // canvas_width, canvas_height, reach_y, reach_y)
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
-    patches bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    forward bf16, head dim 128, sm_90a: q_outer, tiles of 192 x 64
+    patches bf16, head dim 128, sm_90a: q_outer, tiles of 192 x 80
 
 Without decode (calls with few queries run the forward kernel) and backward (gradients of
 arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.

@@ -1,4 +1,4 @@
-# Written by attncc 0.1.0 from specs/paged.attn. Do not edit: `attncc build` writes this file anew.
+# Written by attncc 0.2.0 from specs/paged.attn. Do not edit: `attncc build` writes this file anew.
 """Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
 batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which
 page of sequence b lies on page p of the pool, or negative where none of it does.
@@ -16,9 +16,10 @@ variant paged
 
 Kernels:
     forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    decode bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
 
-Without decode (calls with few queries run the forward kernel) and backward (gradients of
-arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
+Without backward (gradients of arrays on a GPU raise A520); `attncc build FILE --backward`
+makes them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 // tile_lists: the live tiles of each block of 64 queries of paged_bf16_d128_sm_80
-// Written by attncc 0.1.0. Do not edit.
+// Written by attncc 0.2.0. Do not edit.
 
 // ---------------------------------------------------------------- sizes
 
@@ -539,9 +539,9 @@ struct ColumnsInPairs {
 
     /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns) {
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if constexpr (Stored::WORDS == 1) {
-            const bool odd = threadIdx.x % 2;
+            const bool odd = lane % 2;
             unsigned low[1], high[1];
             Stored::words(low, x[0][0], x[0][1]);
             Stored::words(high, x[1][0], x[1][1]);
@@ -567,7 +567,7 @@ struct ColumnsInFours {
     }
 
     template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns) {
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
         if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
@@ -585,11 +585,11 @@ struct RowPlaces {
 };
 
 /// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
-/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call.
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
 template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
 __device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
-                                           const float (&factor)[M_TILES][2]) {
-    const int lane = threadIdx.x % 32, column = Columns::template first<Stored>(lane);
+                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    const int column = Columns::template first<Stored>(lane);
 #pragma unroll
     for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
         const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
@@ -602,7 +602,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 #pragma unroll
             for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
             const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
-            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0);
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
         }
     }
 }
@@ -610,18 +610,27 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
 /// The same of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
-                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2]) {
-    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor);
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                                           int lane = threadIdx.x % 32) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
-/// Which of the 2 * M_TILES rows that the lanes of a quad share is this lane's own, where each row is to be one lane's.
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+template <int M_TILES>
+constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+
+/// Of these rows, in fours, each lane owns the one of this number.
 __device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
 
-/// Stores one value for each of the warp's rows, as `store_rows` does: this lane that of its own row.
-template <int M_TILES, class Places>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, float value) {
-    const int row = slot + 8 * own_row() + threadIdx.x % 32 / 4;
-    if (own_row() < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = value;
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
+template <int M_TILES, class Places, class Value>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
+#pragma unroll
+    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+        const float x = value(own);
+        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
+        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
+    }
 }
 
 // ---- head_rows.cuh
@@ -1036,7 +1045,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 1040 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1049 "tile_lists_paged_bf16_d128_sm_80.cu"
     ctx.difference_2 = (long long)ctx.length - ctx.q_len;
     return ctx;
 }
@@ -1050,7 +1059,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 1054 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1063 "tile_lists_paged_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1075,7 +1084,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1079 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 1088 "tile_lists_paged_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1250,7 +1259,8 @@ using OutColumns = ColumnsInPairs;  // of accumulators
 /// What is known of the warp's rows when all keys are done.
 struct Finished {
     float factor[M_TILES][2];  // what makes the output of an accumulator
-    float row_max, row_sum;    // of the lane's own row (output.cuh): l relative to m, in natural units; -inf and 0: no weight
+    // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
+    float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
     /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
     template <class Sink>
@@ -1260,7 +1270,7 @@ struct Finished {
             const int m = row / 2, r = row % 2;
             float of_row[2];
             factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row == 0 || own_row() == row) row_max = of_row[0], row_sum = of_row[1];
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1274,7 +1284,8 @@ struct Finished {
         const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
         store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
         if (params.lse != nullptr)
-            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row, row_max + logf(row_sum));
+            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+                                      [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
 

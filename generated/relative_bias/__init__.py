@@ -1,4 +1,4 @@
-# Written by attncc 0.1.0 from specs/relative_bias.attn. Do not edit: `attncc build` writes this file anew.
+# Written by attncc 0.2.0 from specs/relative_bias.attn. Do not edit: `attncc build` writes this file anew.
 """Attention with a learned bias for each head and relative position, in both directions.
 Distances beyond `reach` share the last entry of their side; entry `reach` is distance 0,
 the ones above it are keys after the query.
@@ -10,10 +10,11 @@ variant relative_bias
   score = score + bias[h, offset]
 
 Kernels:
-    forward bf16, head dim 128, sm_80: q_outer, tiles of 64 x 32
+    forward bf16, head dim 128, sm_90a: q_outer, tiles of 128 x 128
+    backward bf16, head dim 128, sm_90a: kv_outer, tiles of 64 x 128
 
-Without decode (calls with few queries run the forward kernel) and backward (gradients of
-arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
+Without decode (calls with few queries run the forward kernel); `attncc build FILE --decode`
+makes them.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,21 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
-from attncc.codegen.render import render, render_combine, render_tile_lists, render_transposition, render_zone_map
+from attncc.codegen.render import render, render_helper
+from attncc.kernels.helpers import combine, tile_lists, transposition
+from attncc.kernels.helpers import zone_map as zone_map_kernel
+from attncc.kernels.helpers.tile_lists import TileLists
+from attncc.kernels.helpers.transposition import TransposedValues
+from attncc.kernels.parameters import (
+    CLAIM_PIECES,
+    surveys,
+)
+from attncc.kernels.registry import facts_of, forward_facts
 from attncc.problem import Problem
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.problem.inputs import merges
-from attncc.schedule.parameters import (
-    CLAIM_PIECES,
-    combine_parameters,
-    parameters,
-    surveys,
-    transposition_parameters,
-    zone_map_parameters,
-)
 from attncc.schedule.plan import KernelPlan
-from attncc.schedule.tile_lists import TileLists
-from attncc.schedule.transposed_values import TransposedValues
 from tests.emulator import kernel
 
 Array = NDArray[Any]
@@ -74,29 +74,30 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     counter = np.zeros(1, np.uint32)
     values |= {"blocks": blocks, "section": 2, "next_block": counter.ctypes.data if plan.variant.keeps else 0}
     lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
-    if plan.tile_lists:
+    if facts_of(plan).tile_lists:
         values["tile_lists"] = lists.ctypes.data
-        kernel.run(render_tile_lists(plan), parameters(plan), values, 2)
-    if plan.family == "hopper":
+        kernel.run(render_helper(tile_lists.kernel(forward_facts(plan))), facts_of(plan).parameters(), values, 2)
+    if facts_of(plan).persistent:
         width, q_columns, kv_columns = plan.tile_columns
         keys = plan.block_kv, width, kv_columns
         boxes = ((call.q, 64, width, q_columns), (call.k, *keys), (call.v, *keys))
         maps = b"".join(tensor_map(*box) for box in boxes)
         ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
         most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
-        kernel.run(render(plan), parameters(plan), values, min(blocks, most), maps, cluster=cluster)
+        kernel.run(render(plan), facts_of(plan).parameters(), values, min(blocks, most), maps, cluster=cluster)
         assert not counter[0], "the next launch on the stream would find a counter other than 0"
         del ahead
     else:
         width, _, kv_columns = plan.tile_columns
         box = plan.block_kv, width, kv_columns
-        maps = b"".join(tensor_map(array, *box) for array in (call.k, call.v)) if plan.loads_boxes else b""
-        kernel.run(render(plan), parameters(plan), values, blocks, maps)
+        maps = b"".join(tensor_map(array, *box) for array in (call.k, call.v)) if facts_of(plan).loads_boxes else b""
+        kernel.run(render(plan), facts_of(plan).parameters(), values, blocks, maps)
     del held
     if call.splits > 1:
-        source = render_combine(plan.out_dtype, plan.target)
+        helper = combine.kernel(plan)
+        source = render_helper(helper)
         values |= {"batch": values["outer"], "value_head_dim": plan.value_head_dim}
-        kernel.run(source, combine_parameters(plan.dtype), values, 3)
+        kernel.run(source, helper.parameters, values, 3)
     return out, lse
 
 
@@ -106,7 +107,8 @@ def transposed(plan: KernelPlan, call: Call, values: Values, value_map: bytes) -
     tiles = np.full(wanted.bytes if call.ahead else 0, 0xFF, np.uint8)
     if call.ahead:
         values["values_ahead"] = tiles.ctypes.data
-        kernel.run(render_transposition(plan), transposition_parameters(), values, THREAD_BLOCKS, value_map)
+        helper = transposition.kernel(forward_facts(plan))
+        kernel.run(render_helper(helper), helper.parameters, values, THREAD_BLOCKS, value_map)
     return tiles
 
 
@@ -134,10 +136,11 @@ def sizes(plan: KernelPlan, call: Call) -> Values:
     problem = problem_of(plan, call)
     names = "batch", "num_heads", "num_kv_heads", "q_len", "kv_len"
     return {
-        **{name: getattr(problem, name) for name in names}, "splits": call.splits, "q_blocks": plan.q_blocks(problem),
+        **{name: getattr(problem, name) for name in names}, "splits": call.splits,
+        "q_blocks": facts_of(plan).q_blocks(problem),
         "outer": 1 if problem.packed else call.batch,  # length of the batch axis
-        "scale": plan.head_dim**-0.5 if call.scale is None else call.scale,
-        "seed": call.seed, "seed_pointer": 0, "values_ahead": 0, "kv_tiles": plan.kv_blocks(problem),
+        "scale": _scale(plan) if call.scale is None else call.scale,
+        "seed": call.seed, "seed_pointer": 0, "values_ahead": 0, "kv_tiles": facts_of(plan).kv_blocks(problem),
     }  # fmt: skip
 
 
@@ -150,6 +153,11 @@ def tensors(call: Call, **arrays: Array) -> Values:
         values[name] = array.ctypes.data
     starts = (0, 0) if call.cu is None else tuple(array.ctypes.data for array in call.cu)
     return values | {"cu_seqlens_q": starts[0], "cu_seqlens_kv": starts[1]}
+
+
+def _scale(plan: KernelPlan) -> float:
+    """Of a call that gives none: NaN asks the kernel for the variant's own."""
+    return plan.head_dim**-0.5 if plan.variant.scale is None else math.nan
 
 
 def _partials(plan: KernelPlan, call: Call, partial_out: Array, row_max: Array, row_sum: Array) -> Values:
@@ -169,10 +177,11 @@ def input_values(plan: KernelPlan, call: Call) -> tuple[Values, object]:
     maps = surveyed(plan, call)
     values: Values = {}
     for name, array in {**call.inputs, **maps}.items():
-        values |= _input(name, array, _batch_axis(plan, call, name))
+        values |= _input(name, array, batch_axis(plan, call, name))
     for absent in plan.variant.inputs:
         if absent.name not in call.inputs:
-            values |= {field: 0 for field in (item.name for item in parameters(plan)) if field.startswith(absent.name)}
+            fields = (item.name for item in facts_of(plan).parameters())
+            values |= {field: 0 for field in fields if field.startswith(absent.name)}
     return values, maps
 
 
@@ -187,7 +196,7 @@ def _input(name: str, array: Array, batch_axis: int | None) -> Values:
     return {name: array.ctypes.data, **strides, **{f"{name}_size{axis}": size for axis, (_, size) in enumerate(axes)}}
 
 
-def _batch_axis(plan: KernelPlan, call: Call, name: str) -> int | None:
+def batch_axis(plan: KernelPlan, call: Call, name: str) -> int | None:
     """Where a packed batch leaves an axis out of an input."""
     declared = plan.variant.input(name.partition("__")[0])
     if call.cu is None or not merges(declared):
@@ -217,7 +226,8 @@ def surveyed(plan: KernelPlan, call: Call) -> dict[str, Array]:
         if survey.claim:
             values["holds"] = holds.ctypes.data
             found[sorted_name(survey.input)] = holds
-        kernel.run(render_zone_map(dtype, plan.target), zone_map_parameters(dtype), values, 2)
+        helper = zone_map_kernel.kernel(dtype, plan.target)
+        kernel.run(render_helper(helper), helper.parameters, values, 2)
     return found
 
 
@@ -235,5 +245,5 @@ def _list_words(plan: KernelPlan, call: Call, values: Values) -> int:
 def _blocks(plan: KernelPlan, values: Values) -> int:
     if plan.loop == "kv_outer":
         return int(values["batch"] * values["num_heads"])
-    heads = values["num_kv_heads" if plan.packs_heads else "num_heads"]
+    heads = values["num_kv_heads" if facts_of(plan).packs_heads else "num_heads"]
     return int(values["outer"] * heads * values["splits"] * values["q_blocks"])

@@ -6,16 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from attncc.codegen.render import render, render_delta, render_dq_sum, render_exact_sum, render_sink_gradient
+from attncc.codegen.render import render, render_helper
+from attncc.kernels.helpers import delta as delta_kernel
+from attncc.kernels.helpers import dq_sum as dq_sum_kernel
+from attncc.kernels.helpers import exact_sum, sink_gradient
+from attncc.kernels.helpers.exact_sum import EXACT_WORDS
+from attncc.kernels.registry import facts_of
 from attncc.problem.gradients import Gradients
-from attncc.schedule.parameters import (
-    EXACT_WORDS,
-    delta_parameters,
-    dq_sum_parameters,
-    exact_sum_parameters,
-    parameters,
-    sink_gradient_parameters,
-)
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 from tests.emulator.attention import (
@@ -23,6 +20,7 @@ from tests.emulator.attention import (
     Array,
     Call,
     Values,
+    batch_axis,
     input_values,
     problem_of,
     sizes,
@@ -54,9 +52,9 @@ def backward(
     before, sums of zeros.
     """
     dq, dk, dv = (np.full(array.shape, np.nan, array.dtype) for array in (call.q, call.k, call.v))
-    rows = plan.kept_rows(problem_of(plan, call)) // ROW_BLOCK
+    rows = facts_of(plan).kept_rows(problem_of(plan, call)) // ROW_BLOCK
     heads = call.q.shape[-3] * (1 if call.cu is not None else call.batch)
-    statistics = np.full((heads, rows, ROW_BLOCK, plan.statistics_bytes // 4), np.nan, np.float32)
+    statistics = np.full((heads, rows, ROW_BLOCK, facts_of(plan).statistics_bytes // 4), np.nan, np.float32)
     dq_sum = np.zeros((heads, rows, plan.padded_head_dim, ROW_BLOCK), np.float32)
     finished = np.zeros(heads, np.int32)  # of heads of k
     if results.lse is not None:  # the kernel that makes delta clears both
@@ -75,21 +73,21 @@ def backward(
         values["statistics"] = statistics.ctypes.data
         delta(plan, call, results, values)
     maps = b""
-    if plan.family == "hopper":
+    if facts_of(plan).persistent:
         maps = _maps(plan, (call.q, results.dout), (call.k, call.v))
     sums = Sums(plan, call, exact=dq_plan is not None or ordered)
     if dq_plan is not None:
         _run(dq_plan, call, values)
     _run(plan, call, values | sums.values(), maps, ordered=ordered)
-    if plan.learned_sink is not None:
+    if facts_of(plan).learned_sink is not None:
         sums.add_sink(values)
     if dq_plan is None:
-        source = render_dq_sum(plan)
+        source = render_helper(dq_sum_kernel.kernel(facts_of(plan)))
         known = sizes(plan, call)
-        factor = known["scale"] if plan.family == "hopper" and plan.variant.scale is None else 1
-        blocks = plan.kv_blocks(problem_of(plan, call))
+        factor = known["scale"] if facts_of(plan).scales_dq_sum else 1
+        blocks = facts_of(plan).kv_blocks(problem_of(plan, call))
         known |= {"factor": factor, "group": call.q.shape[-3] // call.k.shape[-3], "adders": ADDER_WARPS * blocks}
-        kernel.run(source, dq_sum_parameters(plan.dtype), values | known, 2)
+        kernel.run(source, dq_sum_kernel.parameters(plan.dtype), values | known, 2)
     return Gradients(dq, dk, dv, {name: sums.rounded(name) for name in sums.arrays})
 
 
@@ -108,27 +106,32 @@ class Sums:
     def values(self) -> Values:
         values: Values = {"exact": int(self._exact)}
         for name, array in self.arrays.items():
-            strides = np.empty(self._shapes[name], np.int8).strides  # in elements
+            strides = list(np.empty(self._shapes[name], np.int8).strides)  # in elements
+            batch = batch_axis(self._plan, self._call, name)
+            if batch is not None:
+                strides.insert(batch, 0)
             values |= {f"{name}__gradient": array.ctypes.data}
             values |= {f"{name}__gradient_stride{axis}": stride for axis, stride in enumerate(strides)}
         return values
 
     def add_sink(self, values: Values) -> None:
-        item = self._plan.learned_sink
+        item = facts_of(self._plan).learned_sink
         assert item is not None and len(item.axes) == 1
         given = self._call.inputs[item.name]
         values = values | sizes(self._plan, self._call) | self.values()
         values |= {"sink": given.ctypes.data, "sink_value": 0, "gradient": self.arrays[item.name].ctypes.data}
         values |= {f"{name}_stride_{axis}": 0 for name in ("sink", "gradient") for axis in ("batch", "head")}
         values |= {"sink_stride_head": given.strides[0] // given.itemsize, "gradient_stride_head": 1, "group": 1}
-        kernel.run(render_sink_gradient(self._plan), sink_gradient_parameters(item.dtype), values, 2)
+        helper = sink_gradient.kernel(facts_of(self._plan))
+        kernel.run(render_helper(helper), helper.parameters, values, 2)
 
     def rounded(self, name: str) -> Array:
         if not self._exact:
             return self.arrays[name]
         out = np.full(self._shapes[name], np.nan, np.float32)
         values = {"sums": self.arrays[name].ctypes.data, "out": out.ctypes.data, "count": out.size}
-        kernel.run(render_exact_sum(self._plan), exact_sum_parameters(), values, 2)
+        helper = exact_sum.kernel(facts_of(self._plan))
+        kernel.run(render_helper(helper), helper.parameters, values, 2)
         return out
 
 
@@ -143,21 +146,22 @@ def _maps(plan: KernelPlan, of_rows: tuple[Array, Array], of_keys: tuple[Array, 
 def delta(plan: KernelPlan, call: Call, results: Results, values: Values) -> None:
     """Runs the kernel of that name."""
     assert results.lse is not None
-    source = render_delta(plan)
+    helper = delta_kernel.kernel(facts_of(plan))
+    source = render_helper(helper)
     rows = {"lse": results.lse.ctypes.data, "dlse": 0 if results.dlse is None else results.dlse.ctypes.data}
     values = values | sizes(plan, call) | rows
     row_blocks = values["outer"] * values["num_heads"] * values["row_blocks"]
-    kernel.run(source, delta_parameters(plan.dtype), values, -(-row_blocks // (source.threads // 32)))
+    kernel.run(source, helper.parameters, values, -(-row_blocks // (source.threads // 32)))
 
 
 def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ordered: bool = False) -> None:
     values = values | sizes(plan, call) | {"splits": 1}
-    values["kv_blocks"] = plan.kv_blocks(problem_of(plan, call))
+    values["kv_blocks"] = facts_of(plan).kv_blocks(problem_of(plan, call))
     fields, held = input_values(plan, call)
     values |= fields
     blocks = values["outer"] * values["num_heads"] * values["q_blocks"]
     if plan.owns_keys:
-        blocks = values["outer"] * values["num_kv_heads"] * values["kv_blocks"] * plan.gradient_parts
+        blocks = values["outer"] * values["num_kv_heads"] * values["kv_blocks"] * facts_of(plan).gradient_parts
     most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
     values |= {"blocks": blocks, "section": 1 if call.paired else 2, "next_block": 0, "turns": 0}
     numbers = np.zeros(1 + ADDER_WARPS * blocks * ordered, np.int32)
@@ -165,5 +169,6 @@ def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ord
         values |= {"next_block": numbers.ctypes.data}
     if ordered:
         values |= {"turns": numbers[1:].ctypes.data}
-    kernel.run(render(plan), parameters(plan), values, min(blocks, most) if maps else blocks, maps, cluster=cluster)
+    blocks = min(blocks, most) if maps else blocks
+    kernel.run(render(plan), facts_of(plan).parameters(), values, blocks, maps, cluster=cluster)
     del held

@@ -49,6 +49,9 @@ static long long __float2ll_rd(float x) {  // saturates, as the instruction does
     const float low = floorf(x);
     return low >= 0x1p63f ? (1ull << 63) - 1 : low < -0x1p63f ? -(1ll << 62) * 2 : (long long)low;
 }
+static long long __float2ll_rn(float x) {
+    return __float2ll_rd(nearbyintf(x));  // to even, as the rounding mode is by default
+}
 static float __frcp_rn(float x) { return 1 / x; }
 static unsigned __funnelshift_lc(unsigned low, unsigned high, unsigned shift) {
     return (((uint64_t)high << 32 | low) << min(shift, 32u)) >> 32;

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import gettempdir
 
 from attncc.codegen.render import KernelSource
-from attncc.schedule.parameters import Parameter, struct_format
+from attncc.kernels.parameters import Parameter, struct_format
 
 COMPILER = shutil.which("g++")
 _HERE = Path(__file__).parent
@@ -103,6 +103,7 @@ _HOPPER_BODIES = (
     ("wgmma_commit", "", ""),
     ("wgmma_wait", "", "finish_all_products();"),
     ("pin", "", ""),
+    ("forget", "", ""),
     ("moved", "", "return x;"),
     ("give_registers", "", ""),
     ("take_registers", "", ""),
@@ -110,12 +111,6 @@ _HOPPER_BODIES = (
     ("take", "unsigned address", "T x; memcpy(&x, &shared_at<uint4>(address), sizeof(T)); return x;"),
     ("store_matrices_transposed", "", "store_transposed(address, x);"),
     ("store_matrices", "", "write_matrices(address, x);"),
-    (
-        "multiply_bf16x2",
-        "",
-        "return float_to_bf16(bf16_to_float(x) * bf16_to_float(y))"
-        " | (unsigned)float_to_bf16(bf16_to_float(x >> 16) * bf16_to_float(y >> 16)) << 16;",
-    ),
     ("put_pair", "", "shared_at<uint2>(address) = {(unsigned)x, (unsigned)y};"),
     ("put_four", "", "shared_at<uint4>(address) = {(unsigned)x, (unsigned)y, (unsigned)z, (unsigned)w};"),
     ("take_pair", "", "const uint2 pair = shared_at<uint2>(address); x = pair.x, y = pair.y;"),

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import attncc
-from attncc.schedule.choices import Build
-from attncc.schedule.schedule import Schedule, make_ladder
+from attncc.kernels.candidates import make_candidates
+from attncc.schedule.plan import Build
+from attncc.schedule.schedule import Schedule
 from tests.gpu.cases import CORE, FACTORS, SPECS, Case
 from tests.gpu.cover import cover
 
@@ -118,6 +119,6 @@ def _has_kernel(case: BackwardCase) -> bool:
     schedule = Schedule("back", variant.name, "backward", "sm_90a", (("family", ("hopper",)),))
     build = Build("backward", "sm_90a", case.forward.dtype, *case.forward.head_dims)
     try:
-        return next(make_ladder(variant, build, schedule).plans(), None) is not None
+        return next(make_candidates(variant, build, schedule).plans(), None) is not None
     except attncc.AttnccError:
         return False

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from attncc.compiler import CompiledStore, load_specification
-from attncc.machine_code import settle
 from attncc.runtime.kernel import Kernel
-from attncc.runtime.store import Configuration
+from attncc.runtime.store.store import Configuration
 from attncc.schedule.plan import KernelPlan
+from attncc.settle import settle
 from tests.gpu.backward_cases import BackwardCase
 from tests.gpu.cases import Case
 
@@ -32,7 +32,7 @@ class _AddingDq(CompiledStore):
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None and target not in self._settled_backward:
-            keys, _, *patches = self._specification.backward_ladders(configuration, target)
+            keys, _, *patches = self._specification.backward_candidates(configuration, target)
             self._settled_backward[target] = tuple(map(settle, (keys, *patches)))
         return super().backward_plans(configuration, target)
 

@@ -13,12 +13,13 @@ from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import assemble
 from attncc.codegen.user_code import user_code
 from attncc.ir import Input
+from attncc.kernels.parameters import CLAIM_PIECES, claim_table, field_name, struct_format
+from attncc.kernels.registry import facts_of
 from attncc.problem import Problem
 from attncc.problem.problem import Sequence
-from attncc.runtime.driver import driver
-from attncc.runtime.nvrtc import library
-from attncc.runtime.repeated import RepeatedLaunch
-from attncc.schedule.parameters import CLAIM_PIECES, claim_table, field_name, parameters, struct_format
+from attncc.runtime.call.repeated import RepeatedLaunch
+from attncc.runtime.cuda.driver import driver
+from attncc.runtime.cuda.nvrtc import compile_text
 from attncc.schedule.plan import KernelPlan
 from tests.printed import kept_pair
 
@@ -124,19 +125,19 @@ def run(
 @cache
 def _compiled(text: str, target: str) -> bytes:
     """Once for all sequences of a problem."""
-    return library().compile(text, target).image
+    return compile_text(text, target).image
 
 
 def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], grid: int) -> None:
     code = user_code(plan)
     kernel = KERNEL.replace("RESULT", result.format(block_q=plan.block_q, block_kv=plan.block_kv))
     kernel = kernel.replace(KEEP, kept_pair(code, plan))
-    leaves = '#include "attncc/element.cuh"\n#include "attncc/tile_kind.cuh"'
+    leaves = '#include "common/element.cuh"\n#include "tiles/tile_kind.cuh"'
     text = assemble("\n".join([leaves, code.includes, code.params_struct, code.functions, kernel]), "printed_code")
     device = driver().device(torch.cuda.current_device())
     image = _compiled(text, f"sm_{device.capability}")
     function = driver().load(device, image, "printed_code", 32, 0)
-    fields = parameters(plan)
+    fields = facts_of(plan).parameters()
     packed = struct.pack(struct_format(fields), *(values.get(field.name, 0) for field in fields))
     launch = RepeatedLaunch(driver(), function, grid, packed)
     launch.follow(torch.cuda.current_stream().cuda_stream)

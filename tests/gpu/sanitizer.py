@@ -1,13 +1,13 @@
-"""Runs every kernel of `generated/`, and those of the other passes and families, for compute-sanitizer. Not a test.
+"""Runs every kernel of every spec, of all passes and families, for compute-sanitizer. Not a test.
 
     python -m tests.gpu.sanitizer --compile
     export PYTORCH_NO_CUDA_MEMORY_CACHING=1
     compute-sanitizer --tool memcheck  --error-exitcode 1 python -m tests.gpu.sanitizer
     compute-sanitizer --tool racecheck --error-exitcode 1 python -m tests.gpu.sanitizer
 
-The first command builds each spec as `attncc build --decode --backward` does, bf16 at head dim 128 as in
-`generated/`, one at 256 too, for the GPU's portable target and on Hopper for sm_90a, on all cores; the others load what
-it made, so that the tool sees launches alone. Lengths end within a tile, and there are packed batches of an empty and a
+The first command builds each spec as `attncc build --decode --backward` does, bf16 at head dim 128, one at 256 too, for
+the GPU's portable target and on Hopper for sm_90a, on all cores; the others load what it made, so that the tool sees
+launches alone. Lengths end within a tile, and there are packed batches of an empty and a
 short sequence. With the variable each tensor is an allocation of its own, so that a read beyond its end is seen;
 without it the script refuses to run. `--part 2/5` takes the second of five parts; names of specs take these.
 `tests.gpu.sanitizer_cases` has the other dtypes, head dims and layouts.
@@ -31,22 +31,20 @@ import numpy as np
 import torch
 
 from attncc import synthetic
-from attncc.build import build
+from attncc.package import build
 from attncc.problem import Problem
 from attncc.resources import folder
-from attncc.runtime import persistent, prepare
-from attncc.runtime.driver import Function, driver
+from attncc.runtime.call import persistent, prepare
+from attncc.runtime.cuda.driver import Function, driver
 from attncc.runtime.kernel import Kernel
-from attncc.runtime.package_store import PackageStore
-from attncc.runtime.store import Configuration, MachineCode
+from attncc.runtime.store.package_store import PackageStore
+from attncc.runtime.store.store import Configuration, MachineCode
 from attncc.schedule.plan import KernelPlan
 from tests.devices import Cuda
 from tests.gpu.cases import SPECS
 
-ROOT = Path(__file__).parent.parent.parent
 BUILT = Path(gettempdir()) / "attncc_sanitizer"
-DTYPE, HEAD_DIM = "bf16", 128  # of generated/
-GENERATED_TARGET = "sm_80"
+DTYPE, HEAD_DIM = "bf16", 128
 DENSE = Problem(1, 4, 2, 200, 333, HEAD_DIM, HEAD_DIM)
 PACKED = Problem(
     3, 4, 2, 200, 333, HEAD_DIM, HEAD_DIM, packed=True, q_starts=(0, 23, 23, 200), kv_starts=(0, 150, 160, 333)
@@ -160,7 +158,7 @@ def _run(specs: Sequence[str], targets: Sequence[str]) -> None:
                 run()
                 torch.cuda.synchronize()
                 print(f"{time.perf_counter() - start:6.1f} s  {spec} {target} {what}", flush=True)
-    _report(specs, targets, launches.launched)
+    _report(specs, launches.launched)
 
 
 def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Callable[[], None]]]:
@@ -216,20 +214,13 @@ def _call_paired(kernel: Kernel) -> None:
     persistent.PAIRED_ROWS = rows
 
 
-def _report(specs: Sequence[str], targets: Sequence[str], launched: set[str]) -> None:
-    """How many of these specs' kernels were launched, first of those that `generated/` has, for another target.
+def _report(specs: Sequence[str], launched: set[str]) -> None:
+    """How many of these specs' kernels were launched, and which weren't.
 
     Built with kernels that add up dQ in order, `backward_dq` is for calls that there are none of.
     """
-    portable = targets[0]
-    in_generated = {
-        path.stem.removesuffix(GENERATED_TARGET) + portable
-        for spec in specs
-        for path in (ROOT / "generated" / spec).glob("*.cu")
-    }
     built = {path.stem for spec in specs for path in (BUILT / spec).glob("*/*.cubin")}
-    covered = f"{len(launched & in_generated)} of {len(in_generated)} kernels of generated/, for {portable}"
-    print(f"launched {covered}; {len(launched & built)} of {len(built)} in all")
+    print(f"launched {len(launched & built)} of {len(built)}")
     print(f"not launched: {', '.join(sorted(built - launched)) or 'none'}")
 
 

@@ -20,7 +20,7 @@ from functools import partial
 
 import torch
 
-from attncc.runtime import prepare
+from attncc.runtime.call import prepare
 from tests.devices import cuda
 from tests.gpu import backward_calls, backward_cases
 from tests.gpu.calls import call

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import attncc
-from attncc.runtime.device import best_target
+from attncc.runtime.cuda.device import best_target
 from attncc.schedule.target import TARGETS
 
 torch = pytest.importorskip("torch")

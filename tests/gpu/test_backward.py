@@ -36,7 +36,7 @@ def device() -> Device:
 @pytest.fixture(autouse=True)
 def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a call allocates holds NaN."""
-    from attncc.runtime.torch_arrays import TorchArrays
+    from attncc.runtime.frameworks.torch_arrays import TorchArrays
 
     own = TorchArrays.allocator
 

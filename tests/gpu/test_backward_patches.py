@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from attncc.kernels.serving import backward_plan_for
 from attncc.problem import Problem
-from attncc.schedule.serving import backward_plan_for
 from tests.gpu.backward_checks import check, check_runs, normal
 
 torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ import pytest
 
 import attncc
 from attncc.resources import folder
-from attncc.runtime import prepare as preparation
+from attncc.runtime.call import prepare as preparation
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import check_forward
 from tests.gpu.cases import Case

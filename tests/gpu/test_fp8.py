@@ -9,7 +9,7 @@ import pytest
 
 from attncc.compiler import load_specification
 from attncc.resources import folder
-from attncc.runtime import prepare
+from attncc.runtime.call import prepare
 from attncc.runtime.kernel import Kernel
 from tests.devices import Device, cuda
 from tests.gpu.accuracy import judge

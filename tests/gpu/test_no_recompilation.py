@@ -11,7 +11,7 @@ import pytest
 import attncc
 from attncc import machine_code
 from attncc.codegen import render
-from attncc.runtime.driver import Driver
+from attncc.runtime.cuda.driver import Driver
 from tests.devices import cuda
 
 torch = pytest.importorskip("torch")
@@ -57,7 +57,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(owner, name, counting)
 
     count(render, "_fill")
-    count(machine_code, "compile_cached")
+    count(machine_code, "submit_cached")
     count(Driver, "load")
     return counts
 

@@ -11,12 +11,13 @@ import pytest
 
 import attncc
 from attncc import api
+from attncc.kernels.registry import facts_of
 from attncc.problem import Problem
 from attncc.problem.gradients import Gradients
 from attncc.resources import folder
-from attncc.runtime import persistent, prepare
-from attncc.runtime.driver import driver
-from attncc.runtime.repeated import PAIRED, Attribute
+from attncc.runtime.call import persistent, prepare
+from attncc.runtime.call.repeated import PAIRED, Attribute
+from attncc.runtime.cuda.driver import driver
 from tests.devices import cuda
 from tests.gpu import backward_checks
 from tests.gpu.accuracy import check_forward
@@ -107,10 +108,10 @@ def test_pairs(  # noqa: PLR0917
         monkeypatch.setattr(api, "_kernels", {})  # or the second would be the first, its launches prepared
         kernel = attncc.compile(specification, dtype=dtype, head_dim=head_dim, arch="sm_90a")
         plan = kernel._store.plans(kernel.configurations[0], "sm_90a")[0]
-        assert plan.pairs_blocks == (head_dim > 64)
-        even = problem.group * plan.q_blocks(problem) % 2 == 0
+        assert facts_of(plan).pairs_blocks == (head_dim > 64)
+        even = problem.group * facts_of(plan).q_blocks(problem) % 2 == 0
         found: tuple[torch.Tensor, torch.Tensor] = kernel(q, k, v, return_lse=True, **inputs)
-        assert launched.pop()[1] == (plan.pairs_blocks and even and not paired_keys)
+        assert launched.pop()[1] == (facts_of(plan).pairs_blocks and even and not paired_keys)
         return found
 
     (out, lse), (alone, lse_alone) = attend(0), attend(2**31)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import attncc
+from attncc.kernels.registry import facts_of
 from attncc.problem import Problem
 from attncc.schedule.plan import KernelPlan
 from tests.devices import Device, cuda
@@ -67,7 +68,7 @@ def test_windows(sides, q_rows, kv_rows, device: Device) -> None:
 
 def serving(kernel: Any, problem: Problem, target: str) -> KernelPlan:
     plans = kernel._store.plans(kernel.configurations[0], target)
-    return [plan for plan in plans if plan.serves(problem)][-1]
+    return [plan for plan in plans if facts_of(plan).serves(problem)][-1]
 
 
 def check(kernel: Any, problem: Problem) -> None:

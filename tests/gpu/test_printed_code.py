@@ -9,10 +9,12 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from attncc.analysis.grid import rule_tables
-from attncc.analysis.tiles import analyse
+from attncc.analysis.mask.grid import rule_tables
+from attncc.analysis.mask.tiles import analyse
 from attncc.evaluate import Environment, evaluate
 from attncc.ir import Input, Load, Score, Type, Variant, apply, const, symbol
+from attncc.kernels.registry import facts_of
+from attncc.operators import FLOAT_FUNCTIONS, WHOLE_FUNCTIONS
 from attncc.problem import Problem
 from attncc.problem.arrays import environment, sequence_inputs
 from attncc.problem.facts import INPUT_DTYPES
@@ -122,7 +124,7 @@ def test_tile_rules_agree_bit_for_bit(name: str, layout: str) -> None:
         wanted = [np.broadcast_to(evaluate(bound, rows), (4, q_first.size, 1)) for bound in bounds]
         found = run(plan, KV_BOUNDS, problem=problem, sequence=sequence, shape=shape, inputs=passed)
         np.testing.assert_array_equal(found, np.concatenate(wanted, axis=-1))
-        if plan.uses_tile_kind:
+        if facts_of(plan).uses_tile_kind:
             tiles = rows.with_symbols(kv_first=kv_first, kv_last=kv_last)
             some, every = evaluate(rules.any_kept, tiles), evaluate(rules.all_kept, tiles)
             kinds = np.where(some, np.where(every, 2, 1), 0)
@@ -133,11 +135,12 @@ def test_tile_rules_agree_bit_for_bit(name: str, layout: str) -> None:
 
 # -------------------------------------------------------------------- scores
 
-FUNCTIONS = {
+DOMAINS = {
     "exp": (-80, 80), "exp2": (-120, 120), "log": (1e-3, 50), "tanh": (-12, 12), "sigmoid": (-60, 60),
-    "erf": (-5, 5), "sqrt": (0, 1e6), "sin": (-200, 200), "cos": (-200, 200),
+    "erf": (-5, 5), "sqrt": (0, 1e6), "sin": (-200, 200), "cos": (-200, 200), "log2": (1e-3, 50),
+    "softplus": (-40, 40), "gelu": (-2, 6), "gelu_tanh": (-3, 6),
 }  # fmt: skip
-ULP = {"sigmoid": 4, "sin": 4, "cos": 4}
+ULP = {"sigmoid": 4, "sin": 4, "cos": 4, "softplus": 4, "silu": 6, "gelu": 12, "gelu_tanh": 24}
 
 
 def scored(variant: Variant, scores: np.ndarray, inputs: dict[str, np.ndarray], dtype: Any) -> tuple[Any, Any]:
@@ -150,9 +153,9 @@ def scored(variant: Variant, scores: np.ndarray, inputs: dict[str, np.ndarray], 
     return found, known_to(variant, DENSE, sequence, inputs, dtype).with_symbols(score=scores.astype(dtype))
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", FLOAT_FUNCTIONS)
 def test_functions_are_accurate(name: str) -> None:
-    low, high = FUNCTIONS[name]
+    low, high = DOMAINS.get(name, (-6, 6))
     scores = np.random.default_rng(1).uniform(low, high, (4, 21, 33)).astype(np.float32)
     scores[0] *= 2.0 ** -np.arange(21)[:, None]  # and small ones
     variant = Variant("function", statements=(Score(apply(name, symbol("score"))),))
@@ -160,6 +163,26 @@ def test_functions_are_accurate(name: str) -> None:
     exact = evaluate(variant.scores[0].value, seen)
     errors = np.abs(found - exact) / np.spacing(np.abs(exact).astype(np.float32))
     assert errors.max() <= ULP.get(name, 2.5), (name, errors.max(), scores.ravel()[errors.argmax()])
+
+
+@pytest.mark.parametrize("name", WHOLE_FUNCTIONS)
+def test_functions_that_give_ints(name: str) -> None:
+    scores = (np.arange(4 * 21 * 33).reshape(4, 21, 33) - 1000).astype(np.float32) / 8
+    line = Score(apply("to_float", apply(name, symbol("score"))))
+    found, seen = scored(Variant("whole", statements=(line,)), scores, {}, np.float32)
+    np.testing.assert_array_equal(found, evaluate(line.value, seen))
+
+
+def test_signs() -> None:
+    """Of floats, and of ints of both widths."""
+    distance = apply("sub", symbol("q_pos"), symbol("kv_idx"))
+    far = apply("mul", distance, const(2**40))
+    ints = apply("add", apply("sign", distance), apply("mul", apply("sign", far), const(3)))
+    line = Score(apply("add", apply("sign", symbol("score")), apply("to_float", ints)))
+    scores = np.random.default_rng(4).normal(size=(4, 21, 33)).astype(np.float32)
+    scores[0, :4] = np.array([[0.0], [-0.0], [np.nan], [np.inf]], np.float32)
+    found, seen = scored(Variant("signs", statements=(line,)), scores, {}, np.float32)
+    np.testing.assert_array_equal(found, evaluate(line.value, seen))
 
 
 def test_special_values_of_floor_and_min() -> None:

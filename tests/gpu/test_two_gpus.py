@@ -17,7 +17,7 @@ import pytest
 
 import attncc
 from attncc.resources import folder
-from attncc.runtime.device import best_target
+from attncc.runtime.cuda.device import best_target
 from attncc.schedule.schedule import Schedule
 from attncc.schedule.target import TARGETS
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from attncc.analysis.gradient import InputGradient, gradient
+from attncc.analysis.score.gradient import InputGradient, gradient
 from attncc.ir import Expr, Load, Type
 from attncc.problem.problem import Sequence
 from tests.gpu import torch_oracle

@@ -16,6 +16,7 @@ import torch
 
 from attncc import philox
 from attncc.ir import Apply, Const, Expr, Keep, Let, Load, Local, Score, Symbol, Type, Variant
+from attncc.operators import FLOAT_FUNCTIONS
 from attncc.problem.problem import Problem, Sequence
 
 Tensor = torch.Tensor
@@ -57,12 +58,14 @@ OPERATIONS: dict[str, Callable[..., Tensor]] = {
     "floordiv": _guarded(lambda a, b: torch.div(a, b, rounding_mode="floor")), "mod": _guarded(torch.remainder),
     "bitand": torch.bitwise_and, "bitor": torch.bitwise_or, "bitxor": torch.bitwise_xor, "bitnot": torch.bitwise_not,
     "shl": lambda a, b: _shift(a, b, True), "shr": lambda a, b: _shift(a, b, False),
-    "exp": torch.exp, "exp2": torch.exp2, "log": torch.log, "tanh": torch.tanh, "sigmoid": torch.sigmoid,
-    "erf": torch.erf, "sqrt": torch.sqrt, "sin": torch.sin, "cos": torch.cos, "floor": _floor,
+    "floor": _floor,
     "lt": torch.lt, "le": torch.le, "gt": torch.gt, "ge": torch.ge, "eq": torch.eq, "ne": torch.ne,
     "and": lambda *args: torch.stack(torch.broadcast_tensors(*args)).all(0),
     "or": lambda *args: torch.stack(torch.broadcast_tensors(*args)).any(0),
     "not": torch.logical_not, "select": torch.where,
+    **{name: getattr(torch, name, None) or getattr(torch.nn.functional, name, None) for name in FLOAT_FUNCTIONS},
+    "gelu_tanh": lambda x: torch.nn.functional.gelu(x, approximate="tanh"),
+    "round": lambda x: _floor(x.double().round()), "sign": torch.sign,
 }  # fmt: skip
 
 

@@ -11,9 +11,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attncc.analysis.grid import rule_tables, tile_grid
+from attncc.analysis.mask.grid import rule_tables, tile_grid
+from attncc.analysis.mask.tiles import analyse
 from attncc.analysis.rules import TileKind, TileRules
-from attncc.analysis.tiles import analyse
 from attncc.evaluate import Array, Environment
 from attncc.ir import needs, reads
 from attncc.problem.masks import BoundMask, bind_mask

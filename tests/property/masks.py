@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from attncc.analysis.grid import never_falls
+from attncc.analysis.mask.grid import never_falls
 from attncc.analysis.rules import TileRules, sorted_name
 from attncc.evaluate import Array, Environment, evaluate
 from attncc.ir import START_SYMBOLS, Axis, Expr, Input, Keep, Load, Symbol, Type, Variant, apply, const, symbol, walk

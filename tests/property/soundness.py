@@ -1,42 +1,73 @@
 """The mask analysis against brute force, for as long as one likes.
 
-    python -m tests.property.soundness [--cases 200000] [--seed 0]
+    python -m tests.property.soundness [--cases 200000] [--seed 0] [--tiles 50]
 
 A case is a random predicate, random inputs (at times at the ends of their dtypes, packed, or declared nondecreasing,
 truly or not) and a tile. Lengths and blocks are those that the library is tested on. Every case must be sound: no kept
-pair dropped, nothing called full that isn't. Bands must be exact too. Exits with the first predicate that fails.
+pair dropped, nothing called full that isn't. Bands must be exact too. Some predicates are over rows and columns of
+images: these must say the same in plain words, and their tiles are patches and windows too. Exits with the first
+predicate that fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from contextlib import suppress
 
 import numpy as np
 
+from attncc.analysis.mask.plain import plain, plain_on
 from attncc.ir import Keep, Variant
 from tests.library.test_tiles import BLOCKS, LENGTHS
 
-from .masks import INPUTS, Random, band, pick, random_variant
-from .test_analysis import Sizes, Trial
+from .grids import WIDTHS, OnCanvas, environment, grid_variant, random_canvas
+from .masks import INPUTS, POWERS, Random, band, mask_of, pick, random_variant
+from .test_analysis import TILES, Sizes, Trial
+
+_GRIDS = 0.3  # of all predicates
 
 
-def check_predicate(seed: int, index: int) -> int:
-    """Draws a predicate and checks it on random tiles of one problem. How many distinct tiles these were."""
+def check_predicate(seed: int, index: int, tiles: int = TILES) -> int:
+    """Draws a predicate and checks it on random tiles of one problem. How many distinct tiles these were, at most
+    `tiles`; of an image all are checked.
+    """
     random = np.random.default_rng((seed, index))
+    if random.random() < _GRIDS:
+        return min(check_grid(random, f"seed {seed}, predicate {index}"), tiles)
     sizes: Sizes = pick(random, tuple(LENGTHS)), pick(random, tuple(BLOCKS))
     name = f"seed {seed}, predicate {index}, {sizes}"
     kind = int(random.integers(8))
     if kind == 0:
-        trial = Trial.make(name, random_band(random), random, sizes=sizes)
+        trial = Trial.make(name, random_band(random), random, sizes=sizes, tiles=tiles)
         trial.check_exact()
     elif kind == 1:
-        Trial.make(name, random_variant(random), random, sizes=sizes, inner="q").check_rows_sound()
-        trial = Trial.make(name, random_variant(random, claims=True), random, sizes=sizes, claims=True)
+        Trial.make(name, random_variant(random), random, sizes=sizes, inner="q", tiles=tiles).check_rows_sound()
+        trial = Trial.make(name, random_variant(random, claims=True), random, sizes=sizes, tiles=tiles, claims=True)
     else:
-        trial = Trial.make(name, random_variant(random), random, sizes=sizes, packed=kind == 2, extreme=kind == 3)
+        where = {"packed": kind == 2, "extreme": kind == 3}
+        trial = Trial.make(name, random_variant(random), random, sizes=sizes, tiles=tiles, **where)
     trial.check_sound()
     return int(np.unique(np.stack(list(trial.boxes.symbols().values())), axis=1).shape[1])
+
+
+def check_grid(random: Random, name: str) -> int:
+    """A predicate over rows and columns: in plain words, on stretches, and on patches and windows of its canvas."""
+    width = int(pick(random, WIDTHS))
+    variant, canvas = grid_variant(random, width), random_canvas(random, width)
+    name = f"{name}, {canvas}\n{variant.show_lowered()}"
+    q_len, kv_len, block_q, block_kv = (
+        int(size) for size in (*random.integers(1, 300, 2), *random.choice(POWERS[3:], 2))
+    )
+    known = environment(q_len, kv_len)
+    assert (mask_of(plain(variant), known) == mask_of(variant, known)).all(), name
+    Trial.make(name, variant, random, sizes=((q_len, kv_len), (block_q, block_kv))).check_sound()
+    known = environment(*(width * int(size) for size in random.integers(1, 400 // width, 2)))
+    found = OnCanvas.of(plain_on(variant, width), canvas, known, random)
+    assert (found.mask == mask_of(variant, known)).all(), name
+    found.check_patches(name)
+    found.check_windows(name)
+    return TILES + found.kept.size
 
 
 def random_band(random: Random) -> Variant:
@@ -47,12 +78,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tiles", type=int, default=TILES, help="of a predicate, at most")
     options = parser.parse_args()
     cases = predicates = 0
     start = time.monotonic()
-    while cases < options.cases:
-        cases += check_predicate(options.seed, predicates)
-        predicates += 1
+    with suppress(KeyboardInterrupt):  # and says how far it came
+        while cases < options.cases:
+            cases += check_predicate(options.seed, predicates, options.tiles)
+            predicates += 1
     print(f"{cases:,} cases of {predicates:,} predicates, none unsound; {time.monotonic() - start:.0f} s")
 
 

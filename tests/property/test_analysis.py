@@ -8,8 +8,8 @@ from functools import cached_property
 import numpy as np
 import pytest
 
+from attncc.analysis.mask.tiles import analyse
 from attncc.analysis.rules import TileRules
-from attncc.analysis.tiles import analyse
 from attncc.evaluate import Array, Environment, evaluate
 from attncc.ir import Expr, Keep, Search, Variant, walk
 
@@ -59,12 +59,13 @@ class Trial:
         packed: bool = False,
         inner: str = "kv",
         sizes: Sizes | None = None,
+        tiles: int = TILES,
         **contents: bool,
     ) -> Trial:
         (q_len, kv_len), (block_q, block_kv) = sizes or random_sizes(random)
         rules = analyse(variant, block_q, block_kv, inner)
         environment = random_environment(random, q_len, kv_len, **contents)
-        boxes = random_boxes(random, (q_len, kv_len), (block_q, block_kv), TILES)
+        boxes = random_boxes(random, (q_len, kv_len), (block_q, block_kv), tiles)
         start = int(random.integers(0, 300)) if packed else 0
         tables = rule_tables(rules, environment, start, random)
         values = Environment(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.key_sets import (
+from attncc.analysis.mask.key_sets import (
     Below,
     Common,
     KeepMask,
@@ -27,7 +27,8 @@ from attncc.codegen.render import assemble
 from attncc.codegen.user_code import user_code
 from attncc.evaluate import Array, Environment, evaluate
 from attncc.ir import Expr, Type, Variant
-from attncc.schedule.parameters import field_name, parameters, struct_format
+from attncc.kernels.parameters import field_name, struct_format
+from attncc.kernels.registry import facts_of
 from tests import plans
 from tests.emulator import kernel
 from tests.printed import kept_pair, variant
@@ -144,7 +145,7 @@ void run(const void* given, int q_len, int kv_len, bool* kept) {{
 
 def printed_masks(drawn: list[Variant], block_kv: int, canvas: Canvas | None) -> ctypes.CDLL:
     """`run(number of the variant, Params, q_len, kv_len, kept)`, compiled for the CPU."""
-    texts, includes = [], {'#include "attncc/element.cuh"'}
+    texts, includes = [], {'#include "common/element.cuh"'}
     for number, item in enumerate(drawn):
         plan = plans.plan(item, skip="never", block_kv=block_kv, canvas=canvas)
         code = user_code(plan)
@@ -168,7 +169,7 @@ def packed_params(item: Variant, block_kv: int, environment: Environment) -> byt
         values[field] = array.ctypes.data
         for axis, (stride, size) in enumerate(zip(array.strides, array.shape, strict=True)):
             values |= {f"{field}_stride{axis}": stride // array.itemsize, f"{field}_size{axis}": size}
-    fields = parameters(plans.plan(item, skip="never", block_kv=block_kv))
+    fields = facts_of(plans.plan(item, skip="never", block_kv=block_kv)).parameters()
     return struct.pack(struct_format(fields), *(values.get(field.name, 0) for field in fields))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from attncc.analysis.algebra import Algebra
-from attncc.analysis.canonical import Canonical
+from attncc.analysis.algebra.algebra import Algebra
+from attncc.analysis.algebra.canonical import Canonical
 from attncc.evaluate import Environment, evaluate
 from attncc.ir import show
 

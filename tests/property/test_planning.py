@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncc.analysis import patches
+from attncc.analysis.tiles_2d import patches
 from attncc.compiler import Specification
+from attncc.kernels.live_tiles import most_tiles
+from attncc.kernels.serving import plan_for
 from attncc.problem import Problem
-from attncc.runtime.store import Configuration
-from attncc.schedule.live_tiles import most_tiles
-from attncc.schedule.serving import plan_for
+from attncc.runtime.store.store import Configuration
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 
@@ -54,10 +54,10 @@ def test_planning_never_fails(lines: list[list[str]], hopper: bool, data: st.Dat
     variant = load(SourceFile("drawn.attn", f"attn 1\nvariant drawn {{\n{body}}}\n")).variants[0]
     specification, configuration = Specification(variant, ()), Configuration("bf16", 64, 64)
     target = "sm_90a" if hopper else "sm_90"
-    forward = specification.ladders(configuration, target)
+    forward = specification.candidates(configuration, target)
     q_len, kv_len = (data.draw(st.sampled_from([0, 1, 100, 4096])) for _ in range(2))
     problem = Problem(2, data.draw(st.sampled_from([4, 2, 0])), 2, q_len, kv_len, 64, 64)
-    assert plan_for([ladder.first for ladder in forward], problem, 132)
-    for plan in (ladder.first for ladder in forward):
+    assert plan_for([candidates.first for candidates in forward], problem, 132)
+    for plan in (candidates.first for candidates in forward):
         assert 0 <= most_tiles(plan, problem) <= -(-kv_len // plan.block_kv)
-    assert all(ladder.first for ladder in specification.backward_ladders(configuration, target))
+    assert all(candidates.first for candidates in specification.backward_candidates(configuration, target))

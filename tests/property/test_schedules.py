@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attncc import executor, reference, resources, synthetic
-from attncc.analysis.tiles import analyse
+from attncc.analysis.mask.tiles import analyse
 from attncc.ir import Variant
 from attncc.problem import Problem
 from attncc.schedule.plan import KernelPlan

@@ -7,15 +7,16 @@ import json
 import numpy as np
 import pytest
 
-from attncc.analysis.grid import SLAB, TileGrid, classified
-from attncc.analysis.roofline import DEVICES
+from attncc.analysis.cost.roofline import DEVICES
+from attncc.analysis.mask.grid import SLAB, TileGrid, classified
 from attncc.cli.run import _analysed
 from attncc.compiler import load_specification
 from attncc.explain import Explanation, explain
 from attncc.ir import Variant
+from attncc.kernels.candidates import make_plan
+from attncc.kernels.registry import facts_of
 from attncc.problem import Problem
-from attncc.runtime.store import Configuration
-from attncc.schedule.schedule import make_plan
+from attncc.runtime.store.store import Configuration
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 
@@ -98,7 +99,7 @@ def test_a_long_problem_is_counted_by_what_its_bounds_say(monkeypatch: pytest.Mo
         looked_at.append((found := classified(*given, **more)).kinds.size)
         return found
 
-    monkeypatch.setattr("attncc.analysis.grid.classified", watched)
+    monkeypatch.setattr("attncc.analysis.mask.grid.classified", watched)
     length = 1 << 18
     problem = Problem(1, 2, 2, length, length, 64, 64)
     plan = make_plan(variant("keep if causal()"), dtype="bf16", head_dim=64, value_head_dim=64, target="sm_90")
@@ -125,7 +126,7 @@ def test_patches_that_a_schedule_leaves_untested_are_all_computed() -> None:
     *_, patches = specification.plans(Configuration("bf16", 64, 64), "sm_80")
     found = explain(patches, Problem(BATCH, HEADS, HEADS, 960, 960, 64, 64), {}, DEVICES["a100"])
     (order,) = [order for order in found.orders if order.name == "q_outer"]
-    tiles = BATCH * HEADS * patches.q_blocks(found.problem) * patches.kv_blocks(found.problem)
+    tiles = BATCH * HEADS * facts_of(patches).q_blocks(found.problem) * facts_of(patches).kv_blocks(found.problem)
     assert order.tiles == {"empty": 0, "partial": tiles, "full": 0}
     assert found.way_out.startswith("none is skipped") and found.partial_tiles == ()
     assert "0% empty, 100% partial" in _analysed(patches, found.problem, {})

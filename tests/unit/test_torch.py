@@ -220,7 +220,7 @@ def test_compiles_as_part_of_a_model() -> None:
 
 
 def test_built_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from attncc.build import package_files, prepare
+    from attncc.package import package_files, prepare
 
     for name, text in package_files(prepare(LEARNED, archs=["sm_80"], dtypes=["fp32"], head_dims=[16])).items():
         path = tmp_path / "packaged" / name

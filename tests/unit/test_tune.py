@@ -10,8 +10,8 @@ from attncc import tune
 from attncc.compiler import Specification, specify
 from attncc.diagnostics import AttnccError
 from attncc.runtime.kernel import Kernel
-from attncc.runtime.store import Configuration
-from attncc.schedule.choices import Build
+from attncc.runtime.store.store import Configuration
+from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
 from attncc.semantics.load import load
 from attncc.source import SourceFile
@@ -61,7 +61,7 @@ def test_what_stands_in_braces() -> None:
     ]
 
 
-def test_the_ladders_where_the_schedule_is_silent() -> None:
+def test_the_tiles_where_the_schedule_is_silent() -> None:
     families = [item.chosen["family"] for item in candidates(VARIANT, "sm_90a")]
     assert families == ["hopper"] * 4 + ["portable"] * 2
     assert all("family" not in item.chosen for item in candidates(VARIANT, "sm_80"))
@@ -108,8 +108,8 @@ def test_spills_are_timed_only_where_all_spill(monkeypatch: pytest.MonkeyPatch) 
     real = tune.settle
 
     class Spilling:
-        def __init__(self, ladder) -> None:
-            settled = real(ladder)
+        def __init__(self, candidates) -> None:
+            settled = real(candidates)
             self.troubles = "8 bytes of spills" if settled.plan.block_kv in spilling else ""
 
     monkeypatch.setattr(tune, "settle", Spilling)

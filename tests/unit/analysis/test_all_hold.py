@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attncc.analysis.algebra import FALSE
-from attncc.analysis.tiles import all_hold
+from attncc.analysis.algebra.algebra import FALSE
+from attncc.analysis.mask.tiles import all_hold
 from attncc.evaluate import evaluate
 
 from .tile_cases import environment, mask_of, variant_of

@@ -9,8 +9,8 @@ from types import FrameType
 import pytest
 
 from attncc import api
-from attncc.analysis.key_sets import keep_masks
-from attncc.analysis.tiles import analyse
+from attncc.analysis.mask.key_sets import keep_masks
+from attncc.analysis.mask.tiles import analyse
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 

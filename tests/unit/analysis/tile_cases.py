@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from attncc.analysis.algebra import Algebra
-from attncc.analysis.box import Box
-from attncc.analysis.canonical import Canonical
-from attncc.analysis.lookups import ZoneTables
+from attncc.analysis.algebra.algebra import Algebra
+from attncc.analysis.algebra.canonical import Canonical
+from attncc.analysis.mask.box import Box
+from attncc.analysis.mask.lookups import ZoneTables
 from attncc.analysis.rules import TileRules
 from attncc.evaluate import Array, Environment, evaluate
 from attncc.ir import Apply, Expr, Variant

@@ -38,7 +38,7 @@ def test_arrays_of_another_size_name_the_option(tmp_path: Path) -> None:
 
 
 def test_arrays_that_no_kernel_takes_are_refused_without_a_call(tmp_path: Path) -> None:
-    np.save(tmp_path / "doc.npy", np.zeros((1, 64), np.int64))
+    np.save(tmp_path / "doc.npy", np.zeros((1, 64), np.float32))
     for command in ("show", "explain"):
         shown = said(command, DOCUMENTS, "--q-len", 64, "-i", f"doc={tmp_path / 'doc.npy'}", status=1)
         assert "A604" in shown and "expected int32" in shown

@@ -8,7 +8,7 @@ import pytest
 
 from attncc.analysis.canvas import Canvas
 from attncc.codegen.user_code import UserCode
-from attncc.runtime.nvrtc import library
+from attncc.runtime.cuda.nvrtc import compile_text
 from tests import printed
 from tests.printed import body, compilable
 
@@ -94,4 +94,4 @@ def test_fp32_keeps_the_exact_form() -> None:
 
 @pytest.mark.parametrize("lines", [ALIBI, TABLE, CAPPED, f"{CAPPED}\n{ALIBI}"])
 def test_it_compiles(lines: str) -> None:
-    library().compile(compilable(code(lines)), "sm_80")
+    compile_text(compilable(code(lines)), "sm_80")

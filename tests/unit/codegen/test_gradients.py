@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attncc import api
 from attncc.codegen.user_code import UserCode, user_code
-from attncc.schedule.schedule import make_plan
+from attncc.kernels.candidates import make_plan
 
 
 def code(*lines: str, pass_name: str = "backward") -> UserCode:

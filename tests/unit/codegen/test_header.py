@@ -5,7 +5,7 @@ from dataclasses import replace
 from attncc import __version__
 from attncc.codegen import header
 from attncc.ir import Variant, apply, const, symbol
-from attncc.schedule.schedule import make_plan
+from attncc.kernels.candidates import make_plan
 from tests import plans
 from tests.printed import variant
 

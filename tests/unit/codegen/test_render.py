@@ -8,7 +8,7 @@ import pytest
 from attncc.codegen import render as module
 from attncc.codegen.render import assemble, render
 from attncc.diagnostics import AttnccError
-from attncc.schedule import legality
+from attncc.kernels import legality
 from tests import plans
 
 
@@ -32,7 +32,7 @@ def test_the_text_is_deterministic_and_self_contained() -> None:
 
 
 def test_each_leaf_file_is_inlined_once() -> None:
-    text = '#include "attncc/load.cuh"\n#include "attncc/element.cuh"\n#include "attncc/load.cuh"\nint x;\n'
+    text = '#include "memory/load.cuh"\n#include "common/element.cuh"\n#include "memory/load.cuh"\nint x;\n'
     found = assemble(text, "k")
     assert [line for line in found.splitlines() if line.startswith("// ----")] == [
         "// ---- element.cuh",

@@ -5,8 +5,9 @@ from dataclasses import replace
 from attncc import api
 from attncc.codegen.user_code import user_code
 from attncc.ir import apply, const, symbol
-from attncc.runtime.nvrtc import library
-from attncc.schedule.schedule import make_plan
+from attncc.kernels.candidates import make_plan
+from attncc.kernels.registry import facts_of
+from attncc.runtime.cuda.nvrtc import compile_text
 from tests import plans
 from tests.printed import body, compilable
 
@@ -19,7 +20,7 @@ def test_bounds_are_a_function_of_the_rows() -> None:
     assert statements[0] == "const int kv_begin = 0;"
     assert statements[-1] == "return {kv_begin, full_begin, full_end, kv_end};"
     assert printed.tile_kind == ""  # the bounds decide everything
-    library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
+    compile_text(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
 
 
 def test_nothing_is_printed_where_nothing_is_skipped() -> None:
@@ -35,14 +36,14 @@ def test_kinds_read_zone_maps_in_range_only() -> None:
     loads = [line for line in printed.tile_kind.splitlines() if "load" in line]
     assert loads and all("load_if(" in line for line in loads)
     assert printed.tile_kind.rstrip("}\n").endswith("return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;")
-    library().compile(compilable(printed, USE + "tile_kind(params, c, 0, 1, 0, 1);"), "sm_80")
+    compile_text(compilable(printed, USE + "tile_kind(params, c, 0, 1, 0, 1);"), "sm_80")
 
 
 def test_a_kernel_with_lists_tests_no_tiles() -> None:
     """The pre-pass does, from the same `Params`."""
     plan = plans.plan(plans.DOCUMENTS)
     kernel, lists = user_code(plan), user_code(plan, tests_tiles=True)
-    assert plan.tile_lists and kernel.tile_kind == "" and "tile_kind(" in lists.tile_kind
+    assert facts_of(plan).tile_lists and kernel.tile_kind == "" and "tile_kind(" in lists.tile_kind
     assert kernel.params_struct == lists.params_struct and "uint2 *tile_lists;" in kernel.params_struct
 
 
@@ -54,7 +55,7 @@ def test_lines_that_may_not_be_there_are_not_searched() -> None:
     searched = [line for line in printed.bounds.splitlines() if "first_above(" in line]
     assert searched and all("params.t_stride1, ctx.searched, " in line for line in searched)
     assert "ctx.searched = " in printed.context and "claim_holds(" not in printed.context
-    library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
+    compile_text(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
 
 
 def test_bounds_that_may_pass_32_bits_are_clamped() -> None:
@@ -62,4 +63,4 @@ def test_bounds_that_may_pass_32_bits_are_clamped() -> None:
     plan = plans.plan(plans.CAUSAL)
     printed = user_code(replace(plan, rules=replace(plan.rules, kv_end=wide)))
     assert "const int kv_end = (int)min(max(" in printed.bounds
-    library().compile(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
+    compile_text(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")

@@ -9,7 +9,7 @@ import pytest
 
 from attncc.codegen.user_code import user_code
 from attncc.diagnostics import AttnccError
-from attncc.runtime.nvrtc import library
+from attncc.runtime.cuda.nvrtc import compile_text
 from tests import plans
 from tests.printed import body, code, compilable, pairwise, plan
 
@@ -128,7 +128,7 @@ def test_no_name_can_clash() -> None:
     lets = [f"let {name} = exp(score + {number}) * {number}" for number, name in enumerate(NAMES)]
     as_lets = code("\n".join([*lets, f"score = {' + '.join(NAMES)}", f"score = score * {' * '.join(NAMES)}"]))
     for printed in (as_inputs, as_lets):
-        library().compile(compilable(printed), "sm_80")
+        compile_text(compilable(printed), "sm_80")
 
 
 def test_dropout_and_sink() -> None:
@@ -151,17 +151,31 @@ def test_lets_that_read_the_score_keep_their_value() -> None:
     ]
 
 
+def test_score_lines_read_the_line_before_that_replaced_the_score() -> None:
+    printed = code("score = 0.25\nscore = score + kv_idx / 8.0\nlet s = score\nscore = score * 2.0\nscore = score + s")
+    assert body(printed.score) == [
+        "const float score_2 = 0.25f + (float)kv_idx / 8.0f;",
+        "const float score_3 = score_2 * 2.0f;",
+        "return score_3 + score_2;",
+    ]
+    lines = "input bias: f32[head, kv]\nscore = bias[h, kv_idx]\nscore = score * 2.0 + 1.0\nscore = score * score"
+    assert body(code(lines).score)[-2:] == [
+        "const float score_2 = score_1 * 2.0f + 1.0f;",
+        "return score_2 * score_2;",
+    ]
+
+
 def test_statements_are_found_in_the_source() -> None:
     """An error inside is reported at its line of the .attn file, one behind at the kernel's own line."""
     printed = pairwise("keep if q_idx >= kv_idx\n\n\nkeep if kv_idx != 7")
     assert '#line 7 "specs/test.attn"\n    const bool keep_2' in printed.keep
     text = compilable(printed).replace("kv_idx != 7", "kv_idx != seven")
     with pytest.raises(AttnccError, match=r'specs/test.attn\(7\): error: identifier "seven" is undefined'):
-        library().compile(text, "sm_80", "test.cu")
+        compile_text(text, "sm_80", "test.cu")
     text = compilable(printed, "int x = eight;")
     line = next(number for number, line in enumerate(text.splitlines(), 1) if "eight" in line)
     with pytest.raises(AttnccError, match=rf"test.cu\({line}\): error"):
-        library().compile(text, "sm_80", "test.cu")
+        compile_text(text, "sm_80", "test.cu")
 
 
 def test_what_depends_on_the_head_is_a_rows_where_a_tile_holds_a_group() -> None:

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 
 from attncc import executor, reference, synthetic
-from attncc.analysis.cost import Traffic
-from attncc.analysis.grid import rule_tables
+from attncc.analysis.cost.cost import Traffic
+from attncc.analysis.mask.grid import rule_tables
+from attncc.analysis.mask.tiles import analyse
 from attncc.analysis.rules import TileKind
-from attncc.analysis.tiles import analyse
 from attncc.diagnostics import AttnccError
 from attncc.evaluate import Environment
 from attncc.executor.run import plan_grid
 from attncc.ir import Variant
+from attncc.kernels.registry import facts_of
 from attncc.problem import Problem, Signature, bind_arrays
 from attncc.problem.gradients import Gradients
 from attncc.reference import accuracy
@@ -234,7 +235,7 @@ def test_a_plan_that_orders_the_sum_of_dq_makes_it_in_all_calls() -> None:
     dout, q, k, v = operands("fp16", packed=False)
     (keys, rows), forward = plans(FULL, "fp16"), executor.run(plan(FULL, "fp16", 16, 24), q, k, v)
     ordered, results = replace(keys, family="hopper"), {"out": forward.out, "lse": forward.lse}
-    assert ordered.orders_dq and keys.separates_dq and not ordered.separates_dq
+    assert facts_of(ordered).orders_dq and facts_of(keys).separates_dq and not facts_of(ordered).separates_dq
     found = executor.run_backward((ordered,), dout, q, k, v, deterministic=True, **results).gradients
     expected = executor.run_backward((keys, rows), dout, q, k, v, **results).gradients
     np.testing.assert_array_equal(found.dq, expected.dq)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from attncc import executor
-from attncc.analysis.cost import kv_outer_traffic, q_outer_traffic
-from attncc.analysis.grid import TileGrid, tally
+from attncc.analysis.cost.cost import kv_outer_traffic, q_outer_traffic
+from attncc.analysis.mask.grid import TileGrid, tally
 from attncc.analysis.rules import TileKind
 from attncc.executor.orders import split_work
 from attncc.executor.run import plan_grid, workload

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from attncc import executor, reference
+from attncc.analysis.canvas import Canvas
 from attncc.analysis.rules import TileKind
 from attncc.diagnostics import AttnccError
 from attncc.ir import Const, Keep, Load, Score, Type, Variant, apply, const, symbol
@@ -195,3 +196,10 @@ def test_rows_that_no_sequence_owns_stay_as_they_are() -> None:
     starts = np.array([3, 9], np.int32)
     executor.run(plan(FULL, "fp32"), q, k, v, out=out, cu_seqlens_q=starts, cu_seqlens_kv=starts)
     assert (out[:, :3] == 7).all() and (out[:, 9:] == 7).all() and (out[:, 3:9] != 7).all()
+
+
+def test_tiles_in_two_dimensions_are_refused() -> None:
+    """Their rules, taken for those of stretches, would drop kept pairs."""
+    in_patches = plan(CAUSAL, canvas=Canvas(8, 8, 8), pass_name="patches")
+    with pytest.raises(AttnccError, match="the CPU executor has no tiles in two dimensions"):
+        executor.run(in_patches, *qkv())

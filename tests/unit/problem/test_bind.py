@@ -70,6 +70,7 @@ def test_sizes_are_read_off_the_shapes() -> None:
 
 GOOD = {
     "broadcast by stride": {"k": array(2, 2, 50, 64, strides=(0, 0, 64, 1))},
+    "keys for all sequences": {"k": array(1, 2, 50, 64)},
     "padded rows": {"q": array(2, 8, 40, 64, strides=(30000, 3000, 72, 1))},
     "input strides are free": {"inputs": inputs(slope=array(8, dtype="float32", strides=(-3,)))},
     "0-d arrays as scalars": {
@@ -77,6 +78,7 @@ GOOD = {
     },
     "an int as a float": {"inputs": inputs(cap=int)},
     "positions beyond the keys": {"inputs": inputs(doc=array(2, 5000, dtype="int32"))},
+    "int64 for i32": {"inputs": inputs(doc=array(2, 50, dtype="int64"), count=array(dtype="int64"))},
     "seed": {"seed": int},
     "seed in an array": {"seed": array(dtype="int64")},
     "out": {"out": array(2, 8, 40, 32, strides=(20000, 2000, 40, 1))},
@@ -126,7 +128,7 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "fixed axis": ({"inputs": inputs(table=array(2, 5, 7, dtype="bfloat16"))}, "A609", ("axis `8`", "`table`", "7")),
     "kv_head axis": ({"inputs": inputs(table=array(8, 5, 8, dtype="bfloat16"))}, "A609", ("`kv_head`", "2")),
     "scalar rank": ({"inputs": inputs(cap=array(1, dtype="float32"))}, "A601", ("`cap`", "0-d", "[1]")),
-    "scalar dtype": ({"inputs": inputs(count=array(dtype="int64"))}, "A604", ("`count`", "int32", "int64")),
+    "scalar dtype": ({"inputs": inputs(count=array(dtype="int16"))}, "A604", ("`count`", "int32 or int64", "int16")),
     "float for int": ({"inputs": inputs(count=float)}, "A610", ("`count`", "int", "float")),
     "bool for int": ({"inputs": inputs(count=bool)}, "A610", ("`count`", "int", "bool")),
     "int for bool": ({"inputs": inputs(flag=int)}, "A610", ("`flag`", "bool", "int")),
@@ -145,7 +147,7 @@ BAD: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
 
 BAD_PACKED: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
     "rank": ({"q": array(1, 8, 40, 64)}, "A601", ("`q`", "rank 3")),
-    "cu_seqlens dtype": ({"cu_seqlens_q": array(4, dtype="int64")}, "A616", ("`cu_seqlens_q`", "int32", "int64")),
+    "cu_seqlens dtype": ({"cu_seqlens_q": array(4, dtype="int16")}, "A616", ("`cu_seqlens_q`", "or int64", "int16")),
     "cu_seqlens lengths": ({"cu_seqlens_kv": array(5, dtype="int32")}, "A616", ("`cu_seqlens_kv`", "[4]", "[5]")),
     "cu_seqlens rank": ({"cu_seqlens_q": array(dtype="int32")}, "A616", ("`cu_seqlens_q`", "[batch + 1]")),
     "cu_seqlens empty": ({"cu_seqlens_q": array(0, dtype="int32")}, "A616", ("`cu_seqlens_q`", "[0]")),
@@ -234,7 +236,7 @@ CODES = sorted({code for path in SOURCES for code in re.findall(r'"(A\d{3})"', p
 def test_every_code_has_a_page(code) -> None:
     page = (ROOT / "docs" / "errors" / f"{code}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {code}: ")
-    assert f"    error[{code}]: " in page
+    assert re.search(rf"^    (error|warning)\[{code}\]: ", page, re.M)
 
 
 def heading(message: str) -> str:

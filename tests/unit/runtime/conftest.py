@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from attncc.runtime import arrays, family
-from attncc.runtime.driver import Driver
+from attncc.runtime.cuda.driver import Driver
+from attncc.runtime.frameworks import arrays
 from attncc.runtime.kernel import Kernel
+from attncc.runtime.store import family
 from attncc.schedule.plan import KernelPlan
 from tests.unit.runtime.fakes import FakeArray, FakeCuda, FakeFramework, FakeStore
 

@@ -11,12 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from attncc.ir import Variant
+from attncc.kernels.launched import kernel_names, structs
+from attncc.kernels.parameters import Parameter, struct_format
 from attncc.problem import ArrayFacts
-from attncc.runtime.arrays import Guard, Observer
-from attncc.runtime.repeated import Attribute
-from attncc.runtime.store import Configuration, MachineCode
-from attncc.schedule.kernel_names import kernel_names, structs
-from attncc.schedule.parameters import Parameter, struct_format
+from attncc.problem.strides import dense
+from attncc.runtime.call.repeated import Attribute
+from attncc.runtime.frameworks.arrays import Guard, Observer
+from attncc.runtime.store.store import Configuration, MachineCode
 from attncc.schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, KernelPlan
 
 ITEM_BYTES = {
@@ -202,6 +203,12 @@ class FakeArray:
         self.strides = self.strides or tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
         self.pointer = self.pointer or _next_pointer(math.prod(self.shape) * ITEM_BYTES[self.dtype])
 
+    def __getitem__(self, place: tuple[Any, slice]) -> FakeArray:
+        """`array[..., :columns]`"""
+        every, columns = place
+        assert every is ... and (columns.start, columns.step) == (None, None)
+        return FakeArray((*self.shape[:-1], columns.stop), self.dtype, self.strides, self.pointer, self.ordinal)
+
 
 _end = [0x7F0000000000]
 
@@ -238,18 +245,29 @@ class FakeFramework:
     def pointer(self, array: FakeArray) -> int:
         return array.pointer
 
-    def allocator(self, shape: tuple[int, ...], dtype: str, ordinal: int) -> Callable[[], FakeArray]:
+    def allocator(
+        self, shape: tuple[int, ...], dtype: str, ordinal: int, order: tuple[int, ...] | None = None
+    ) -> Callable[[], FakeArray]:
+        strides = dense(shape, order or range(len(shape)))
+
         def empty() -> FakeArray:
-            self.allocated.append(FakeArray(shape, dtype, ordinal=ordinal))
+            self.allocated.append(FakeArray(shape, dtype, strides, ordinal=ordinal))
             return self.allocated[-1]
 
         return empty
 
-    def packed(self, array: FakeArray) -> FakeArray:
-        return FakeArray(array.shape, array.dtype, ordinal=array.ordinal, contents=[f"copy of {array.pointer}"])
+    def packed(self, array: FakeArray, columns: int) -> FakeArray:
+        shape, copied = (*array.shape[:-1], columns), f"copy of {array.pointer}"
+        return FakeArray(shape, array.dtype, ordinal=array.ordinal, contents=[copied])
+
+    def narrowed(self, array: FakeArray) -> FakeArray:
+        return FakeArray(array.shape, "int32", ordinal=array.ordinal, contents=[f"copy of {array.pointer}"])
 
     def assign(self, target: FakeArray, source: FakeArray) -> None:
         target.contents.append(f"copy of {source.pointer}")
+
+    def add_up(self, target: FakeArray, source: FakeArray) -> None:
+        target.contents.append(f"sum of {source.pointer}")
 
     def current_stream(self, ordinal: int) -> int:
         return self.stream

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from attncc.runtime import prepare
+from attncc.runtime.call import prepare
 from tests import plans
 from tests.unit.runtime.conftest import Bench, MakeBench
 from tests.unit.runtime.fakes import FakeArray

@@ -51,6 +51,38 @@ def test_torch_in_torch_out_with_the_same_bits(dtype: str) -> None:
     assert lse.dtype == torch.float32
 
 
+def test_out_has_the_order_of_q_in_memory() -> None:
+    q, k, v = plans.qkv("fp32")
+    expected = kernel()(q, k, v, **call())
+    transposed = q.swapaxes(1, 2).copy().swapaxes(1, 2)
+    out = kernel()(transposed, k, v, **call())
+    assert out.strides == transposed.strides != expected.strides
+    assert np.array_equal(out, expected)
+    tensors = kernel()(*map(tensor, (transposed, k, v)), slope=tensor(call()["slope"]), cap=5.0)
+    assert tensors.transpose(1, 2).is_contiguous()
+
+
+def test_int64_is_taken_for_int32() -> None:
+    own = kernel(variant=plans.DOCUMENTS)
+    q, k, v = plans.qkv("fp32")
+    doc = plans.arguments(plans.DOCUMENTS, *k.shape[:2], k.shape[2])["doc"]
+    assert np.array_equal(own(q, k, v, doc=doc.astype(np.int64)), own(q, k, v, doc=doc))
+    with pytest.raises(AttnccError, match=r"A610.*`doc`(.*\n)*.*32-bit"):
+        own(q, k, v, doc=doc + np.int64(2**31))
+    starts = np.array([0, 5, q.shape[2]])
+    packed = {"cu_seqlens_q": starts, "cu_seqlens_kv": np.array([0, 5, k.shape[2]]), "doc": doc[0]}
+    narrow = {name: array.astype(np.int32) for name, array in packed.items()}
+    assert np.array_equal(own(q[0], k[0], v[0], **packed), own(q[0], k[0], v[0], **narrow))
+
+
+def test_k_and_v_of_batch_1_serve_all_sequences() -> None:
+    q, k, v = plans.qkv("fp32")
+    own, repeated = kernel(), np.repeat(v[:1], 2, axis=0)
+    assert np.array_equal(own(q, k, v[:1], **call()), own(q, k, repeated, **call()))
+    expected, _ = reference.forward(plans.ALIBI, q, k, repeated, **call())
+    assert np.array_equal(reference.forward(plans.ALIBI, q, k, v[:1], **call())[0], expected)
+
+
 def tensor(array: Any) -> Any:
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
@@ -105,7 +137,7 @@ def test_a_stream_means_nothing_on_the_cpu() -> None:
 
 
 def torch_on_gpu() -> Any:
-    from attncc.runtime import arrays
+    from attncc.runtime.frameworks import arrays
     from tests.unit.runtime.fakes import FakeFramework
 
     arrays.known_frameworks[FakeArray] = FakeFramework()  # type: ignore[assignment]

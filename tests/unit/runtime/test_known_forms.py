@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from attncc.diagnostics import AttnccError
-from attncc.runtime import launch
-from attncc.runtime.tensor_observer import TensorObserver
-from attncc.runtime.written_reader import ARRAY, Operand, maker
+from attncc.runtime.call import launch
+from attncc.runtime.call.written_reader import ARRAY, Operand, maker
+from attncc.runtime.frameworks.tensor_observer import TensorObserver
 from tests import plans
 from tests.unit.runtime.calls import HEADS, Q_LEN, D, plan, qkv
 from tests.unit.runtime.conftest import Bench, MakeBench

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from attncc.diagnostics import AttnccError
-from attncc.runtime import arrays as framework_module
+from attncc.runtime.frameworks import arrays as framework_module
 from tests import plans
 from tests.unit.runtime.calls import BATCH, HEADS, Q_LEN, D, plan, qkv
 from tests.unit.runtime.conftest import MakeBench

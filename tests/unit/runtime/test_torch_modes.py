@@ -13,7 +13,7 @@ import pytest
 
 import attncc
 from attncc.diagnostics import AttnccError
-from attncc.runtime.arrays import framework_of
+from attncc.runtime.frameworks.arrays import framework_of
 
 torch = pytest.importorskip("torch")
 torch.set_num_threads(1)

@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from attncc import api
+from attncc.analysis.canvas import Canvas
+from attncc.analysis.mask.tiles import analyse_windows
 from attncc.compiler import load_specification
 from attncc.diagnostics import AttnccError
+from attncc.kernels.candidates import make_candidates, make_patches
+from attncc.kernels.legality import check
 from attncc.resources import folder
-from attncc.runtime.store import Configuration
-from attncc.schedule.choices import Build
-from attncc.schedule.schedule import Schedule, make_ladder, make_patches
+from attncc.runtime.store.store import Configuration
+from attncc.schedule.plan import Build, KernelPlan
+from attncc.schedule.schedule import Schedule
 
+BUILD = Build("forward", "sm_90a", "bf16", 64, 64)
 SIZES = {"canvas_width": 64, "canvas_height": 128}
 
 
@@ -31,11 +38,11 @@ def test_masks_on_a_canvas_get_patches_for_every_target(spec: str, defines: dict
 def test_so_has_their_backward_pass_on_hopper(spec: str, defines: dict[str, int], head_dim: int) -> None:
     specification = load_specification(folder("specs") / f"{spec}.attn", None, defines)[0]
     configuration = Configuration("bf16", head_dim, head_dim)
-    assert len(specification.backward_ladders(configuration, "sm_90")) == 2
-    *_, patches = specification.backward_ladders(configuration, "sm_90a")
+    assert len(specification.backward_candidates(configuration, "sm_90")) == 2
+    *_, patches = specification.backward_candidates(configuration, "sm_90a")
     plans = list(patches.plans())
     assert {(plan.pass_name, plan.family) for plan in plans} == {("backward_patches", "hopper")}
-    *_, forward = specification.ladders(configuration, "sm_90a")  # whose tiles of keys may be windows of the canvas
+    *_, forward = specification.candidates(configuration, "sm_90a")  # whose tiles of keys may be windows of the canvas
     assert {plan.canvas for plan in plans} == {forward.canvas}
 
 
@@ -44,10 +51,10 @@ def test_dropout_stays_with_stretches(line: str) -> None:
     """And so do masks that no canvas helps. A schedule for what can't be is refused."""
     mask = "" if "q_pos" in line else "    keep if 0 <= q_pos - kv_idx < 600\n    keep if (q_pos - kv_idx) % 6 == 0\n"
     variant = api.parse(f"attn 1\nvariant kept {{\n{mask}{line}\n}}\n").variant
-    ladder = make_ladder(variant, Build("backward", "sm_90a", "bf16", 64, 64))
-    assert make_patches(ladder) is None
+    candidates = make_candidates(variant, Build("backward", "sm_90a", "bf16", 64, 64))
+    assert make_patches(candidates) is None
     with pytest.raises(AttnccError, match="A409"):
-        make_patches(ladder, Schedule("asked", "kept", "backward_patches", "sm_90a"))
+        make_patches(candidates, Schedule("asked", "kept", "backward_patches", "sm_90a"))
 
 
 @pytest.mark.parametrize("where", ["sm_90a { family = portable }", "sm_90 { stages = 2 }"])
@@ -56,5 +63,40 @@ def test_the_portable_family_has_no_backward_pass_in_patches(where: str) -> None
     text += f"schedule asked for dilated_window backward_patches on {where}\n"
     specification = load_specification(text, None, {})[0]
     with pytest.raises(AttnccError, match="A412"):
-        *_, patches = specification.backward_ladders(Configuration("bf16", 64, 64), "sm_90a")
+        *_, patches = specification.backward_candidates(Configuration("bf16", 64, 64), "sm_90a")
         patches.first  # noqa: B018
+
+
+def windowed(lines: str, canvas: Canvas) -> KernelPlan:
+    variant = api.parse(f"attn 1\nvariant kept {{\n{lines}\n}}\n").variant
+    tiles = {"family": "hopper", "block_q": 64, "block_kv": 4 * canvas.kv_columns}
+    schedule = Schedule("asked", "kept", "forward", "sm_90a", tuple((name, (x,)) for name, x in tiles.items()))
+    plan = make_candidates(variant, BUILD, schedule).first
+    rules = analyse_windows(variant, plan.block_q, plan.block_kv, canvas)
+    assert rules is not None
+    return replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+
+
+ROWS, COLUMNS = "keep if q_idx // 8 == kv_idx // 8", "keep if abs(q_idx % 8 - kv_idx % 8) <= 1"
+
+
+def test_windows_have_no_place_for_tests_of_pairs() -> None:
+    """Their kernel masks whole rows and columns. That columns are equal is a remainder of the distance in normal form,
+    which limits neither."""
+    check(windowed(f"{ROWS}\n{COLUMNS}", Canvas(8, 8, 8, window=True)), lambda *_: None)
+    for lines, reason in (
+        (f"{ROWS}\nkeep if q_idx % 8 == kv_idx % 4", "must be tested for each pair"),
+        (f"{ROWS}\nkeep if q_idx % 8 == kv_idx % 8", "must be tested for each pair"),
+        (f"{ROWS}\nscore = score * 2", "no place for `score` lines"),
+        (f"{ROWS}\ndropout 0.1", "dropout asks for keys that stand beside each other"),
+    ):
+        with pytest.raises(AttnccError, match="windows of a canvas don't serve kept") as caught:
+            check(windowed(lines, Canvas(8, 8, 8, window=True)), lambda *_: None)
+        assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("canvas", [Canvas(12, 8, 4), Canvas(24, 8, 3), Canvas(16, 8, 16)])
+def test_columns_of_patches_divide_the_canvas_and_fragments(canvas: Canvas) -> None:
+    plan = make_candidates(api.parse(f"attn 1\nvariant kept {{\n{ROWS}\n}}\n").variant, BUILD).first
+    with pytest.raises(AttnccError, match="patches of a canvas don't serve kept"):
+        check(replace(plan, canvas=canvas), lambda *_: None)

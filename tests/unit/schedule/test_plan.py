@@ -6,8 +6,10 @@ import pytest
 
 from attncc import api
 from attncc.ir import Variant
+from attncc.kernels.candidates import make_plan
+from attncc.kernels.registry import facts_of
 from attncc.problem import Problem
-from attncc.schedule.schedule import Schedule, make_plan
+from attncc.schedule.schedule import Schedule
 from tests import plans
 
 SAME = "keep if doc[b, q_pos] == doc[b, kv_idx]"
@@ -26,13 +28,14 @@ TILES = {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2}
 )  # fmt: skip
 def test_which_tiles_of_decode_hold_a_group(variant: Variant, packs: bool) -> None:
     decode = plans.plan(variant, "bf16", pass_name="decode", block_q=64, warps=4, split_kv=None)
-    assert (decode.packs_heads, replace(decode, pass_name="forward").packs_heads) == (packs, False)
+    assert (facts_of(decode).packs_heads, facts_of(replace(decode, pass_name="forward")).packs_heads) == (packs, False)
     problem = Problem(2, 12, 3, 20, 500, 16, 16)
-    assert (decode.heads(problem), decode.q_blocks(problem)) == ((6, 2) if packs else (24, 1))
+    assert (facts_of(decode).heads(problem), facts_of(decode).q_blocks(problem)) == ((6, 2) if packs else (24, 1))
     for q_len in (16, 17):
-        assert decode.serves(replace(problem, q_len=q_len)) == (q_len == 16 or not packs)
+        assert facts_of(decode).serves(replace(problem, q_len=q_len)) == (q_len == 16 or not packs)
     packed = replace(problem, packed=True, q_len=70, batch=5)
-    assert (decode.heads(packed), decode.q_blocks(packed)) == ((3, 70 * 4 // 64 + 5) if packs else (12, 70 // 64 + 5))
+    grid = facts_of(decode).heads(packed), facts_of(decode).q_blocks(packed)
+    assert grid == ((3, 70 * 4 // 64 + 5) if packs else (12, 70 // 64 + 5))
 
 
 @pytest.mark.parametrize(
@@ -50,8 +53,8 @@ def test_which_tiles_of_decode_hold_a_group(variant: Variant, packs: bool) -> No
 def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
     variant = api.parse("attn 1\nimport masks\nvariant v {\n" + lines + "\n}\n").variant
     sizes = {"dtype": "bf16", "head_dim": 64, "value_head_dim": 64, "target": "sm_90"}
-    assert make_plan(variant, **sizes).aligns_tiles is aligned
-    assert make_plan(variant, pass_name="decode", **sizes).aligns_tiles  # splits share them
+    assert facts_of(make_plan(variant, **sizes)).aligns_tiles is aligned
+    assert facts_of(make_plan(variant, pass_name="decode", **sizes)).aligns_tiles  # splits share them
 
 
 @pytest.mark.parametrize(
@@ -75,7 +78,7 @@ def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
 def test_whose_blocks_load_keys_for_each_other(dtype: str, head_dims: tuple[int, int], lines: str, pairs: bool) -> None:
     variant = api.parse(f"attn 1\nvariant v {{\n{lines}\n}}\n").variant
     sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
-    assert make_plan(variant, dtype=dtype, target="sm_90a", **sizes).pairs_blocks is pairs
+    assert facts_of(make_plan(variant, dtype=dtype, target="sm_90a", **sizes)).pairs_blocks is pairs
 
 
 @pytest.mark.parametrize(
@@ -94,8 +97,8 @@ def test_when_p_is_rounded(dtype: str, head_dim: int, lines: str, expected: tupl
     """Early where there are registers for it; then one note serves all warpgroups. Midway where it does so anyway."""
     variant = api.parse(f"attn 1\nvariant v {{\n{lines}\n}}\n").variant
     plan = make_plan(variant, dtype=dtype, head_dim=head_dim, value_head_dim=head_dim, target="sm_90a")
-    when = "early" if plan.rounds_early else "midway" if plan.rounds_midway else "late"
-    assert (plan.references, when, plan.row_groups) == expected
+    when = "early" if facts_of(plan).rounds_early else "midway" if facts_of(plan).rounds_midway else "late"
+    assert (facts_of(plan).references, when, facts_of(plan).row_groups) == expected
 
 
 @pytest.mark.parametrize(
@@ -114,4 +117,4 @@ def test_which_kernels_search_for_keys(lines: str, settings: dict[str, str | int
     chosen = tuple((name, (value,)) for name, value in {"family": "portable", **TILES, **settings}.items())
     schedule = Schedule("s", "v", "forward", "sm_90", chosen)
     plan = make_plan(variant, dtype="bf16", target="sm_90", schedule=schedule, head_dim=128, value_head_dim=128)
-    assert plan.searches == expected
+    assert facts_of(plan).searches == expected

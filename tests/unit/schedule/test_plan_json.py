@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from attncc.analysis.tiles import analyse
+from attncc.analysis.mask.tiles import analyse
 from attncc.ir import apply, const, symbol
 from attncc.schedule.plan_json import from_json, to_json
 from tests import plans

@@ -1,4 +1,5 @@
 from attncc import ir
+from attncc.operators import OPERATORS
 from attncc.semantics import builtins
 from attncc.syntax.grammar import keywords
 
@@ -9,11 +10,9 @@ def test_the_tables_agree_with_the_ir() -> None:
     assert tuple(builtins.DTYPES) == ir.DTYPES
 
 
-def test_every_function_is_an_operator_or_made_of_some() -> None:
-    made_of_others = {"clamp"}
-    assert set(builtins.FUNCTIONS) - made_of_others <= set(ir.OPERATORS)
-    one_argument = {name for name, item in builtins.FUNCTIONS.items() if item.most == 1}
-    assert all(ir.OPERATORS[name] == 1 for name in one_argument)
+def test_every_function_of_an_operator_is_called_by_its_name() -> None:
+    assert {name for name, item in OPERATORS.items() if item.function} | {"clamp"} == set(builtins.FUNCTIONS)
+    assert [name for name, item in builtins.FUNCTIONS.items() if item.operator is None] == ["clamp"]
 
 
 def test_no_name_has_two_meanings() -> None:
@@ -32,4 +31,3 @@ def test_axes_are_indexed_by_what_counts_something() -> None:
 def test_hints_lead_somewhere() -> None:
     """Names from elsewhere aren't names of the language."""
     assert not set(builtins.FOREIGN_VALUES) & (set(builtins.VALUES) | set(builtins.FUNCTIONS))
-    assert not set(builtins.FOREIGN_FUNCTIONS) & set(builtins.FUNCTIONS)

@@ -14,7 +14,7 @@ from attncc.syntax.parser import parse
 
 TEXT = resources.read("grammars", "attn.lark")
 KEYWORDS = (
-    "all and any attn const dropout else false for if import in input keep let mask normalize not on or range scale "
+    "all and any attn const dropout else false fn for if import in input keep let mask normalize not on or range scale "
     "schedule score sink sum true variant"
 )
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from attncc import api, reference
+from attncc.kernels.candidates import make_candidates, make_plan
+from attncc.kernels.registry import facts_of
 from attncc.problem.gradients import Gradients
 from attncc.resources import folder
-from attncc.schedule.choices import Build
-from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import make_ladder, make_plan
+from attncc.schedule.plan import Build, KernelPlan
 from attncc.semantics.load import load
 from attncc.source import SourceFile
 from tests.emulator import kernel
@@ -65,7 +65,8 @@ def plans_of(
 def check(
     plan: KernelPlan, dq_plan: KernelPlan | None, call: Call, dlse: bool = False, *, ordered: bool = False
 ) -> Gradients:
-    """The accuracy rule, against an unfused implementation."""
+    """The accuracy rule, against an unfused implementation. Gradients of inputs may be sums of which little is left:
+    there what the unfused implementation errs by is allowed, too."""
     rng = np.random.default_rng(3)
     out, lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
     dout = rng.standard_normal(out.shape).astype(call.q.dtype)
@@ -81,6 +82,7 @@ def check(
     for name, gradient in found.inputs.items():
         size = max(1e-3, np.abs(exact.inputs[name]).max())
         tolerance = {"bf16": 2e-2, "fp16": 3e-3, "fp32": 1e-5}[plan.dtype]
+        tolerance = max(tolerance, np.abs(plain.inputs[name] - exact.inputs[name]).max() / size)
         np.testing.assert_allclose(gradient / size, exact.inputs[name] / size, atol=tolerance, rtol=0, err_msg=name)
     return found
 
@@ -99,7 +101,7 @@ def test_plain_attention(dtype: str, stages: int, target: str) -> None:
         ("bf16", {"stages": 2, "block_q": 32, "block_kv": 64, "warps": 2}),
         ("fp16", {"stages": 3, "block_q": 64, "block_kv": 64, "warps": 4}),
         ("fp32", {"stages": 1, "block_q": 16, "block_kv": 64, "warps": 2}),
-        ("bf16", {"stages": 2, "block_q": 32, "block_kv": 64, "warps": 2, "thrifty": True}),
+        ("bf16", {"stages": 2, "block_q": 32, "block_kv": 64, "warps": 2, "low_register": True}),
     ],
 )
 def test_everything_at_once(dtype: str, tiles: dict[str, int]) -> None:
@@ -118,11 +120,11 @@ def check_everything(plan: KernelPlan, dq_plan: KernelPlan | None) -> None:
     assert not check(plan, dq_plan, call, dlse=True).dq[:, :, :30].any()
 
 
-@pytest.mark.parametrize(("block_kv", "thrifty"), [(16, False), (48, False), (16, True)])
-def test_dq_of_few_keys_at_a_time(block_kv: int, thrifty: bool) -> None:
+@pytest.mark.parametrize(("block_kv", "low_register"), [(16, False), (48, False), (16, True)])
+def test_dq_of_few_keys_at_a_time(block_kv: int, low_register: bool) -> None:
     """With dropout, whose random words serve 32 keys."""
     plan, dq_plan = plans_of(EVERYTHING, "fp32", (48, 40), stages=1, block_q=16, block_kv=64, warps=2)
-    check_everything(plan, replace(dq_plan, block_kv=block_kv, thrifty=thrifty))
+    check_everything(plan, replace(dq_plan, block_kv=block_kv, low_register=low_register))
 
 
 @pytest.mark.parametrize("text", [CAUSAL, SIGMOID, LINEAR])
@@ -154,7 +156,7 @@ def test_slopes_that_depend_on_the_score_with_dropout(dtype: str) -> None:
 
 def test_head_dims_whose_gradients_are_made_by_two_blocks() -> None:
     plan, dq_plan = plans_of(CAUSAL, "bf16", (256, 192), stages=1)
-    assert plan.gradient_parts == 2
+    assert facts_of(plan).gradient_parts == 2
     for of_dq in (dq_plan, None):
         check(plan, of_dq, Call(*qkv(plan, (1, 1, 40), (1, 1, 40))))
 
@@ -184,8 +186,8 @@ def test_thrift_where_registers_are_few(head_dim: int) -> None:
     """Four heads share the keys: what one is about takes the place of the one before."""
     program = load(SourceFile.read(folder("specs") / "selected_attention.attn"))
     (variant,) = program.variants
-    ladder = make_ladder(variant, Build("backward", "sm_80", "bf16", head_dim, head_dim))
-    plan = next(plan for plan in ladder.plans() if plan.thrifty)
+    candidates = make_candidates(variant, Build("backward", "sm_80", "bf16", head_dim, head_dim))
+    plan = next(plan for plan in candidates.plans() if plan.low_register)
     assert plan.block_q > 16
     rng = np.random.default_rng(4)
     doc = np.sort(rng.integers(0, 3, (1, 230)).astype(np.int32))
@@ -198,11 +200,11 @@ def test_thrift_where_registers_are_few(head_dim: int) -> None:
         check(plan, of_dq, Call(*qkv(plan, (1, 4, 140), (1, 1, 230)), inputs=inputs))
 
 
-@pytest.mark.parametrize(("exact", "thrifty"), [(False, False), (True, False), (False, True)])
-def test_learnable_inputs(exact: bool, thrifty: bool) -> None:
+@pytest.mark.parametrize(("exact", "low_register"), [(False, False), (True, False), (False, True)])
+def test_learnable_inputs(exact: bool, low_register: bool) -> None:
     """A table, most of whose tiles read one entry; a factor of a head, of a row, of a key, of all; a sink."""
     tiles = {"block_q": 32, "block_kv": 32, "warps": 2, "stages": 1}
-    plan, dq_plan = plans_of(LEARNED, "fp16", (16, 16), thrifty=thrifty, **tiles)
+    plan, dq_plan = plans_of(LEARNED, "fp16", (16, 16), low_register=low_register, **tiles)
     rng = np.random.default_rng(2)
     shapes = {"table": (2, 9), "slope": (2,), "keys": (2, 150), "rows": (2, 150), "cap": (), "logit": (2,)}
     inputs = {name: np.float32(rng.normal(1, 0.3, shape)) for name, shape in shapes.items()}

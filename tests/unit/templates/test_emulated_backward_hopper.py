@@ -9,14 +9,17 @@ import pytest
 
 from attncc import api, reference
 from attncc.analysis.canvas import Canvas
-from attncc.schedule.choices import Build
-from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import Ladder, Schedule, make_ladder
+from attncc.analysis.mask.plain import plain_on
+from attncc.kernels.candidates import Candidates, make_candidates
+from attncc.kernels.registry import facts_of
+from attncc.schedule.plan import Build, KernelPlan
+from attncc.schedule.schedule import Schedule
 from tests.emulator import kernel
 from tests.emulator.attention import Call
 from tests.emulator.backward import Results, backward
 from tests.unit.templates.test_emulated_backward import FULL, LINEAR, SOFTCAP, check
 from tests.unit.templates.test_emulated_kernels import (
+    BY_DISTANCE,
     CAUSAL,
     DILATED,
     DOCUMENTS,
@@ -62,17 +65,17 @@ variant learned {
 """
 
 
-def plan_of(text: str, dtype: str, head_dims: tuple[int, int], rung: int = 0, **settings: int) -> KernelPlan:
+def plan_of(text: str, dtype: str, head_dims: tuple[int, int], number: int = 0, **settings: int) -> KernelPlan:
     variant = api.parse(text).variant
     asked = (("family", ("hopper",)), *((name, (value,)) for name, value in settings.items()))
     schedule = Schedule("asked", variant.name, "backward", "sm_90a", asked)
-    return list(make_ladder(variant, Build("backward", "sm_90a", dtype, *head_dims), schedule).plans())[rung]
+    return list(make_candidates(variant, Build("backward", "sm_90a", dtype, *head_dims), schedule).plans())[number]
 
 
-@pytest.mark.parametrize(("text", "rung"), [(FULL, 0), (CAUSAL, 1)])
-def test_plain_attention(text: str, rung: int) -> None:
+@pytest.mark.parametrize(("text", "number"), [(FULL, 0), (CAUSAL, 1)])
+def test_plain_attention(text: str, number: int) -> None:
     """Blocks of 256 and of 128 keys, of which the last is ragged, and more than there are thread blocks."""
-    plan = plan_of(text, "bf16", (64, 64), rung)
+    plan = plan_of(text, "bf16", (64, 64), number)
     check(plan, None, Call(*qkv(plan, (1, 2, 150), (1, 2, 300))))
 
 
@@ -80,7 +83,7 @@ def test_plain_attention(text: str, rung: int) -> None:
 def test_pairs_of_blocks(head_dims: tuple[int, int], kv_len: int) -> None:
     """More than run at once, of heads that share keys; and a block of which one warpgroup has no keys."""
     plan = plan_of(FULL, "bf16", head_dims)
-    assert plan.pairs_key_blocks
+    assert facts_of(plan).pairs_key_blocks
     q, k, v = qkv(plan, (1, 2, 150), (2, 1, kv_len))
     check(plan, None, Call(np.concatenate([q, q[:, ::-1]]), k, v, paired=True))
     check(plan, None, Call(q, k[:1], v[:1]), ordered=True)
@@ -90,7 +93,7 @@ def test_pairs_of_blocks(head_dims: tuple[int, int], kv_len: int) -> None:
 def test_pairs_of_blocks_under_a_mask(q_len: int, kv_len: int) -> None:
     """They claim together, and go through the tiles of either, which are none where rows end before."""
     plan = plan_of(CAUSAL.replace("q_pos >= kv_idx", "q_idx >= kv_idx"), "fp16", (128, 64))
-    assert plan.pairs_key_blocks
+    assert facts_of(plan).pairs_key_blocks
     check(plan, None, Call(*qkv(plan, (1, 6, q_len), (1, 3, kv_len)), paired=True))
     check(plan, None, Call(*qkv(plan, (1, 2, q_len), (1, 1, kv_len))), ordered=True)
 
@@ -132,10 +135,10 @@ def test_slopes_that_one_warpgroup_tells_another() -> None:
     check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), scale=1.0, inputs=inputs, cu=cu))
 
 
-@pytest.mark.parametrize("rung", [0, -1])
-def test_everything_at_once(rung: int) -> None:
+@pytest.mark.parametrize("number", [0, -1])
+def test_everything_at_once(number: int) -> None:
     """A mask, data, a score line, a sink, dropout, groups, a negative scale, a gradient of lse, rows without keys."""
-    plan = plan_of(EVERYTHING, "bf16", (64, 64), rung)
+    plan = plan_of(EVERYTHING, "bf16", (64, 64), number)
     rng = np.random.default_rng(1)
     doc = np.sort(rng.integers(0, 4, (2, 100)).astype(np.int32))
     slope, logit = np.float32([0.5, 0.1, 0.3, 0.2]), np.float32([1.0, -2.0, 0.5, 0.0])
@@ -145,11 +148,21 @@ def test_everything_at_once(rung: int) -> None:
     assert not found.dq[:, :, :30].any()
 
 
-@pytest.mark.parametrize("rung", [0, -1])
-def test_slopes_that_depend_on_the_score_with_dropout(rung: int) -> None:
-    plan = plan_of(SOFTCAP, "bf16", (128, 128), rung)
+@pytest.mark.parametrize("number", [0, -1])
+def test_slopes_that_depend_on_the_score_with_dropout(number: int) -> None:
+    plan = plan_of(SOFTCAP, "bf16", (128, 128), number)
     q, k, v = qkv(plan, (1, 2, 70), (1, 1, 130))
     check(plan, None, Call(q, k, v, scale=1.0, seed=7, inputs={"cap": np.array(3.0, np.float32)}))
+
+
+@pytest.mark.parametrize("line", ["", "    score = 0.25 * score * score\n"])
+@pytest.mark.parametrize("text", [SIGMOID, LINEAR])
+def test_dropout_without_a_row_sum(text: str, line: str) -> None:
+    """dS of what is dropped is 0, though P may be 0 of what is kept."""
+    plan = plan_of(text.replace("    normalize", f"{line}    dropout 0.3\n    normalize"), "bf16", (64, 64))
+    q, k, v = qkv(plan, (1, 2, 70), (1, 1, 130))
+    q[:, :, 5] = 0
+    check(plan, None, Call(q, k, v, scale=0.3, seed=7))
 
 
 @pytest.mark.parametrize("head_dim", [64, 128, 256])
@@ -157,7 +170,7 @@ def test_slopes_that_depend_on_the_score_with_dropout(rung: int) -> None:
 def test_documents(head_dim: int, sorted_ids: bool) -> None:
     """Found by search, if their numbers never decrease as declared."""
     plan = plan_of(DOCUMENTS, "bf16", (head_dim, head_dim))
-    assert plan.rules.claims == ("doc",) and not plan.uses_tile_kind
+    assert plan.rules.claims == ("doc",) and not facts_of(plan).uses_tile_kind
     doc = np.random.default_rng(3).integers(0, 5, (2, 333)).astype(np.int32)
     call = Call(*qkv(plan, (2, 2, 200), (2, 1, 333)), inputs={"doc": np.sort(doc) if sorted_ids else doc})
     check(plan, None, call)
@@ -170,35 +183,85 @@ def test_documents_in_a_packed_batch() -> None:
     check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), inputs={"doc": doc}, cu=cu))
 
 
-@pytest.mark.parametrize(("text", "rung"), [(CAUSAL, 0), (CAUSAL, -1), (SIGMOID, 0), (LINEAR, -1)])
-def test_packed_batches(text: str, rung: int) -> None:
+@pytest.mark.parametrize(("text", "number"), [(CAUSAL, 0), (CAUSAL, -1), (SIGMOID, 0), (LINEAR, -1)])
+def test_packed_batches(text: str, number: int) -> None:
     """Sequences without rows, without keys, of one row, and with more rows than keys."""
-    plan = plan_of(text, "fp16", (32, 16), rung)
+    plan = plan_of(text, "fp16", (32, 16), number)
     cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
     check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu))
 
 
-def patched(text: str, dtype: str, head_dims: tuple[int, int], canvas: Canvas, rung: int = 0) -> KernelPlan:
-    """The same in patches, whether they pay or not."""
-    variant = api.parse(text).variant
-    schedule = Schedule("asked", variant.name, "backward_patches", "sm_90a", (("family", ("hopper",)),))
-    ladder = Ladder(variant, Build("backward_patches", "sm_90a", dtype, *head_dims), schedule, canvas)
-    return list(ladder.plans())[rung]
+def fused_gradients(call: Call, results: Results, cap: float | None) -> list[np.ndarray]:
+    """dq, dk and dv with the roundings of FlashAttention-2, causal if there is a cap: P and dS are rounded for the
+    products that take them, and dS is made of P in fp32. Without batch and heads."""
+    q, k, v, dout, out = (x[0, 0].astype(np.float32) for x in (call.q, call.k, call.v, results.dout, results.out))
+    dtype, scale = call.q.dtype, np.float32(q.shape[-1] ** -0.5)
+    score, factor = q @ k.T * scale, np.float32(1)
+    if cap is not None:
+        tanh = np.tanh(score / np.float32(cap))
+        score, factor = np.where(np.tri(len(q), dtype=bool), cap * tanh, -np.inf), 1 - tanh * tanh
+    prob = np.exp(score - results.lse[0, 0][:, None])
+    delta = (dout * out).sum(1, keepdims=True)
+    dscore = (prob * factor * (dout @ v.T - delta)).astype(dtype).astype(np.float32)
+    dv = prob.astype(dtype).astype(np.float32).T @ dout
+    return [x.astype(dtype) for x in (dscore @ k * scale, dscore.T @ q * scale, dv)]
 
 
 @pytest.mark.parametrize(
-    ("text", "canvas", "lengths", "rung", "ordered"),
+    ("dtype", "head_dim", "cap", "settings"),
+    [
+        ("bf16", 128, None, {}),
+        ("fp16", 64, None, {"block_kv": 128}),
+        ("bf16", 256, None, {}),
+        ("bf16", 64, 3.0, {}),  # what dS is a multiple of by is put aside
+        ("bf16", 128, 3.0, {}),  # P is put aside
+        ("fp16", 136, 3.0, {}),
+    ],
+)
+def test_errors_of_gradients_are_those_of_fused_attention(
+    dtype: str, head_dim: int, cap: float | None, settings: dict[str, int]
+) -> None:
+    """On average: nothing is rounded but what products take with 16 bits."""
+    text = FULL if cap is None else SOFTCAP.replace("    dropout 0.3\n", "")
+    plan = plan_of(text, dtype, (head_dim, head_dim), **settings)
+    inputs = {} if cap is None else {"cap": np.array(cap, np.float32)}
+    call = Call(*qkv(plan, (1, 1, 150), (1, 1, 150)), inputs=inputs)
+    out, lse = reference.forward(plan.variant, call.q, call.k, call.v, **call.arguments())
+    assert lse is not None
+    dout = np.random.default_rng(3).standard_normal(out.shape).astype(call.q.dtype)
+    results = Results(dout, out.astype(call.q.dtype), lse.astype(np.float32))
+    found, exact = (
+        backward(plan, None, call, results),
+        reference.backward(plan.variant, dout, call.q, call.k, call.v, **call.arguments()),
+    )
+    for name, fused in zip(("dq", "dk", "dv"), fused_gradients(call, results, cap), strict=True):
+        own = np.abs(getattr(found, name).astype(np.float64) - getattr(exact, name)).mean()
+        others = np.abs(fused.astype(np.float64) - getattr(exact, name)[0, 0]).mean()
+        assert own <= 1.02 * others, (name, own / others)
+
+
+def patched(text: str, dtype: str, head_dims: tuple[int, int], canvas: Canvas, number: int = 0) -> KernelPlan:
+    """The same in patches, whether they pay or not."""
+    variant = plain_on(api.parse(text).variant, canvas.width)
+    schedule = Schedule("asked", variant.name, "backward_patches", "sm_90a", (("family", ("hopper",)),))
+    candidates = Candidates(variant, Build("backward_patches", "sm_90a", dtype, *head_dims), schedule, canvas)
+    return list(candidates.plans())[number]
+
+
+@pytest.mark.parametrize(
+    ("text", "canvas", "lengths", "number", "ordered"),
     [
         (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 20, 24 * 20), 0, False),
         (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 5, 24 * 21), -1, True),
         (NEIGHBOURHOOD.replace("}", "    keep if q_pos >= kv_idx\n}"), Canvas(24, 8, 8), (24 * 9, 24 * 11), 0, False),
+        (BY_DISTANCE, Canvas(24, 8, 8), (24 * 9, 24 * 11), 0, False),
         (DILATED, Canvas(6, 1, 1), (6 * 37, 6 * 50), 0, False),
         (DILATED, Canvas(6, 1, 1), (6 * 90, 6 * 70), -1, True),
     ],
 )
-def test_patches(text: str, canvas: Canvas, lengths: tuple[int, int], rung: int, ordered: bool) -> None:
+def test_patches(text: str, canvas: Canvas, lengths: tuple[int, int], number: int, ordered: bool) -> None:
     """Bands that the sequences end within, groups of heads, queries before the first key, and keys that nobody sees."""
-    plan = patched(text, "bf16", (64, 48), canvas, rung)
+    plan = patched(text, "bf16", (64, 48), canvas, number)
     assert plan.tests_tiles
     check(plan, None, Call(*qkv(plan, (1, 2, lengths[0]), (1, 1, lengths[1]))), ordered=ordered)
 
@@ -209,9 +272,9 @@ def test_patches_of_keys_that_two_warpgroups_share() -> None:
     check(plan, None, Call(*qkv(plan, (1, 1, 24 * 20), (1, 1, 24 * 20))))
 
 
-@pytest.mark.parametrize("rung", [0, -1])
-def test_learnable_inputs_in_patches(rung: int) -> None:
-    plan = patched(LEARNED, "fp16", (32, 32), Canvas(24, 8, 8), rung)
+@pytest.mark.parametrize("number", [0, -1])
+def test_learnable_inputs_in_patches(number: int) -> None:
+    plan = patched(LEARNED, "fp16", (32, 32), Canvas(24, 8, 8), number)
     rng = np.random.default_rng(5)
     shapes = {"table": (2, 15, 11), "slope": (2,), "keys": (1, 480), "rows": (2, 480), "logit": (2,)}
     inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
@@ -238,10 +301,10 @@ def test_rows_of_nobody_and_of_neighbours_may_hold_anything() -> None:
         np.testing.assert_array_equal(*(getattr(found, name)[:, :rows] for found in (clean, other)))
 
 
-@pytest.mark.parametrize(("rung", "ordered"), [(0, False), (1, True)])
-def test_learnable_inputs(rung: int, ordered: bool) -> None:
+@pytest.mark.parametrize(("number", "ordered"), [(0, False), (1, True)])
+def test_learnable_inputs(number: int, ordered: bool) -> None:
     """Tables by distance, of which far tiles read one entry, and by key; factors of a head, a row, a key; a sink."""
-    plan = plan_of(ADDED, "fp16", (16, 16), rung)
+    plan = plan_of(ADDED, "fp16", (16, 16), number)
     rng = np.random.default_rng(2)
     shapes = {"table": (4, 61), "far": (4, 3), "slope": (4,), "keys": (2, 270), "rows": (4, 200), "logit": (4,)}
     inputs = {name: np.float32(rng.normal(0, 0.3, shape)) for name, shape in shapes.items()}

@@ -9,7 +9,8 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc import api
-from attncc.schedule.schedule import make_plan
+from attncc.kernels.candidates import make_plan
+from attncc.kernels.registry import facts_of
 from tests.emulator import kernel
 from tests.emulator.attention import Call, problem_of, tensors
 from tests.emulator.backward import Results, delta
@@ -44,8 +45,8 @@ def test_delta(value_head_dim: int, dtype: str, packed: bool) -> None:
         strided(rng.standard_normal((*shapes[0], value_head_dim), np.float32).astype(element)) for _ in range(2)
     )
     lse, dlse = (rng.standard_normal(shapes[0], np.float32) for _ in range(2))
-    rows = plan.kept_rows(problem_of(plan, call)) // 16
-    statistics = np.full((2 if packed else 4, rows * 16, plan.statistics_bytes // 4), np.nan, np.float32)
+    rows = facts_of(plan).kept_rows(problem_of(plan, call)) // 16
+    statistics = np.full((2 if packed else 4, rows * 16, facts_of(plan).statistics_bytes // 4), np.nan, np.float32)
     sums, counts = np.ones((len(statistics) * rows + 1, 32), np.float32), np.ones(777, np.int32)
     values = {"row_blocks": rows, "statistics": statistics.ctypes.data} | tensors(call, dout=dout, out=out)
     values |= {"dq_sum": sums.ctypes.data, "sum_words": 32, "counts": counts.ctypes.data, "count_words": 776}
@@ -54,7 +55,8 @@ def test_delta(value_head_dim: int, dtype: str, packed: bool) -> None:
     starts = PACKED[0] if packed else np.int32([0, 37])
     seen = np.zeros(statistics.shape[:2], bool)
     for sequence, (start, end) in enumerate(pairwise(starts)):
-        first = start // plan.row_alignment * plan.row_alignment + sequence * plan.row_alignment
+        step = facts_of(plan).row_alignment
+        first = (start // step + sequence) * step
         found = statistics[:, first : first + end - start]
         seen[:, first : first + end - start] = True
         np.testing.assert_allclose(found[..., 1], expected[:, start:end], atol=1e-4)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from attncc import api, reference, synthetic
+from attncc.kernels.candidates import make_plan
 from attncc.problem.gradients import Gradients
-from attncc.schedule.schedule import make_plan
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
 from tests.emulator.backward import Results, backward

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from attncc import api, reference
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.tiles import analyse_patches
+from attncc.analysis.mask.tiles import analyse_patches
 from attncc.descales import with_descales
+from attncc.kernels.candidates import make_plan
 from attncc.reference.accuracy import accuracy
 from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import Schedule, make_plan
+from attncc.schedule.schedule import Schedule
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
 from tests.unit.templates.test_emulated_kernels import CAUSAL, NEIGHBOURHOOD, SCATTERED, qkv

@@ -10,13 +10,17 @@ import pytest
 
 from attncc import api, reference
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.tiles import analyse_patches, analyse_windows
-from attncc.schedule.hopper_forward import HopperForward
+from attncc.analysis.mask.plain import plain_on
+from attncc.analysis.mask.tiles import analyse_patches, analyse_windows
+from attncc.kernels.candidates import make_plan
+from attncc.kernels.hopper_forward.facts import HopperForward
+from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import Schedule, make_plan
+from attncc.schedule.schedule import Schedule
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward
 from tests.unit.templates.test_emulated_kernels import (
+    BY_DISTANCE,
     CAUSAL,
     DILATED,
     DOCUMENTS,
@@ -54,7 +58,7 @@ def test_loop_bounds(text: str, dtype: str) -> None:
 @pytest.mark.parametrize("packed", [False, True])
 def test_wide_outputs_are_stored_in_halves(packed: bool) -> None:
     plan = plan_of(CAUSAL, "fp16", (16, 160), block_kv=64)
-    assert plan.halves_output and not plan_of(CAUSAL, "fp16", (16, 144), block_kv=64).halves_output
+    assert facts_of(plan).halves_output and not facts_of(plan_of(CAUSAL, "fp16", (16, 144), block_kv=64)).halves_output
     cu = {"cu": (np.int32([0, 3, 90]), np.int32([0, 70, 150]))} if packed else {}
     check(plan, Call(*(qkv(plan, (2, 90), (1, 150)) if packed else qkv(plan, (2, 2, 90), (2, 1, 100))), **cu))
 
@@ -113,7 +117,7 @@ def test_forms_of_score_lines_follow_the_sizes_of_scores(mask: str) -> None:
     scores turn out too large for the form that the tile before suggested."""
     text = f"attn 1\nvariant capped {{\n{mask}\nscore = 5 * tanh(score / 5)\n}}\n"
     plan = plan_of(text, "bf16", (104, 40))
-    assert plan.has_near_form
+    assert facts_of(plan).has_near_form
     near, far, beyond = 0.1, 0.3, 3.0  # the largest scores of a tile, as parts of the cap
     sizes = [far, far, near, far, beyond, far, near, near, beyond, beyond, near, beyond, near, near]
     q, k, v = qkv(plan, (1, 2, 500), (1, 2, 32 * len(sizes)))
@@ -136,7 +140,7 @@ def test_entries_for_distances_serve_two_rows(mask: str, block_kv: int, index: s
     text = f"attn 1\nvariant near {{\ninput table: f32[head, 91]\n{mask}\n{line}\n}}\n"
     plan = plan_of(text, "bf16", (16, 16), block_q=192, block_kv=block_kv)
     if "clamp" in index:
-        assert (plan.steps.masked < block_kv // 8) == (not mask)
+        assert (facts_of(plan).steps.masked < block_kv // 8) == (not mask)
     cu = np.int32([0, 3, 200, 331]), np.int32([0, 70, 267, 470])
     inputs = {"table": np.random.default_rng(5).normal(size=(2, 91)).astype(np.float32)}
     check(plan, Call(*qkv(plan, (2, 331), (1, 470)), cu=cu, inputs=inputs))
@@ -145,7 +149,7 @@ def test_entries_for_distances_serve_two_rows(mask: str, block_kv: int, index: s
 def test_long_tests_of_pairs_take_rounds_in_the_first_tile() -> None:
     line = "keep if sum((q_pos >> i & 1) * (kv_idx >> 2 * i & 1) << i for i in range(8)) % 3 != 1"
     plan = plan_of(f"attn 1\nvariant long {{\n{line}\n}}\n", "bf16", (16, 16), block_q=128, block_kv=128)
-    assert plan.steps.first < 16
+    assert facts_of(plan).steps.first < 16
     check(plan, Call(*qkv(plan, (1, 1, 150), (1, 1, 300))))
 
 
@@ -191,7 +195,7 @@ FULL = "attn 1\nvariant full {}\n"
 def test_pairs_of_blocks_load_for_each_other(head_dims: tuple[int, int], stages: int) -> None:
     """Of one panel of columns, two and three; of one head, and of two that share keys; more than run at once."""
     plan = plan_of(FULL, "bf16", head_dims, stages=stages)
-    assert plan.pairs_blocks
+    assert facts_of(plan).pairs_blocks
     check(plan, Call(*qkv(plan, (1, 2, 150), (1, 1, 100)), paired=True))
     check(plan, Call(*qkv(plan, (1, 1, 128), (1, 1, 33)), paired=True))
 
@@ -199,7 +203,7 @@ def test_pairs_of_blocks_load_for_each_other(head_dims: tuple[int, int], stages:
 def test_pairs_compute_their_scores_again() -> None:
     """Where old references don't serve, from a K tile that the other block may not write to meanwhile."""
     plan = plan_of(FULL, "fp16", (104, 16), block_q=128, stages=1)
-    assert plan.pairs_blocks
+    assert facts_of(plan).pairs_blocks
     q, k, v = qkv(plan, (1, 1, 256), (1, 1, 160))
     check(plan, Call(q, k * np.linspace(0.1, 30, 160)[:, None].astype(k.dtype), v, paired=True))
 
@@ -257,4 +261,18 @@ def test_windows(columns: int, q_len: int, kv_len: int) -> None:
     assert rules is not None
     plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
     assert not plan.tests_tiles
+    check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))
+
+
+@pytest.mark.parametrize(("q_len", "kv_len"), [(24 * 20, 24 * 26), (24 * 9, 24 * 7)])
+def test_windows_of_a_mask_in_plain_words(q_len: int, kv_len: int) -> None:
+    """Of what it says of rows, which is written nowhere."""
+    plan, canvas = plan_of(BY_DISTANCE, "bf16", (16, 16), block_q=128, block_kv=48), Canvas(24, 8, 12, window=True)
+    variant = plain_on(plan.variant, 24)
+    assert analyse_windows(plan.variant, 128, 48, canvas) is None
+    rules = analyse_windows(variant, 128, 48, canvas)
+    assert rules is not None
+    said, meant = (reference.mask(one, q_len, kv_len, num_heads=1) for one in (variant, plan.variant))
+    assert (said == meant).all()
+    plan = replace(plan, variant=variant, pass_name="patches", canvas=canvas, rules=rules)
     check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))

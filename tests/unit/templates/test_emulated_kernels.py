@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from attncc import api, reference
 from attncc.analysis.canvas import Canvas
-from attncc.analysis.tiles import analyse, analyse_patches
+from attncc.analysis.mask.tiles import analyse, analyse_patches
 from attncc.codegen.render import render
+from attncc.kernels.candidates import make_plan
+from attncc.kernels.registry import facts_of
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.schedule.plan import KernelPlan
-from attncc.schedule.schedule import make_plan
 from tests.emulator import kernel
 from tests.emulator.attention import Call, forward, surveyed
 
@@ -56,6 +57,12 @@ import masks
 variant neighbourhood {
     keep if neighborhood(q_pos % 24, kv_idx % 24, 24, 2, 2)
     keep if neighborhood(q_pos // 24, kv_idx // 24, 20, 3, 3)
+}
+"""
+BY_DISTANCE = """attn 1
+variant by_distance {
+    keep if abs(q_pos - kv_idx) <= 3 * 24 + 2
+    keep if abs(q_pos % 24 - kv_idx % 24) <= 2
 }
 """
 DILATED = """attn 1
@@ -128,7 +135,7 @@ def test_what_a_block_knows_of_itself_is_parked(text: str, warps: int) -> None:
     """Tiles whose accumulators leave no registers for it; of packed sequences, since those change it most. Warps
     know of their own rows, some of which have none."""
     plan = plan_of(text, "bf16", (32, 128), block_q=32 * warps, block_kv=64, warps=warps, stages=2)
-    assert plan.parks and plan.warps_see_less
+    assert facts_of(plan).parks and facts_of(plan).warps_see_less
     cu = np.int32([0, 3, 3, 70, 131]), np.int32([0, 5, 12, 92, 200])
     doc = {"doc": np.sort(np.random.default_rng(1).integers(0, 6, 200).astype(np.int32))} if text == DOCUMENTS else {}
     check(plan, Call(*qkv(plan, (2, 131), (1, 200)), cu=cu, inputs=doc))
@@ -137,7 +144,7 @@ def test_what_a_block_knows_of_itself_is_parked(text: str, warps: int) -> None:
 def test_warps_that_know_their_rows_to_pass_the_tests() -> None:
     """Of two sequences one has warps with rows of one document and of two; the claim of the other is broken."""
     plan = plan_of(DOCUMENTS, "bf16", (32, 128), block_q=128, block_kv=64, warps=4, stages=2)
-    assert plan.searches and "tests_hold(" in render(plan).text
+    assert facts_of(plan).searches and "tests_hold(" in render(plan).text
     doc = np.repeat(np.int32([[0, 1, 2], [0, 2, 1]]), [75, 90, 35], axis=1)
     call = Call(*qkv(plan, (2, 1, 200), (2, 1, 200)), inputs={"doc": doc})
     assert surveyed(plan, call)["doc__sorted"].all(axis=-1).tolist() == [True, False]
@@ -149,6 +156,14 @@ def test_packed_batches_split_and_combined() -> None:
     plan = plan_of(CAUSAL, "fp16", (32, 32), split_kv=None, block_q=32, block_kv=32, warps=1, stages=2)
     cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
     check(plan, Call(*qkv(plan, (2, 91), (1, 150)), splits=3, cu=cu))
+
+
+@pytest.mark.parametrize(("block_q", "warps", "splits"), [(48, 1, 1), (128, 2, 2)])
+def test_more_rows_for_a_warp_than_its_quads_have_lanes_for(block_q: int, warps: int, splits: int) -> None:
+    """Quads of lanes share 6 and 8 rows: some lanes, or all, have two row sums to store."""
+    tiles = {"block_q": block_q, "warps": warps, "block_kv": 32, "stages": 2, "split_kv": None if splits > 1 else 1}
+    plan = plan_of(CAUSAL, "bf16", (16, 16), **tiles)
+    check(plan, Call(*qkv(plan, (1, 2, 150), (1, 1, 170)), splits=splits))
 
 
 def test_splits_without_a_normaliser_add_up() -> None:
@@ -231,7 +246,7 @@ def test_long_score_lines_are_a_loop(line: str, warps: int, step: int) -> None:
     """Every pair has a score of its own, so that none may take another's place."""
     text = f"attn 1\nvariant waves {{\n    keep if q_pos >= kv_idx\n    score = {line}\n}}\n"
     plan = plan_of(text, "bf16", (16, 24), block_q=32, block_kv=64, warps=warps, stages=1)
-    assert plan.steps.score == step
+    assert facts_of(plan).steps.score == step
     check(plan, Call(*qkv(plan, (1, 1, 70), (1, 1, 110))))
 
 
@@ -250,7 +265,7 @@ def test_lists_of_live_tiles(listed: bool) -> None:
     """More than 32 words of 32 tiles, most of them without a live tile; one head keeps nothing."""
     plan = plan_of(SCATTERED, "bf16", (16, 16), block_q=16, block_kv=16, warps=1, stages=2, split_kv=None)
     plan = replace(plan, skip="lists" if listed else "in_kernel")
-    assert plan.tile_lists == listed
+    assert facts_of(plan).tile_lists == listed
     wanted = np.random.default_rng(6).random((3, 2, 1250)) < 0.004
     wanted[0, 0, [3, 1249]], wanted[1] = True, False
     call = Call(*qkv(plan, (1, 3, 25), (1, 1, 20_000)), inputs={"wanted": wanted})
@@ -360,7 +375,7 @@ variant grouped {
 def test_heads_of_a_group_stand_together(dtype, head_dims, group, q_len, splits) -> None:
     """One query, a few, and more than a tile holds; what depends on the head differs from row to row."""
     plan = decode_plan(GROUPED, dtype, head_dims)
-    assert plan.packs_heads
+    assert facts_of(plan).packs_heads
     heads, rng = 2 * group, np.random.default_rng(2)
     doc = np.sort(rng.integers(0, 3, (2, 230)).astype(np.int32))
     slope, logit = (0.1 * rng.standard_normal((2, heads))).astype(np.float32)
@@ -378,5 +393,5 @@ def test_groups_of_packed_batches() -> None:
 @pytest.mark.parametrize("text", [DROPPED, HEADWISE])
 def test_groups_that_dont_stand_together(text) -> None:
     plan = decode_plan(text, "bf16", (32, 32))
-    assert not plan.packs_heads
+    assert not facts_of(plan).packs_heads
     check(plan, Call(*qkv(plan, (1, 4, 3), (1, 2, 150)), splits=2, seed=5))

@@ -10,8 +10,8 @@ from itertools import cycle
 
 import pytest
 
-from attncc.build.package import DEFAULT_HEAD_DIMS
 from attncc.codegen.render import render
+from attncc.package.variant_package import DEFAULT_HEAD_DIMS
 from tests.compilations import COMPILATIONS, Case, HopperCase, has_registers
 
 # Those that compute much for each pair compile for long; a few of them meet the other head dims below.
@@ -53,6 +53,6 @@ def test_causal_dropout_has_registers_for_three_warpgroups() -> None:
 
 
 def test_no_text_is_left_of_another_family() -> None:
-    text = render(HopperCase("causal", "bf16", 128, 128).ladder().first).text
+    text = render(HopperCase("causal", "bf16", 128, 128).candidates().first).text
     assert "wgmma.mma_async" in text and "cp.async.bulk.tensor" in text
     assert "cp.async.cg" not in text

@@ -37,7 +37,7 @@ extern "C" void addresses(int row_bytes, unsigned* found) {
 def addresses(row_bytes: int) -> np.ndarray:
     """Byte addresses [row, chunk, four ways to find the same]."""
     cases = "".join(f"    if (row_bytes == {size}) fill<{size}>(found);\n" for size in ROW_BYTES)
-    library = kernel.evaluate(PROBE + cases + "}\n", read("templates", "include", "attncc", "layout.cuh"))
+    library = kernel.evaluate(PROBE + cases + "}\n", read("templates", "memory", "layout.cuh"))
     found = np.zeros((ROWS, row_bytes // 16, 4), np.uint32)
     library.addresses(row_bytes, found.ctypes.data_as(ctypes.c_void_p))
     return found

@@ -45,7 +45,7 @@ extern "C" void run(const unsigned char* of_live, int* of_log, int* of_logged, i
 @cache
 def library() -> ctypes.CDLL:
     constants = f"constexpr int BLOCKS = {BLOCKS}, TILES = {TILES};\n"
-    leaf = assemble('#include "attncc/queue.cuh"\n', "queue")
+    leaf = assemble('#include "hopper_backward/queue.cuh"\n', "queue")
     return kernel.evaluate(constants + TEXT, '#include "hopper.hpp"\n' + leaf)
 
 

@@ -9,14 +9,14 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc.codegen.render import KernelSource, assemble
-from attncc.schedule.parameters import Parameter
+from attncc.kernels.parameters import Parameter
 from tests.emulator import kernel
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
 TEXT = """
-#include "attncc/element.cuh"
-#include "attncc/search.cuh"
+#include "common/element.cuh"
+#include "memory/search.cuh"
 struct Params { const int* line; int* found; int length, values; };
 extern "C" __global__ void search(const Params params) {
     for (int i = 0; i < params.values; ++i) {

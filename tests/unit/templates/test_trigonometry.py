@@ -26,7 +26,7 @@ Floats = NDArray[np.float32]
 
 @cache
 def library() -> ctypes.CDLL:
-    return kernel.evaluate(PROBE, read("templates", "include", "attncc", "trigonometry.cuh"))
+    return kernel.evaluate(PROBE, read("templates", "common", "trigonometry.cuh"))
 
 
 def waves(x: Floats) -> tuple[Floats, Floats]:

@@ -1,0 +1,1 @@
+"""Int and bool expressions in normal form: affine sums, static ranges, shared nodes. Knows no mask."""

@@ -1,0 +1,1 @@
+"""What attention costs: FLOPs, bytes of each loop order, and the roofline of a device."""

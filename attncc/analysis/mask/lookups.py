@@ -1,0 +1,155 @@
+"""Bounds of lookups: the least and greatest of the entries that a tile can read, or of the zones they lie in.
+
+A lookup whose index meets at most `MOST_ENTRIES` entries over a tile reads just these: exact, out of range (0)
+included. Else, if only the last index varies much, it reads a zone map: the minimum and maximum over blocks of that
+axis. A zone map's block holds neighbours too, and nothing tells where a sequence ends on a packed axis: 0 joins in
+unless the index is in range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import gcd, prod
+from typing import TYPE_CHECKING
+
+from ...ir import Expr, Input, Load, Type, size_symbol
+from ..algebra.algebra import FALSE, TRUE
+from ..algebra.lengths import length_of_axis
+from ..rules import ZoneMap
+from .claims import Trust, sorted_ends
+from .values import Interval, Truth
+
+if TYPE_CHECKING:
+    from ..algebra.algebra import Algebra
+    from .box import Box
+
+MOST_ENTRIES = 16
+
+_FEW_ENTRIES = 9
+
+_SMALLEST_ZONE, _LARGEST_ZONE = 8, 64
+
+
+@dataclass
+class ZoneTables:
+    """The zone maps that the rules of one variant read, in order of first use."""
+
+    used: dict[str, ZoneMap]
+    block: int
+
+    @classmethod
+    def for_tiles(cls, block_q: int, block_kv: int) -> ZoneTables:
+        """About two blocks to a tile, so that tiles shifted against the blocks (q_pos, packed batches) meet few
+        strangers, and of a size that tiles begin and end with, as far as `MOST_ENTRIES` allows."""
+        longest, common = max(block_q, block_kv), gcd(block_q, block_kv)
+        aligned = common & -common
+        block = min(max(aligned // 2, _SMALLEST_ZONE), _LARGEST_ZONE)
+        while longest // block + 2 > (_FEW_ENTRIES if block < aligned else MOST_ENTRIES):
+            block *= 2
+        return cls({}, block)
+
+    def read(self, input_name: str) -> ZoneMap:
+        return self.used.setdefault(input_name, ZoneMap(input_name, self.block))
+
+
+def lookup_interval(box: Box, load: Load) -> Interval:
+    """Ends of an int lookup."""
+    algebra = box.algebra
+    ends = sorted_ends(box, load)
+    if ends is not None:
+        return ends
+    found = _entries(box, load)
+    if found is None:
+        return box.anything(load, _too_many(load))
+    least, most, inside = found
+    low, high = algebra.min(*least), algebra.max(*most)
+    zero = algebra.number(0)
+    low = algebra.select(inside, low, algebra.min(low, zero))
+    high = algebra.select(inside, high, algebra.max(high, zero))
+    return Interval(low, high, box.anything(load).width)
+
+
+def lookup_truth(box: Box, load: Load) -> Truth:
+    """Truth of a bool lookup; what is out of range is false."""
+    algebra = box.algebra
+    found = _entries(box, load)
+    if found is None:
+        box.reasons[load] = _too_many(load)
+        return Truth(_reached(box, load), FALSE)
+    least, most, inside = found
+    return Truth(algebra.either(*most), algebra.both(inside, *least))
+
+
+def _too_many(load: Load) -> str:
+    return f"`{load.input}` is read at too many, or at computed, places"
+
+
+def _reached(box: Box, load: Load) -> Expr:
+    """False if the tile's indices are surely all out of range, where a lookup reads 0."""
+    algebra, declared, tests = box.algebra, box.variant.input(load.input), []
+    for axis, index in enumerate(load.indices):
+        if not algebra.uniform(index):
+            low, high, _ = box.interval(index)
+            size = algebra.leaf(size_symbol(declared.name, axis))
+            tests += [algebra.compare("ge", high, algebra.number(0)), algebra.compare("lt", low, size)]
+    return algebra.both(*tests)
+
+
+def direct_entries(box: Box, load: Load) -> list[Expr]:
+    """All that a lookup can read over the tile, if that is few entries; else nothing."""
+    intervals = [box.interval(index) for index in load.indices]
+    if prod(interval.width + 1 for interval in intervals) > MOST_ENTRIES:
+        return []
+    return _loads(box.algebra, load, load.input, [_places(box.algebra, interval) for interval in intervals])
+
+
+def _entries(box: Box, load: Load) -> tuple[list[Expr], list[Expr], Expr] | None:
+    """Loads whose minimum bounds the lookup from below, those whose maximum does from above, and if no index is out."""
+    direct = direct_entries(box, load)
+    if direct:
+        return direct, direct, TRUE
+    if box.claims.trust is Trust.DENIED and box.variant.input(load.input).nondecreasing:
+        return None  # no zone map is worth making for a claim that is false
+    return _zones(box, load, [box.interval(index) for index in load.indices])
+
+
+def _places(algebra: Algebra, interval: Interval) -> list[Expr]:
+    """All ints from low to high, width + 1 of them at most; high again where there are fewer."""
+    between = [
+        algebra.min(algebra.add(interval.low, algebra.number(step)), interval.high) for step in range(1, interval.width)
+    ]
+    ends = [interval.low] if interval.width == 0 else [interval.low, interval.high]
+    return [*ends, *between]
+
+
+def _loads(algebra: Algebra, load: Load, name: str, places: list[list[Expr]]) -> list[Expr]:
+    return list(dict.fromkeys(algebra.leaf(Load(load.type, name, indices)) for indices in product(*places)))
+
+
+def _zones(box: Box, load: Load, intervals: list[Interval]) -> tuple[list[Expr], list[Expr], Expr] | None:
+    algebra, declared = box.algebra, box.variant.input(load.input)
+    block, last = box.zones.block, intervals[-1]
+    start = _start(declared)
+    shift = algebra.form(algebra.symbol(start)) if start else algebra.form(algebra.number(0))
+    ends = [algebra.form(end).plus(shift) for end in (last.low, last.high)]
+    width = -(-last.width // block)
+    if prod(interval.width + 1 for interval in intervals[:-1]) * (width + 1) > MOST_ENTRIES:
+        return None
+    if not all(algebra.fits(end) for end in ends) or declared.type is Type.FLOAT:
+        return None
+    low, high = (algebra.floordiv(algebra.sum(end), algebra.number(block)) for end in ends)
+    places = [_places(algebra, interval) for interval in [*intervals[:-1], Interval(low, high, width)]]
+    zone_map = box.zones.read(load.input)
+    least, most = (_loads(algebra, load, name, places) for name in (zone_map.min_name, zone_map.max_name))
+    size = length_of_axis(algebra, declared)
+    inside = algebra.both(algebra.compare("ge", last.low, algebra.number(0)), algebra.compare("lt", last.high, size))
+    return least, most, inside
+
+
+def _start(declared: Input) -> str | None:
+    """The symbol to add to the last index, where that axis is packed if batches are."""
+    tags = [axis.tag for axis in declared.axes]
+    if "batch" not in tags:
+        return None
+    return {"q": "q_start", "kv": "kv_start", "pos": "kv_start"}.get(tags[-1] or "")

@@ -1,0 +1,1 @@
+"""Score lines: the cheap form for whole tiles, and the symbolic gradient."""

@@ -1,0 +1,217 @@
+"""Score lines in a form that whole tiles compute cheaply: score · (t₀ + t₁ score² + …) + bias.
+
+The bias is affine in kv_idx: of a lane's share of a tile it takes one evaluation and at most one multiply-add a score,
+nothing at all if it is the same for all keys of a row. Some lines have this form in part: a function such as tanh near
+0, as a polynomial, and a table of distances where all pairs of a tile read one entry. Kernels take it for those blocks
+of scores, and the exact form for others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from ...ir import Apply, Const, Expr, Load, Symbol, Type, Variant, apply, const, symbol, walk
+from ..algebra.algebra import FALSE, TRUE
+from ..algebra.ranges import StaticRanges
+from ..mask.tiles import same_for_all
+from .distances import by_distance
+from .factors import ZERO, Factors
+from .gradient import final_score
+
+_PAIR_SYMBOLS = frozenset({"score", "kv_idx", "q_idx", "q_pos"})
+
+
+_AFFINE = frozenset({"add", "sub", "neg", "mul", "div", "to_float"})
+# Ints that are the same for all pairs of many tiles: of clamped distances, those far from the diagonal.
+_STEPPED = frozenset({"min", "max", "floordiv", "shr", "select"})
+
+
+@dataclass(frozen=True)
+class Series:
+    """f(x) is about x · (terms[0] + terms[1] x² + …) for |x| <= reach."""
+
+    reach: float
+    terms: tuple[float, ...]
+
+
+# Minimax fits in the measure |error| / sqrt(|x|), between absolute and relative: of tanh 7.4e-6 and 4.9e-5 at most; of
+# the shorter one, which serves where all arguments are smaller yet, 8.7e-6 and 1e-4.
+SERIES = {"tanh": Series(0.5, (0.999951, -0.33124442, 0.1137456))}
+NEAR_SERIES = {"tanh": Series(0.24, (0.9999004, -0.32472326))}
+
+
+@dataclass(frozen=True)
+class ScoreForm:
+    """The final score as product · (terms[0] + terms[1] product² + …) + bias; closed expressions, without lets.
+
+    The product is q·k with the sign of the scale: the score is |scale| times it. `terms` are the same for all pairs.
+    `bias` is affine in kv_idx, and grows by `step` from key to key (ZERO: it doesn't depend on the key).
+    With several terms, the form holds while |argument · product| <= reach. It holds in tiles where `holds`, over the
+    tile's ends, is true.
+    """
+
+    terms: tuple[Expr, ...]
+    bias: Expr = ZERO
+    step: Expr = ZERO
+    argument: Expr = ZERO
+    reach: float = 0
+    holds: Expr = TRUE
+
+
+def score_form(
+    variant: Variant, block_q: int, block_kv: int, series: Mapping[str, Series] = SERIES
+) -> ScoreForm | None:
+    """The form of the variant's score lines in tiles of at most block_q x block_kv; None where they have none.
+
+    Only softmax has a use for it, whose references take the bias.
+    """
+    if variant.normalize != "softmax":
+        return None
+    former = _Former(variant, series)
+    found = former.of(final_score(variant))
+    if found is None or not found.terms:
+        return None
+    step = former.step(found.bias)
+    holds = same_for_all(variant, block_q, block_kv, former.stepped)
+    return None if step is None or holds is FALSE else replace(found, step=step, holds=holds)
+
+
+def distance_form(variant: Variant) -> ScoreForm | None:
+    """The form of score lines that add an entry for the distance, where no tile is known to read one alone: it holds in
+    none, but rows of a warp share what they read. None where there are no such lines."""
+    found = _Former(variant).of(final_score(variant)) if variant.normalize == "softmax" else None
+    if found is None or len(found.terms) != 1 or not by_distance(found.bias):
+        return None
+    reads = any(isinstance(node, Load) for node in walk(found.bias)) and "kv_idx" in _symbols(found.bias)
+    return replace(found, holds=FALSE) if reads else None
+
+
+class _Former:
+    def __init__(self, variant: Variant, series: Mapping[str, Series] = SERIES) -> None:
+        self.factors = Factors()
+        self.series = series
+        self.ranges = StaticRanges(variant)
+        self.stepped: list[Expr] = []  # what a step takes to be the same for all pairs of a tile
+        self.forms: dict[Expr, ScoreForm | None] = {}  # lets that read others twice and again would take forever
+
+    # ---------------------------------------------------------------- products and biases
+
+    def of(self, expr: Expr) -> ScoreForm | None:
+        """The form of an expression, its step not yet known; without terms where the score isn't read."""
+        if expr not in self.forms:
+            self.forms[expr] = self._of(expr)
+        return self.forms[expr]
+
+    def _of(self, expr: Expr) -> ScoreForm | None:
+        if "score" not in _symbols(expr):
+            return ScoreForm((), self.factors.leaf(expr))
+        if isinstance(expr, Symbol):
+            return ScoreForm((self.factors.leaf(apply("abs", symbol("scale"))),))
+        return self._of_operator(expr) if isinstance(expr, Apply) else None
+
+    def _of_operator(self, expr: Apply) -> ScoreForm | None:
+        forms = [self.of(arg) for arg in expr.args]
+        first, second = forms[0], forms[-1]
+        if first is None or second is None:
+            return None
+        match expr.op:
+            case "neg":
+                return self._times(first, const(-1.0))
+            case "add" | "sub":
+                return self._sum(first, second if expr.op == "add" else self._times(second, const(-1.0)))
+            case "mul" | "div":
+                return self._product(expr.op, first, second)
+        return self._series(self.series[expr.op], first) if expr.op in self.series else None
+
+    def _product(self, op: str, first: ScoreForm, second: ScoreForm) -> ScoreForm | None:
+        if op == "mul" and second.terms:
+            first, second = second, first
+        if second.terms or _symbols(second.bias) & _PAIR_SYMBOLS:
+            return None
+        return self._times(first, second.bias if op == "mul" else self.factors.over(const(1.0), second.bias))
+
+    def _sum(self, a: ScoreForm, b: ScoreForm) -> ScoreForm | None:
+        if a.terms and b.terms:
+            return None
+        longer = a if a.terms else b
+        return ScoreForm(longer.terms, self.factors.plus(a.bias, b.bias), ZERO, longer.argument, longer.reach)
+
+    def _times(self, form: ScoreForm, factor: Expr) -> ScoreForm:
+        terms = tuple(self.factors.times(term, factor) for term in form.terms)
+        return ScoreForm(terms, self.factors.times(form.bias, factor), ZERO, form.argument, form.reach)
+
+    def _series(self, series: Series, inner: ScoreForm) -> ScoreForm | None:
+        if len(inner.terms) != 1 or inner.bias != ZERO:
+            return None
+        (argument,) = inner.terms
+        terms, power = [], argument
+        for term in series.terms:
+            terms.append(self.factors.times(power, const(term)))
+            power = self.factors.times(power, self.factors.times(argument, argument))
+        return ScoreForm(tuple(terms), argument=argument, reach=series.reach)
+
+    # ---------------------------------------------------------------- from key to key
+
+    def step(self, expr: Expr) -> Expr | None:
+        """By how much an expression grows with kv_idx, as a float; None where it isn't affine in it."""
+        if "kv_idx" not in _symbols(expr):
+            return ZERO
+        if expr.type is Type.INT and not self.ranges.of(expr).fits(62):  # it might wrap
+            return None
+        if isinstance(expr, Load):
+            return ZERO if all(map(self._is_stepped, expr.indices)) else None
+        if isinstance(expr, Apply) and expr.op in _AFFINE:
+            return self._operator_step(expr)
+        return const(1.0) if isinstance(expr, Symbol) else None
+
+    def _is_stepped(self, index: Expr) -> bool:
+        """Whether an index is the same for all keys of a row, or of many tiles."""
+        form = _without_offset(index)
+        if "kv_idx" not in _symbols(form):
+            return True
+        if not isinstance(form, Apply) or form.op not in _STEPPED:
+            return False
+        self.stepped.append(form)
+        return True
+
+    def _operator_step(self, expr: Apply) -> Expr | None:
+        steps = [self.step(arg) for arg in expr.args]
+        first, second = steps[0], steps[-1]
+        if first is None or second is None:
+            return None
+        match expr.op:
+            case "add":
+                return self.factors.plus(first, second)
+            case "sub":
+                return self.factors.plus(first, self.factors.negated(second))
+            case "neg":
+                return self.factors.negated(first)
+            case "mul" | "div":
+                return self._product_step(expr, first, second)
+        return first  # of to_float
+
+    def _product_step(self, expr: Apply, first: Expr, second: Expr) -> Expr | None:
+        grows, other = (first, expr.args[1]) if second == ZERO else (second, expr.args[0])
+        if "kv_idx" in _symbols(other) or (expr.op == "div" and second != ZERO):
+            return None
+        factor = other if other.type is Type.FLOAT else _converted(other)
+        return self.factors.times(grows, factor) if expr.op == "mul" else self.factors.over(grows, factor)
+
+
+def _without_offset(index: Expr) -> Expr:
+    """The index less what is added to it and doesn't depend on the key."""
+    while isinstance(index, Apply) and index.op in ("add", "sub"):
+        varying = [arg for arg in index.args if "kv_idx" in _symbols(arg)]
+        if len(varying) != 1:
+            break
+        (index,) = varying
+    return index
+
+
+def _converted(expr: Expr) -> Expr:
+    return const(float(expr.value)) if isinstance(expr, Const) else apply("to_float", expr)
+
+
+def _symbols(expr: Expr) -> frozenset[str]:
+    return frozenset(node.name for node in walk(expr) if isinstance(node, Symbol))

@@ -1,0 +1,103 @@
+"""Whether tiles should be patches of a canvas rather than stretches of positions, and of which canvas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...evaluate import Array, Environment, evaluate
+from ...ir import Variant, walk
+from ..canvas import Canvas
+from ..mask.plain import plain_on, speaks_of_rows, widths
+from ..mask.tiles import analyse_patches
+from ..rules import TileRules
+
+# What patches must leave of the pairs that stretches compute: they cost an axis more in each load and a test a tile.
+WORTH = 0.75
+_ROWS, _POSITIONS = 256, 4096  # of the canvas on which both are counted, at least; the largest block is a column of it
+_Q_TILES = 128  # how many tiles of q are counted, at most
+_MOST_NODES = 100  # of rules: each width takes as long to try as the analysis of the mask, and long ones do without
+_BATCH, _HEADS, _KV_HEADS, _HEAD_DIM = 4, 8, 4, 64  # of the sample's call
+_COLUMNS = 8  # of a patch: those of a fragment of scores, which are then neighbours
+
+
+def find_canvas(
+    variant: Variant, block_q: int, block_kv: int, stretches: TileRules, worth: float = WORTH
+) -> Canvas | None:
+    """The canvas whose patches leave the fewest pairs to compute; None if stretches are about as good.
+
+    They are as wide as a fragment, or of one column where the mask says nothing of rows. All are counted on a sample
+    canvas.
+    """
+    best: tuple[float, Canvas] | None = None
+    nodes = walk(stretches.any_kept, stretches.all_kept)
+    for width in widths(variant) if len(list(nodes)) <= _MOST_NODES else ():
+        whole = live_share(stretches, None, block_q, block_kv, width)
+        if not whole:  # nothing lives on the sample: there is nothing that patches could leave out
+            continue
+        plain = plain_on(variant, width)
+        wide = min(_COLUMNS, width & -width, block_q, block_kv)
+        narrow = () if speaks_of_rows(variant, width) else (1,)
+        for columns in dict.fromkeys((*((wide,) if wide < width else ()), *narrow)):
+            canvas = Canvas(width, columns, columns)
+            rules = analyse_patches(plain, block_q, block_kv, canvas)
+            share = live_share(rules, canvas, block_q, block_kv) / whole
+            if share < (best[0] if best else worth):
+                best = share, canvas
+    return None if best is None else best[1]
+
+
+def corners(length: int, block: int, columns: int, width: int) -> tuple[Array, Array]:
+    """First and last position of each patch of a sequence, in the order of the kernels: along the canvas rows."""
+    rows = block // columns
+    row, column = np.arange(0, length // width, rows)[:, None], np.arange(0, width, columns)
+    last_row = np.minimum(row + rows, length // width) - 1
+    return (row * width + column).ravel(), (last_row * width + column + columns - 1).ravel()
+
+
+def sample_length(width: int) -> int:
+    """Positions of the canvas on which tiles are counted."""
+    return width * max(_ROWS, _POSITIONS // width)
+
+
+def sampled(length: int, q_first: Array, q_last: Array) -> Environment:
+    """What rules read of tiles of q on a sample of so many positions: each is of one head and batch index, so that a
+    mask that tells these apart is counted over all of them at no cost. They are spread as the tiles may be, by
+    ratios that have nothing to do with the golden one."""
+    number = np.arange(q_first.size).reshape(q_first.shape)
+    h, b = ((number * ratio % 1 * count).astype(int) for ratio, count in ((0.754878, _HEADS), (0.414214, _BATCH)))
+    sizes = {"num_heads": _HEADS, "num_kv_heads": _KV_HEADS, "head_dim": _HEAD_DIM, "q_len": length, "kv_len": length}
+    heads = {"b": b, "h": h, "kv_h": h // (_HEADS // _KV_HEADS)}
+    return Environment({**sizes, **heads, "q_first": q_first, "q_last": q_last})
+
+
+def live_share(rules: TileRules, canvas: Canvas | None, block_q: int, block_kv: int, width: int = 1) -> float:
+    """The share of pairs that live tiles hold, on a sample. It is the same for all sizes of tiles, since the share of a
+    neighbourhood falls as the canvas grows, and counts the largest tiles of q alone: those that are cut short are many
+    in a sample, and few in a call."""
+    of = canvas or Canvas(width, 0, 0)
+    length = sample_length(of.width)
+    if canvas is None:
+        q_first, kv_first = np.arange(0, length, block_q), np.arange(0, length, block_kv)
+        q_last, kv_last = np.minimum(q_first + block_q, length) - 1, np.minimum(kv_first + block_kv, length) - 1
+        q_pairs, kv_pairs = q_last - q_first + 1, kv_last - kv_first + 1
+    else:
+        q_first, q_last = corners(length, block_q, canvas.q_columns, canvas.width)
+        kv_first, kv_last = corners(length, block_kv, canvas.kv_columns, canvas.width)
+        q_pairs = in_patch(q_first, q_last, canvas.q_columns, canvas.width)
+        kv_pairs = in_patch(kv_first, kv_last, canvas.kv_columns, canvas.width)
+    some = np.flatnonzero(q_pairs == q_pairs.max())
+    if some.size > _Q_TILES:  # spread by the golden ratio, which no period of a mask falls in with
+        some = some[(np.arange(_Q_TILES) * 0.618034 % 1 * some.size).astype(int)]
+    else:  # for as many heads
+        some = np.tile(some, -(-_Q_TILES // some.size))
+    q_first, q_last = q_first[some], q_last[some]
+    tiles = sampled(length, q_first[:, None], q_last[:, None]).with_symbols(kv_first=kv_first, kv_last=kv_last)
+    live = evaluate(rules.any_kept, tiles) & (kv_last >= evaluate(rules.kv_begin, tiles))
+    live = live & (kv_first < evaluate(rules.kv_end, tiles))
+    return float((np.broadcast_to(live, (q_first.size, kv_first.size)) @ kv_pairs).mean()) / length
+
+
+def in_patch(first: Array, last: Array, columns: int, width: int) -> Array:
+    """How many positions lie in each patch, of the same columns, from its first corner to its last."""
+    found: Array = (last // width - first // width + 1) * columns
+    return found

@@ -1,0 +1,64 @@
+"""What the definition of a captured tensor shows of its dtype, without running it."""
+
+from __future__ import annotations
+
+import ast
+
+from ..operators import FLOAT_FUNCTIONS, OPERATORS
+
+_DTYPES = {
+    **dict.fromkeys(("bool", "bool_"), "bool"),
+    **dict.fromkeys(("int8", "uint8", "int16", "short", "int32", "int"), "i32"),
+    **dict.fromkeys(("int64", "long"), "i64"),
+    **dict.fromkeys(("float16", "half"), "f16"),
+    "bfloat16": "bf16",
+    **dict.fromkeys(("float32", "float64", "float", "double"), "f32"),
+}
+
+# What functions give that are told no dtype.
+_MADE_BY = {
+    **dict.fromkeys(("rand", "randn", "linspace"), "f32"),
+    **dict.fromkeys((name for function in FLOAT_FUNCTIONS for name in OPERATORS[function].torch), "f32"),
+    **dict.fromkeys(("randint", "bincount", "argsort", "argmax", "searchsorted", "bucketize", "randperm"), "i64"),
+}
+_KEEPS_DTYPE = ("to", "cuda", "cpu", "contiguous", "clone", "detach", "flatten", "view", "reshape", "Parameter")
+
+
+def dtype(node: ast.expr) -> str | None:
+    """The `.attn` dtype of `torch.zeros(n, dtype=torch.int32)`, `x.to(torch.bool)`, `torch.randn(n)`, else None."""
+    if not isinstance(node, ast.Call):
+        return None
+    named = [item.value for item in node.keywords if item.arg == "dtype"]
+    function = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+    if named or function == "to":
+        found = next((kind for item in (*named, *node.args) if (kind := _DTYPES.get(_last(item)))), None)
+        if found or named:
+            return found
+    if function in _DTYPES and isinstance(node.func, ast.Attribute) and not node.args:
+        return _DTYPES[function]
+    if function in _MADE_BY:
+        return _MADE_BY[function]
+    if function not in _KEEPS_DTYPE:
+        return None
+    inner = node.args[0] if function == "Parameter" and node.args else getattr(node.func, "value", node)
+    return dtype(inner)
+
+
+def is_parameter(node: ast.expr) -> bool:
+    """`nn.Parameter(...)`, or a tensor with `requires_grad=True`."""
+    if not isinstance(node, ast.Call):
+        return False
+    wants = any(
+        item.arg == "requires_grad" and isinstance(item.value, ast.Constant) and item.value.value is True
+        for item in node.keywords
+    )
+    return wants or names_parameter(node.func)
+
+
+def names_parameter(node: ast.expr | None) -> bool:
+    """`nn.Parameter`, called or as an annotation."""
+    return _last(node) == "Parameter"
+
+
+def _last(node: ast.expr | None) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

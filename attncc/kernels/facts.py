@@ -1,0 +1,392 @@
+"""What follows from a plan: what launches, templates and the executor ask, and each family answers in its own way."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .. import ir
+from ..problem import Problem
+from ..schedule.plan import FRAGMENT, KernelPlan
+from ..schedule.target import TARGETS
+from .parameters import (
+    ELEMENT_TYPES,
+    Parameter,
+    call_fields,
+    field_name,
+    gradient_name,
+    ints,
+    ordered,
+    pointers,
+    strides,
+    variant_fields,
+)
+from .shared import Parts
+
+if TYPE_CHECKING:
+    from .instruction_cost import Steps
+    from .products import Product
+
+# The forward kernel leaves a GPU idle whose multiprocessors are at least this many times its thread blocks, over keys
+# that are worth a second launch.
+IDLE_SHARE, SPLIT_KEYS = 4, 2048
+
+
+@dataclass(frozen=True)
+class Facts(ABC):
+    """What all families have in common; what differs stands in their folders."""
+
+    plan: KernelPlan
+
+    # ------------------------------------------------------------ the kernel
+
+    @property
+    @abstractmethod
+    def template(self) -> str:
+        """The template that renders the kernel."""
+
+    @abstractmethod
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The fields of `Params`, in order."""
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return 32 * self.plan.warps
+
+    @property
+    def products(self) -> dict[str, Product]:
+        """Those that warpgroups make together, each printed as a CUDA function for this kernel alone."""
+        return {}
+
+    @property
+    def uses_tile_kind(self) -> bool:
+        """Whether the kernel itself tests single tiles."""
+        return self.plan.tests_tiles
+
+    @property
+    def may_list_tiles(self) -> bool:
+        """Whether there are tests of single tiles that a pre-pass could do."""
+        return False
+
+    # ------------------------------------------------------------ its code
+
+    @property
+    def packs_heads(self) -> bool:
+        """Whether the heads of a group, which share keys and values, stand together in a tile."""
+        return False
+
+    @property
+    def shares_distances(self) -> bool:
+        """Whether a lane's rows are r and r + 8, so that they share what score lines read by distance."""
+        return False
+
+    @property
+    def has_near_form(self) -> bool:
+        """Whether score lines whose cheap form is a polynomial have a shorter one too, for smaller scores."""
+        return False
+
+    @property
+    def keeps_row_values(self) -> bool:
+        """Whether what keep lines look up for a row may be kept for all of its pairs."""
+        return False
+
+    # ------------------------------------------------------------ what it takes of a multiprocessor
+
+    other_registers: ClassVar[int] = 48  # an estimate: addresses, row sums, fragments of Q, K, V and P
+
+    @abstractmethod
+    def accumulators(self) -> dict[str, int]:
+        """Registers of each thread for the fp32 accumulators, by part."""
+
+    @abstractmethod
+    def shared_parts(self) -> Parts:
+        """The factors of each part's size in shared memory, by name."""
+
+    @property
+    def register_limit(self) -> tuple[int, str]:
+        """The most that a thread may have, and why."""
+        target = TARGETS[self.plan.target]
+        most, block, threads = target.max_registers_per_thread, target.registers_per_block, self.threads
+        return min(most, block // threads), f"the least of {most} and {block} / {threads} threads"
+
+    # ------------------------------------------------------------ the launch
+
+    @property
+    def mapped(self) -> tuple[str, ...]:
+        """The operands that TMA loads, by maps that the kernel takes before `Params`."""
+        return ()
+
+    @property
+    def persistent(self) -> bool:
+        """Whether thread blocks stay, and take one block of work after the other."""
+        return False
+
+    @property
+    def calls(self) -> str:
+        """Which calls the kernel serves, in words: what `serves` decides by."""
+        if self.plan.canvas is not None:
+            return f"dense ones whose lengths are multiples of {self.plan.canvas.width}"
+        return "all that no other pass serves"
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether the kernel can run calls of these sizes."""
+        canvas = self.plan.canvas
+        if canvas is None:
+            return True
+        return not problem.packed and problem.q_len % canvas.width == problem.kv_len % canvas.width == 0
+
+    @property
+    def separates_dq(self) -> bool:
+        """Whether some of the calls get dQ from another kernel, of the pass `backward_dq`."""
+        return False
+
+    def row_heads(self, problem: Problem) -> int:
+        """How many query heads the rows of a tile are of: the group, or one."""
+        return 1
+
+    def heads(self, problem: Problem) -> int:
+        """How many heads the grid counts, over all sequences."""
+        return problem.num_heads // self.row_heads(problem) * (1 if problem.packed else problem.batch)
+
+    def q_blocks(self, problem: Problem) -> int:
+        """The grid's q blocks for one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
+        plan = self.plan
+        if plan.canvas is None:
+            return problem.q_blocks(plan.block_q, self.row_heads(problem))
+        return plan.canvas.patches(problem.q_len, plan.block_q, plan.canvas.q_columns)
+
+    def kv_blocks(self, problem: Problem) -> int:
+        """The blocks of keys of one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
+        plan = self.plan
+        if plan.canvas is not None:
+            return plan.canvas.patches(problem.kv_len, plan.block_kv, plan.canvas.kv_columns)
+        if problem.packed:
+            return problem.kv_len // plan.block_kv + problem.batch
+        return -(-problem.kv_len // plan.block_kv)
+
+
+class ForwardFacts(Facts):
+    """Of a kernel of a forward pass."""
+
+    @property
+    def tile_lists(self) -> bool:
+        """Whether a pre-pass tests single tiles, and lists those that are live for each block of queries. Unasked,
+        where the test of a tile reads tensors: many loads, which all heads and warps would do again, and registers that
+        the kernel has better use for."""
+        if not self.may_list_tiles or self.plan.skip == "in_kernel":
+            return False
+        return self.plan.skip == "lists" or self.plan.rules.reads_keys
+
+    @property
+    def may_list_tiles(self) -> bool:
+        plan = self.plan
+        return plan.tests_tiles and bool(plan.variant.keeps) and plan.pass_name == "forward" and plan.loop == "q_outer"
+
+    @property
+    def uses_tile_kind(self) -> bool:
+        return self.plan.tests_tiles and not self.tile_lists
+
+    @property
+    def row_groups(self) -> int:
+        """Into how many groups a block's rows fall, for each of which tiles are listed and noted."""
+        return 1
+
+    @property
+    def transposes_values(self) -> bool:
+        """Whether V is transposed on its way to P V."""
+        return False
+
+    @property
+    def pairs_blocks(self) -> bool:
+        """Whether two thread blocks that look at the same keys may load them for each other."""
+        return False
+
+    @property
+    def tests_once(self) -> bool:
+        """Whether a warp asks once for a stretch of keys whether the mask's tests hold for all of its rows."""
+        return False
+
+    @property
+    def halves_output(self) -> bool:
+        """Whether a loop stores the rows of the output, half of many columns at a time."""
+        return False
+
+    @property
+    def query_rows(self) -> str:
+        """The leaf file that says which queries the rows of a tile are."""
+        return "kept_rows"
+
+    @property
+    def normalizer(self) -> str:
+        """The leaf file of the normaliser."""
+        return f"normalize_{self.plan.variant.normalize}"
+
+    @property
+    def steps(self) -> Steps:
+        """How many of a warp's column tiles (8 keys) code handles at once."""
+        # Analyses expressions: calls of built kernels needn't load that.
+        from .instruction_cost import SELDOM_CODE, WIDE_SELDOM_CODE, steps
+
+        plan = self.plan
+        seldom = SELDOM_CODE // 2 if self.has_near_form else WIDE_SELDOM_CODE if self.halves_output else SELDOM_CODE
+        return steps(plan.variant, plan.warps, plan.block_q // plan.warps // FRAGMENT, plan.block_kv // 8, seldom)
+
+    def leaves_idle(self, problem: Problem, multiprocessors: int) -> bool:
+        """Whether most of a GPU has nothing to do while the kernel, which doesn't split them, goes over many keys."""
+        if self.plan.may_split or self.plan.loop == "kv_outer":
+            return False
+        blocks = self.q_blocks(problem) * self.heads(problem)
+        return IDLE_SHARE * blocks <= multiprocessors and problem.keys >= SPLIT_KEYS
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        return ordered(self._parameters())
+
+    def _parameters(self) -> Iterator[Parameter]:
+        plan = self.plan
+        yield from pointers(f"const {ELEMENT_TYPES[plan.dtype]}", "q", "k", "v")
+        yield from pointers(ELEMENT_TYPES[plan.out_dtype], "out")
+        yield from pointers("float", "lse", "partial_out", "row_max", "row_sum")
+        yield from pointers("unsigned", *["next_block"] * self.persistent)
+        yield from call_fields(plan.variant)
+        for name in ("q", "k", "v", "out"):
+            yield from strides(name)
+        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "section")
+        yield from ints(*["blocks"] * self.persistent)
+        if self.transposes_values:
+            yield from pointers("unsigned char", "values_ahead")
+            yield from ints("kv_tiles")
+        if self.tile_lists:
+            yield from pointers("uint2", "tile_lists")
+            yield from ints("list_batch", "list_heads", "list_words", "list_parts")
+        yield from variant_fields(plan)
+
+
+class BackwardFacts(Facts):
+    """Of a kernel of a backward pass."""
+
+    @property
+    def adds_dq(self) -> bool:
+        """Whether the kernel can add up dQ too, over thread blocks, in fp32."""
+        return self.plan.owns_keys and self.plan.dtype != "fp32"
+
+    @property
+    def orders_dq(self) -> bool:
+        """Whether it can add that up in one order, whatever order its thread blocks run in."""
+        return False
+
+    @property
+    def scales_dq_sum(self) -> bool:
+        """Whether the sum of dQ is still without the scale that the call brings."""
+        return False
+
+    @property
+    def separates_dq(self) -> bool:
+        return self.plan.owns_keys and not self.orders_dq
+
+    @property
+    def needs_delta(self) -> bool:
+        """Whether the kernel reads lse and delta = rowsum(dO O) of each row."""
+        return self.plan.variant.normalize == "softmax"
+
+    @property
+    def row_alignment(self) -> int:
+        """What is kept of the rows of a sequence and head fills up a multiple of this many."""
+        return FRAGMENT
+
+    @property
+    def row_format(self) -> str:
+        """How what is kept of rows lies in memory, as part of the names of kernels that know it."""
+        return ""
+
+    @property
+    def statistics_format(self) -> str:
+        """The same, of lse and delta alone."""
+        return ""
+
+    @property
+    @abstractmethod
+    def statistics_bytes(self) -> int:
+        """Of a row, for lse and delta."""
+
+    @property
+    @abstractmethod
+    def statistics(self) -> str:
+        """The leaf file that stores what the backward pass needs of each row."""
+
+    @property
+    def counts_finished(self) -> bool:
+        """Whether the kernel that rounds dQ may begin early, and waits for those that still add to it."""
+        return False
+
+    @property
+    def adds_pairs_twice(self) -> bool:
+        """Whether gradients of entries that a pair reads are added up for neighbouring pairs before."""
+        return False
+
+    @property
+    def learns(self) -> bool:
+        """Whether there are inputs to get a gradient."""
+        return self.plan.owns_keys and any(item.learnable for item in self.plan.variant.inputs)
+
+    @property
+    def learned(self) -> tuple[ir.Input, ...]:
+        """The learnable inputs whose gradient the kernel adds up: those that score lines read."""
+        if not self.plan.owns_keys:
+            return ()
+        from ..analysis.score.gradient import gradient  # forward calls of built kernels needn't load that
+
+        read = {item.input for item in gradient(self.plan.variant).inputs}
+        return tuple(item for item in self.plan.variant.inputs if item.name in read)
+
+    @property
+    def learned_sink(self) -> ir.Input | None:
+        """The sink, if it gets a gradient."""
+        variant = self.plan.variant
+        sink = None if variant.sink is None else variant.input(variant.sink)
+        return sink if sink is not None and sink.learnable and self.learns else None
+
+    @property
+    def gradient_parts(self) -> int:
+        """2 where one thread block makes dK and another dV."""
+        return 1
+
+    @property
+    def pairs_key_blocks(self) -> bool:
+        """Whether two thread blocks whose keys are neighbours may share tiles of queries and columns of dQ."""
+        return False
+
+    def kept_rows(self, problem: Problem) -> int:
+        """Rows of a head of which something is kept, those that fill up blocks included."""
+        blocks = problem.q_blocks(self.row_alignment) if self.plan.canvas is None else self.q_blocks(problem)
+        return blocks * self.row_alignment
+
+    def parameters(self) -> tuple[Parameter, ...]:
+        """`statistics` is null without a softmax; `dq_sum` is null where dQ isn't wanted of the kernel."""
+        return ordered(self._parameters())
+
+    def _parameters(self) -> Iterator[Parameter]:
+        plan, owns_keys, learned = self.plan, self.plan.owns_keys, self.learned
+        element = ELEMENT_TYPES[plan.dtype]
+        outputs = ("dk", "dv") if owns_keys else ("dq",)
+        yield from pointers(f"const {element}", "q", "k", "v", "dout")
+        yield from pointers(element, *outputs)
+        yield from pointers("float", *["dq_sum"] * owns_keys)
+        yield from pointers("const float", "statistics")
+        if self.persistent:
+            yield from pointers("int", "next_block", "turns", "finished")
+        yield from call_fields(plan.variant)
+        for name in ("q", "k", "v", "dout", *outputs):
+            yield from strides(name)
+        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "row_blocks")
+        yield from ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits", "section")))
+        for item in learned:
+            field = field_name(gradient_name(item.name))
+            yield Parameter(field, "void*", item.name)
+            for axis in range(len(item.axes)):
+                yield Parameter(f"{field}_stride{axis}", "long long", item.name)
+        yield from ints(*["exact"] * bool(learned))
+        yield from ints(*["blocks", "section"] * self.persistent)
+        yield from variant_fields(plan)

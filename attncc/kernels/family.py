@@ -1,0 +1,86 @@
+"""`Family`: what a family of kernels answers. Each is registered in `schedule.families` and lives in its own folder."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+from ..analysis.canvas import Canvas
+from ..diagnostics import Diagnostic
+from ..ir import Variant
+from ..schedule.knobs import Value
+from ..schedule.plan import Build, Choice, KernelPlan
+from ..source import Span
+from .facts import Facts
+from .helpers.helper import HelperKernel
+
+Where = Callable[..., Span | None]  # of knobs: the place to point at
+Settings = Mapping[str, Value]  # the value of each knob that a schedule sets
+
+
+class Tiles(NamedTuple):
+    """What a family has for a build, the fastest first: each leaves a variant more registers than the one before."""
+
+    choices: Sequence[Choice]
+    guesses: int  # how many of them, from the first, may be where a kernel begins; the others are slower to the end
+
+
+class Asked(Protocol):
+    """What tiles are chosen for, and a maker of plans, to ask about their facts."""
+
+    @property
+    def variant(self) -> Variant: ...
+
+    @property
+    def build(self) -> Build: ...
+
+    @property
+    def settings(self) -> Settings: ...
+
+    @property
+    def canvas(self) -> Canvas | None: ...
+
+    @property
+    def window(self) -> Canvas | None: ...
+
+    def plan(self, choice: Choice) -> KernelPlan: ...
+
+
+class Family(ABC):
+    """Kernels that are made alike. What a call of a built package asks loads no analysis: facts, helpers."""
+
+    passes: ClassVar[tuple[str, ...]]
+    # Passes of which there are kernels, but not in this family: why.
+    lacked_passes: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    # Of each kernel besides the plan's own, whether launches need it (`helpers`).
+    helpers: ClassVar[tuple[Callable[[Any], tuple[HelperKernel, ...]], ...]]
+
+    # The knobs that a schedule sets to have certain tiles.
+    sizes: ClassVar[tuple[str, ...]] = ("block_q", "block_kv", "warps", "stages")
+    has_windows: ClassVar[bool] = False  # whether tiles of a canvas may begin where a block of queries looks at first
+
+    def searches(self, loop: str) -> bool:
+        """Whether loop bounds may be searched for: where they are asked for once a block, by whole warps."""
+        return True
+
+    def lacks(self, build: Build, loop: str) -> str | None:
+        """What of these the family has no kernel for; None if it has one."""
+        return None
+
+    @abstractmethod
+    def facts(self, plan: KernelPlan) -> Facts:
+        """What follows from one of its plans."""
+
+    @abstractmethod
+    def tiles(self, settings: Settings, build: Build) -> Tiles:
+        """What it can be, made to agree with what is set. LookupError for a head dim above 256."""
+
+    @abstractmethod
+    def begin(self, asked: Asked) -> Iterator[Choice]:
+        """Those of its tiles that a variant may get, in order: from where it probably has enough registers."""
+
+    @abstractmethod
+    def misfits(self, plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+        """AttnccError A405 and A412: what of a plan there is no such kernel for."""

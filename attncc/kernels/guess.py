@@ -1,0 +1,46 @@
+"""Where among its family's tiles a kernel begins: a guess, which ptxas may prove wrong."""
+
+from __future__ import annotations
+
+from ..analysis.mask.tiles import analyse_patches
+from ..analysis.tiles_2d.patches import live_share
+from ..schedule.plan import Choice
+from .family import Asked, Tiles
+from .instruction_cost import tests_ids
+from .mask_alignment import key_blocks, suits
+
+TILE_COST = 16  # of a tile of keys whatever its size, in keys; roughly
+
+
+def guess(asked: Asked, tiles: Tiles, needed: int, *, smaller: int, most_pairs: int | None = None) -> int:
+    """The number of the first tiles to try: those that leave what is `needed`.
+
+    Where single tiles are tested, at least `smaller`: smaller tiles find more to skip. `most_pairs`: of a tile where
+    the mask compares ids, if that matters. In patches those that leave the least work.
+    """
+    last = tiles.guesses - 1
+    first = min(needed, last)
+    tests_tiles = asked.plan(tiles.choices[first]).tests_tiles
+    first = min(max(first, smaller), last) if tests_tiles else first
+    below = range(first, last + 1)
+    if asked.canvas is not None:
+        return min(below, key=lambda number: _work_in_patches(asked, tiles.choices[number]))
+    if tests_tiles:
+        first = next((number for number in below if suits(asked.plan(tiles.choices[number]))), first)
+    if most_pairs is None or not tests_ids(asked.variant) or key_blocks(asked.variant):
+        return first
+    small = (number for number in range(first, last + 1) if _pairs(tiles.choices[number]) <= most_pairs)
+    return next(small, first)
+
+
+def _pairs(choice: Choice) -> int:
+    return choice.block_q * choice.block_kv
+
+
+def _work_in_patches(asked: Asked, choice: Choice) -> float:
+    plan, patches = asked.plan(choice), asked.canvas
+    sizes = plan.block_q, plan.block_kv
+    assert patches is not None
+    rules = plan.rules if plan.canvas is patches else analyse_patches(asked.variant, *sizes, patches)
+    share = live_share(rules, patches, *sizes)
+    return share * (plan.block_kv + TILE_COST) / plan.block_kv

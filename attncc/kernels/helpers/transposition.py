@@ -1,0 +1,96 @@
+"""V of 8 bits, transposed by a launch before the kernel: when that pays, and the memory that it takes.
+
+Else the kernel transposes each tile for each block of queries that multiplies it, by warps that share a multiprocessor
+with those that multiply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ...problem import Problem
+from ...schedule.plan import KernelPlan
+from ..facts import ForwardFacts
+from ..live_tiles import reach
+from ..parameters import Parameter, ints, ordered, pointers
+from ..registry import forward_facts
+from .helper import HelperKernel
+
+THREADS = 128
+_BARRIER_BYTES = 8
+
+# What it costs: a launch, and to read and write V. What it brings: a share of the time that products take. Of an H200.
+LAUNCH_SECONDS = 4e-6
+BYTES_A_SECOND = 4e12
+FLOPS = 1e15
+SHARE = 0.05
+# By what is expected to be saved at least, in its own cost.
+MARGIN = 2
+
+
+def needed(facts: ForwardFacts) -> tuple[HelperKernel, ...]:
+    return (kernel(facts),) if may_transpose_ahead(facts) else ()
+
+
+def kernel(facts: ForwardFacts) -> HelperKernel:
+    """`transpose_values_d128_k96_sm_90a`: for all plans with tiles of so many keys; where these are patches of a
+    canvas, it knows that too."""
+    plan = facts.plan
+    canvas = "" if plan.canvas is None else f"_w{plan.canvas.width}x{plan.canvas.kv_columns}"
+    columns, parts = f"{plan.block_kv} keys and {plan.value_head_dim} columns", facts.shared_parts()
+    tiles = sum(prod(parts[name].values()) // plan.stages for name in ("v", "v transposed"))  # as loaded, as taken
+    return HelperKernel(
+        name=f"transpose_values_d{plan.value_head_dim}_k{plan.block_kv}{canvas}_{plan.target}",
+        template="transpose_values",
+        what=f"transpose_values: V of 8 bits, in tiles of {columns}, as the kernel after it takes them",
+        parameters=parameters(),
+        threads=THREADS,
+        shared_bytes=tiles + _BARRIER_BYTES,
+        facts=facts,
+    )
+
+
+def parameters() -> tuple[Parameter, ...]:
+    """Of each key head `kv_tiles` tiles. `cu_seqlens_kv` is null for a dense batch; `batch` counts its sequences."""
+    fields = [*pointers("unsigned char", "values_ahead"), *pointers("const int", "cu_seqlens_kv")]
+    strides = [Parameter(f"v_stride_{axis}", "long long") for axis in ("batch", "head")]
+    return ordered([*fields, *strides, *ints("batch", "num_kv_heads", "kv_len", "kv_tiles")])
+
+
+@dataclass(frozen=True)
+class TransposedValues:
+    """The tiles of one call: [heads, tiles, tile_bytes]."""
+
+    heads: int  # of keys, of all sequences of a dense batch
+    tiles: int  # of a head; in a packed batch those of all sequences, a bound that needs no look at cu_seqlens
+    tile_bytes: int
+
+    @classmethod
+    def of(cls, plan: KernelPlan, problem: Problem) -> TransposedValues:
+        heads = problem.num_kv_heads * (1 if problem.packed else problem.batch)
+        return cls(heads, forward_facts(plan).kv_blocks(problem), plan.block_kv * plan.padded_value_head_dim)
+
+    @property
+    def count(self) -> int:
+        return self.heads * self.tiles
+
+    @property
+    def bytes(self) -> int:
+        return self.count * self.tile_bytes
+
+
+def may_transpose_ahead(facts: ForwardFacts) -> bool:
+    """Whether V has to be transposed, and tiles of keys are the same for all blocks of queries: windows aren't."""
+    return facts.transposes_values and facts.plan.rules.columns is None
+
+
+def pays(plan: KernelPlan, problem: Problem) -> bool:
+    """Whether V should be transposed ahead. Of a mask it is known how far rows reach at most, not what they keep: so
+    never where single tiles are tested."""
+    if not may_transpose_ahead(forward_facts(plan)) or plan.tests_tiles:
+        return False
+    rows = problem.num_heads * problem.total_q
+    products = 2 * rows * reach(plan, problem) * (plan.head_dim + plan.value_head_dim)
+    seconds = LAUNCH_SECONDS + 2 * TransposedValues.of(plan, problem).bytes / BYTES_A_SECOND
+    return SHARE * products / FLOPS > MARGIN * seconds

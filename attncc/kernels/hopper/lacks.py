@@ -1,0 +1,14 @@
+"""What no kernel with TMA and wgmma can be made for."""
+
+from __future__ import annotations
+
+from ...schedule.plan import Build
+
+
+def lacks(build: Build) -> str | None:
+    """None if there is a kernel. A plan in fp64, which the CPU executor alone runs, may have any family."""
+    if build.target != "sm_90a":
+        return f"the target {build.target}: TMA and wgmma are instructions of sm_90a alone"
+    if build.dtype == "fp32":
+        return "fp32: the tensor cores of wgmma take 16-bit operands, or e4m3"
+    return None

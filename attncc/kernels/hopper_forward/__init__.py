@@ -1,0 +1,51 @@
+"""Forward kernels for Hopper: TMA, wgmma, and warps that do nothing but load (FlashAttention-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from ...diagnostics import Diagnostic
+from ...schedule.plan import Build, Choice, KernelPlan
+from ..family import Asked, Family, Settings, Tiles, Where
+from ..helpers import combine, tile_lists, transposition, zone_map
+from ..hopper.lacks import lacks
+from .facts import HopperForward
+
+
+class HopperForwardFamily(Family):
+    passes = ("forward", "patches")
+    lacked_passes: ClassVar = {
+        "decode": "the decode pass: the rows of its tiles are of several heads, no box of memory that TMA could load"
+    }
+    has_windows = True
+    sizes = ("block_q", "block_kv", "stages")  # warps follow from the rows
+    helpers = (combine.needed, tile_lists.needed, transposition.needed, zone_map.needed)
+
+    def lacks(self, build: Build, loop: str) -> str | None:
+        if found := lacks(build):
+            return found
+        if loop != "q_outer":
+            return f"`loop = {loop}`: its warps hold O in registers while they go over the keys"
+        return None
+
+    def facts(self, plan: KernelPlan) -> HopperForward:
+        return HopperForward(plan)
+
+    def tiles(self, settings: Settings, build: Build) -> Tiles:
+        from .tiles import tiles
+
+        return tiles(settings, build)
+
+    def begin(self, asked: Asked) -> Iterator[Choice]:
+        from .tiles import begin
+
+        return begin(self, asked)
+
+    def misfits(self, plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+        from .legality import misfits
+
+        return misfits(plan, where)
+
+
+FAMILY = HopperForwardFamily()

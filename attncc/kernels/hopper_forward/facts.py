@@ -1,0 +1,264 @@
+"""What a forward kernel of the family hopper is, beyond its tiles: registers, shared memory, who takes turns.
+
+Warpgroups of 64 rows of Q multiply; one more loads, claims blocks of queries, and where it is needed transposes V.
+"""
+
+from __future__ import annotations
+
+from ...ir import Load, walk
+from ..facts import ForwardFacts
+from ..hopper.panels import PANEL_BYTES, STEP_BYTES, WARPGROUP_ROWS, WARPGROUP_WARPS
+from ..products import Product
+from ..shared import Parts
+
+# Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
+# in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have notes,
+# and most where it classifies tiles. It then keeps all that those that multiply can spare beside their accumulators and
+# _OTHER, or _LIGHT_OTHER where they compute little. _LAUNCHED sums one thread of each warpgroup.
+_LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
+_PRODUCER_REGISTERS = {1: 56, 2: 40, 3: 32, 4: 32}
+_TRANSPOSING_REGISTERS = {1: 56, 2: 56, 3: 56, 4: 64}
+_READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
+_CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
+_OTHER_REGISTERS, _LIGHT_OTHER_REGISTERS = 96, 72
+_MOST_REGISTERS = 240
+
+
+class HopperForward(ForwardFacts):
+    """Of a plan of the pass `forward` or `patches`."""
+
+    other_registers = 24
+
+    @property
+    def template(self) -> str:
+        return "forward_hopper"
+
+    @property
+    def threads(self) -> int:
+        """Of those that multiply, and of the warpgroup that loads."""
+        return 32 * (self.plan.warps + WARPGROUP_WARPS)
+
+    @property
+    def warpgroups(self) -> int:
+        """Those that multiply."""
+        return self.plan.warps // WARPGROUP_WARPS
+
+    @property
+    def mapped(self) -> tuple[str, ...]:
+        return ("q", "k", "v")
+
+    @property
+    def persistent(self) -> bool:
+        return True
+
+    @property
+    def register_limit(self) -> tuple[int, str]:
+        most = f"what {self.warpgroups} warpgroups get when the one that loads keeps {self.producer_registers}"
+        return self.consumer_registers, most
+
+    @property
+    def transposes_values(self) -> bool:
+        """Whether V is transposed between TMA and P V, which sums over what is contiguous in 8-bit tiles."""
+        return self.plan.dtype == "e4m3"
+
+    @property
+    def row_groups(self) -> int:
+        """Into how many groups a block's rows fall, for each of which tiles are listed and noted: one for each
+        warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY
+        for some rows alone; for heavy variants, whose code is long enough; and where P is rounded early, which brings
+        more."""
+        from ..instruction_cost import register_pressure
+
+        small = self.plan.block_kv <= WARPGROUP_ROWS or not self.plan.tests_tiles
+        apart = bool(self.plan.variant.keeps) and small and register_pressure(self.plan.variant) == 0
+        return self.warpgroups if apart and not self.rounds_early else 1
+
+    @property
+    def halves_output(self) -> bool:
+        """Whether a loop stores the rows of the output, half of many columns at a time: such kernels would
+        compile for a second. With fewer keys a tile's code is shorter, and other tiles would be needed for the loop."""
+        columns = self.plan.stored_value_head_dim
+        return self.plan.block_kv >= 64 and columns > 128 and columns % 32 == 0
+
+    @property
+    def pairs_blocks(self) -> bool:
+        """Whether two thread blocks that look at the same keys may load them for each other: what four
+        warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
+        slack = self.plan.padded_head_dim > 96 and self.plan.block_kv < 128 and not self.plan.may_split
+        bare = slack and not self.plan.variant.keeps and self.plan.variant.dropout is None
+        if not bare or not self.plan.variant.scores:  # calls of built kernels needn't load what analyses score lines
+            return bare
+        from ..instruction_cost import is_plain
+
+        return is_plain(self.plan.variant)
+
+    @property
+    def has_near_form(self) -> bool:
+        """Whether score lines whose cheap form is a polynomial have a shorter one too, for smaller scores. That is code
+        once more for a whole tile: only where it was timed."""
+        from ..instruction_cost import form_terms
+
+        timed = self.plan.dtype != "e4m3" and 96 < self.plan.padded_head_dim <= 128
+        return timed and form_terms(self.plan.variant) > 1
+
+    @property
+    def references(self) -> str:
+        """How probabilities are kept within their type. Old references are trusted, and a tile's sum tells
+        whether they served. But e4m3 ends at 448: with much to do above 128 columns, exponents are bounded first."""
+        bounded = self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and not self.is_light
+        return "bounded" if bounded else "trusted"
+
+    @property
+    def rounds_early(self) -> bool:
+        """Whether P is rounded beside the products of the tile before, which takes registers."""
+        return self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and self.is_light
+
+    @property
+    def rounds_midway(self) -> bool:
+        """Whether P V of the tile before is waited for midway through the exponentials, so that P is rounded
+        beside the rest of them: straight into the operands, before the sums are judged. By then the next V is there,
+        for which there must be a place. A mask leaves no registers for it."""
+        narrow = self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim <= 128
+        return narrow and self.counts_tiles and self.plan.overlap and self.plan.stages > 1
+
+    @property
+    def counts_tiles(self) -> bool:
+        """Whether consumers know a block's tiles without notes: where all keys are kept, the first tile alone
+        may have fewer, and the last begins with the first key. Score lines leave no register for it."""
+        return self.is_light and not self.plan.variant.keeps and not self.plan.may_split
+
+    @property
+    def is_light(self) -> bool:
+        """Whether the variant computes next to nothing for each pair."""
+        from ..instruction_cost import register_pressure
+
+        return register_pressure(self.plan.variant) == 0 and not self.plan.variant.scores
+
+    @property
+    def shares_distances(self) -> bool:
+        return self.plan.canvas is None
+
+    @property
+    def normalizer(self) -> str:
+        trusted = self.plan.variant.normalize == "softmax" and self.references == "trusted"
+        return "trust_softmax" if trusted else super().normalizer
+
+    @property
+    def products(self) -> dict[str, Product]:
+        """S = Q K^T takes both operands from shared memory, or what is held of Q from registers; O += P V takes P from
+        registers and sums over the rows of V."""
+        plan, held = self.plan, self.held_query_steps
+        steps, value_steps = (
+            -(-count * plan.element_bytes // STEP_BYTES) for count in (plan.padded_head_dim, plan.block_kv)
+        )
+        turned, columns = not self.transposes_values, plan.padded_value_head_dim
+        scores = Product("multiply_queries_keys", plan.block_kv, steps - held)
+        held_scores = Product("multiply_held_queries_keys", plan.block_kv, held, a_in_registers=True)
+        output = Product("multiply_probs_values", columns, value_steps, a_in_registers=True, transposed_b=turned)
+        named = {"scores": scores, "held": held_scores, "output": output}
+        return {name: product for name, product in named.items() if product.steps > 0}
+
+    def accumulators(self) -> dict[str, int]:
+        """Registers of each thread that multiplies: S, O and, where products overlap, P of the tile before, in the
+        dtype."""
+        plan = self.plan
+        parts = {"score": plan.block_kv // 2, "out": plan.padded_value_head_dim // 2}
+        return parts | ({"prob": plan.block_kv * plan.element_bytes // 8} if plan.overlap else {})
+
+    @property
+    def producer_registers(self) -> int:
+        """Of each thread of the warpgroup that loads."""
+        from ..instruction_cost import register_pressure
+
+        plan, warpgroups = self.plan, self.warpgroups
+        bounds = (plan.rules.kv_begin, plan.rules.full_begin, plan.rules.full_end, plan.rules.kv_end)
+        if not plan.tests_tiles and not any(isinstance(node, Load) for node in walk(*bounds)):
+            transposes = self.transposes_values and not self.counts_tiles
+            return (_TRANSPOSING_REGISTERS if transposes else _PRODUCER_REGISTERS)[warpgroups]
+        least = (_CLASSIFYING_REGISTERS if self.uses_tile_kind else _READING_REGISTERS)[warpgroups]
+        launched = _LAUNCHED_REGISTERS[warpgroups]
+        other = _LIGHT_OTHER_REGISTERS if register_pressure(plan.variant) == 0 else _OTHER_REGISTERS
+        spare = launched - warpgroups * (sum(self.accumulators().values()) + other)
+        return max(least, min(spare, launched // (warpgroups + 1)) // 8 * 8)  # it can only give
+
+    @property
+    def consumer_registers(self) -> int:
+        """Of each thread that multiplies."""
+        warpgroups = self.warpgroups
+        rest = _LAUNCHED_REGISTERS[warpgroups] - self.producer_registers
+        return min(rest // warpgroups // 8 * 8, _MOST_REGISTERS)
+
+    @property
+    def held_query_steps(self) -> int:
+        """How many steps of 16 columns of Q each warp keeps in registers, so that products read fewer bytes of shared
+        memory: half of them where head dims are small and no second set of scores takes registers."""
+        plan = self.plan
+        return 0 if plan.overlap or plan.padded_head_dim > 64 else plan.padded_head_dim // 32
+
+    @property
+    def takes_turns(self) -> bool:
+        """Whether two warpgroups start their products by turns, so that one computes while the other multiplies
+        (ping-pong scheduling: Shah et al., "FlashAttention-3", 2024, section 3.1). Both must have the same tiles, or
+        one would wait for a turn that the other has no tile for."""
+        from ..instruction_cost import gains_by_turns
+
+        plan = self.plan
+        alike = (plan.block_q, plan.block_kv) == (128, 128) and self.row_groups == 1
+        return alike and plan.dtype != "e4m3" and gains_by_turns(plan.variant)
+
+    @property
+    def plans_ahead(self) -> bool:
+        """Whether a warp of its own claims and plans blocks of queries, and another loads Q. One does all where V is
+        transposed, which leaves no warps, and for one group of rows, of which there is little to plan."""
+        return self.row_groups > 1 and not self.transposes_values
+
+    @property
+    def trusts_masked(self) -> bool:
+        """Whether tiles with a mask may trust old references too: it takes registers, of which e4m3 has few."""
+        return self.is_light and self.plan.dtype != "e4m3"
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether there is nothing but softmax of products: no mask, no score lines, no dropout. Then all tiles of a
+        block but its first are whole, and there are registers left. (e4m3 has no room for guessed references.)"""
+        plan = self.plan
+        softmax = self.normalizer == "trust_softmax" and plan.variant.dropout is None
+        return self.counts_tiles and softmax and plan.dtype != "e4m3"
+
+    @property
+    def guessed_sum(self) -> str:
+        """The least sum of a tile, as a literal, that guessed references may leave: fp16 loses digits below 2^-14."""
+        return {"fp16": "1"}.get(self.plan.dtype, "0x1p-40f")
+
+    @property
+    def trusted_sum(self) -> str:
+        """The largest sum of a tile, as a literal, that old references may leave: fp16 ends at 2^16, e4m3 at 448."""
+        return {"fp16": "0x1p15f", "e4m3": "448"}.get(self.plan.dtype, "0x1p40f")
+
+    def shared_parts(self) -> Parts:
+        """The factors of the size of each part of shared memory. TMA writes whole panels."""
+        plan = self.plan
+        tile, stages = {"stages": plan.stages, "block_kv": plan.block_kv}, {"stages": plan.stages}
+        element = {"bytes": plan.element_bytes}
+        head_dim, value_head_dim = (
+            -(-size * plan.element_bytes // PANEL_BYTES) * PANEL_BYTES // plan.element_bytes
+            for size in (plan.head_dim, plan.value_head_dim)
+        )
+        transposed = {**stages, "head dim": plan.padded_value_head_dim, "keys": plan.block_kv}
+        return {
+            "q": {"block_q": plan.block_q, "head dim": head_dim, **element},
+            "k": {**tile, "head dim": head_dim, **element},
+            "v": {**tile, "head dim": value_head_dim, **element},
+            **({"v transposed": transposed} if self.transposes_values else {}),
+            "barriers": {"bytes": self._pipeline_bytes()},
+        }
+
+    def _pipeline_bytes(self) -> int:
+        """As pipeline.cuh has it. Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup, two for
+        the plan. The plan and two works for each warpgroup, of 48 bytes. For each group of rows a range of 16, and a
+        note of 4 for each stage. Where V is transposed, for each stage two barriers and a note more."""
+        plan = self.plan
+        barriers = 8 * (4 * plan.stages + 2 * self.warpgroups + 2)
+        slots = 48 * (1 + 2 * self.warpgroups) + 16 * self.row_groups
+        found = -(-barriers // 16) * 16 + slots + 4 * plan.stages * self.row_groups
+        return -(-found // 8) * 8 + 20 * plan.stages if self.transposes_values else found

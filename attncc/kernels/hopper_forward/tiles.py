@@ -1,0 +1,141 @@
+"""The tiles of forward kernels for Hopper: data from compile experiments, and from runs on an H200."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ...analysis.tiles_2d.windows import WINDOW_ROWS
+from ...schedule.knobs import TILE_KNOBS
+from ...schedule.plan import FRAGMENT, Build, Choice
+from ...schedule.target import TARGETS
+from ..family import Asked, Family, Settings, Tiles
+from ..guess import guess
+from ..hopper.panels import PANEL_BYTES
+from ..instruction_cost import is_plain, register_pressure
+from ..mask_alignment import suits
+from ..settings import choice, number
+
+PIPELINE_BYTES = 1024  # of barriers and notes, at most
+_SMALL_TILE = 128 * 64  # pairs; of a tile where a mask compares ids
+
+
+@dataclass(frozen=True, slots=True)
+class HopperTiles:
+    """A tile of block_q x block_kv, worked on by a warp for each 16 rows, with `stages` K/V tiles in flight."""
+
+    block_q: int
+    block_kv: int
+    stages: int
+
+    @property
+    def warps(self) -> int:
+        return self.block_q // FRAGMENT
+
+    def shared_bytes(self, head_dim: int, value_head_dim: int, element_bytes: int) -> int:
+        """What a block takes of shared memory, at most, in whole panels. 8-bit values lie there transposed too."""
+        row, value_row = (-(-size * element_bytes // PANEL_BYTES) * PANEL_BYTES for size in (head_dim, value_head_dim))
+        transposed = value_head_dim * self.block_kv if element_bytes == 1 else 0
+        stage = self.block_kv * (row + value_row) + transposed
+        return self.block_q * row + self.stages * stage + PIPELINE_BYTES
+
+
+def _tiles(*sizes: tuple[int, int, int]) -> tuple[HopperTiles, ...]:
+    return tuple(HopperTiles(*item) for item in sizes)
+
+
+# Each row serves head dims up to its own. Many keys a tile cost few instructions a key, many rows few bytes.
+_TABLES = (
+    ((48, 48), _tiles((256, 96, 4), (128, 128, 4), (128, 64, 4), (128, 32, 4))),
+    ((64, 64), _tiles((256, 64, 4), (192, 96, 4), (128, 64, 4), (128, 32, 4))),
+    ((80, 80), _tiles((192, 96, 3), (128, 96, 3), (128, 64, 4), (128, 32, 4))),
+    ((96, 96), _tiles((192, 96, 2), (128, 96, 3), (128, 64, 4), (128, 32, 4))),
+    ((128, 128), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 4), (128, 32, 4))),
+    ((192, 128), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 4), (64, 32, 4))),
+    ((192, 192), _tiles((128, 112, 2), (128, 64, 3), (128, 32, 4), (64, 16, 4))),
+    ((256, 256), _tiles((128, 64, 2), (128, 48, 2), (128, 32, 4), (64, 16, 4))),
+)
+
+# 8-bit operands: products take half the time, exponentials as long. V passes through the hands of warps that transpose
+# it, which takes as long as to load it: stages for both, where they fit.
+_TABLES_8_BIT = (
+    ((64, 64), _tiles((192, 128, 4), (128, 128, 4), (128, 64, 4), (128, 32, 4))),
+    ((128, 128), _tiles((192, 96, 4), (128, 160, 2), (128, 128, 4), (128, 64, 4), (128, 32, 4))),
+    ((192, 192), _tiles((128, 128, 2), (128, 96, 2), (128, 64, 3), (128, 32, 4))),
+    ((256, 256), _tiles((128, 96, 2), (128, 64, 3), (128, 32, 4), (64, 32, 4))),
+)
+
+
+def table(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> tuple[HopperTiles, ...]:
+    """The tiles for these head dims. LookupError above 256."""
+    tables = _TABLES_8_BIT if element_bytes == 1 else _TABLES
+    for (key, value), tiles in tables:
+        if head_dim <= key and value_head_dim <= value:
+            return tiles
+    raise LookupError(f"no tiles for head dims {head_dim} and {value_head_dim}")
+
+
+def tiles(settings: Settings, build: Build) -> Tiles:
+    """Each warp has 16 rows, so block_q and warps follow from each other; stages from shared memory."""
+    found = table(*build.padded_head_dims, build.element_bytes)
+    return Tiles([_choose(settings, build, default) for default in found], len(found))
+
+
+def begin(family: Family, asked: Asked) -> Iterator[Choice]:
+    found = family.tiles(asked.settings, asked.build)
+    # Documents begin anywhere, and a block of queries meets few tiles of them, so that what tiles leave out counts, and
+    # how many are in flight.
+    first = guess(asked, found, register_pressure(asked.variant), smaller=1, most_pairs=_SMALL_TILE)
+    yield from _for_light(asked)
+    yield from found.choices[first:]
+
+
+def _for_light(asked: Asked) -> Iterator[Choice]:
+    """What goes before the first guess for light variants, under a mask or plain."""
+    build, variant = asked.build, asked.variant
+    light = register_pressure(variant) == 0 and (variant.keeps or is_plain(variant))
+    if not light or any(name in asked.settings for name in TILE_KNOBS):
+        return
+    keys = 0 if asked.window is None else WINDOW_ROWS * asked.window.kv_columns
+    dims = *build.padded_head_dims, build.element_bytes
+    for tiles in filter(None, (window_tiles(keys, *dims), light_tiles(*dims))):
+        found = _choose(asked.settings, build, tiles)
+        plan = asked.plan(found)
+        if asked.canvas is not None or not plan.tests_tiles or suits(plan):
+            yield found
+
+
+def _choose(settings: Settings, build: Build, default: HopperTiles) -> Choice:
+    block_q = number(settings, "block_q", FRAGMENT * number(settings, "warps", default.warps))
+    tile = HopperTiles(block_q, number(settings, "block_kv", default.block_kv), default.stages)
+    limit = TARGETS[build.target].shared_bytes
+    while tile.stages > 1 and tile.shared_bytes(*build.padded_head_dims, build.element_bytes) > limit:
+        tile = replace(tile, stages=tile.stages - 1)
+    found = choice(settings, build, "hopper", tile, overlap=overlaps(block_q))
+    return replace(found, warps=number(settings, "warps", found.warps))
+
+
+def light_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
+    """What is faster than the table's tiles for light variants, those with a mask and those with nothing else.
+
+    A third warpgroup hides what the others wait for: notes, masks, the ends of blocks, other thread blocks. It leaves
+    such variants just enough registers. And smaller tiles hold less that is masked.
+    """
+    fits = element_bytes == 2 and 96 < head_dim <= 128 and value_head_dim <= 128
+    return HopperTiles(192, 64, 5) if fits else None
+
+
+def window_tiles(block_kv: int, head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
+    """The same where tiles of keys are windows of so many; None for tiles of which two stages don't fit."""
+    tiles = light_tiles(head_dim, value_head_dim, element_bytes)
+    if tiles is None or block_kv == 0:
+        return None
+    found = (replace(tiles, block_kv=block_kv, stages=stages) for stages in range(tiles.stages, 1, -1))
+    limit = TARGETS["sm_90a"].shared_bytes
+    return next((item for item in found if item.shared_bytes(head_dim, value_head_dim, element_bytes) <= limit), None)
+
+
+def overlaps(block_q: int) -> bool:
+    """Whether Q K^T of a tile runs beside P V of the one before: both sets of scores take registers, which four
+    warpgroups don't have. They hide the exponentials of one behind the products of another."""
+    return block_q <= 192

@@ -1,0 +1,27 @@
+"""Names of kernels, of their files and in a package's manifest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..schedule.plan import KernelPlan
+
+
+def configuration_name(dtype: str, head_dim: int, value_head_dim: int) -> str:
+    """`bf16_d64`, or `bf16_d192x128` where values have another head dim."""
+    values = "" if head_dim == value_head_dim else f"x{value_head_dim}"
+    return f"{dtype}_d{head_dim}{values}"
+
+
+def configuration_of(plan: KernelPlan) -> str:
+    return configuration_name(plan.dtype, plan.head_dim, plan.value_head_dim)
+
+
+def kernel_name(plan: KernelPlan) -> str:
+    """`causal_forward_bf16_d64_sm_80`: the kernel of a plan."""
+    return f"{plan.variant.name}_{plan.pass_name}_{configuration_of(plan)}_{plan.target}"
+
+
+def separate_dq_name(plan: KernelPlan) -> str:
+    """The kernel of the pass `backward_dq` beside a plan of the pass `backward`."""
+    return kernel_name(replace(plan, pass_name="backward_dq"))

@@ -1,0 +1,56 @@
+"""How many keys a block of queries goes over: what splits share, and what the cache should hold."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..evaluate import evaluate
+from ..ir import Expr, Load, Search, symbol, walk
+from ..problem import Problem
+from ..problem.arrays import environment
+from ..problem.problem import Sequence
+from ..schedule.plan import KernelPlan
+from .registry import facts_of
+
+# Where inputs tell at which key a block begins, it is taken to go over so many times fewer than all.
+_NARROWING = 4
+
+
+def reach(plan: KernelPlan, problem: Problem) -> int:
+    """The most keys that a block of queries goes over, as far as lengths tell; a guess where inputs do."""
+    keys = min(most_tiles(plan, problem) * plan.block_kv, problem.keys)
+    return -(-keys // _NARROWING) if reach_is_guessed(plan) else keys
+
+
+def reach_is_guessed(plan: KernelPlan) -> bool:
+    """Whether inputs tell at which key a block begins."""
+    return _read_inputs(plan.rules.kv_begin) and plan.skip != "never"
+
+
+def most_tiles(plan: KernelPlan, problem: Problem) -> int:
+    """K/V tiles of the block of queries that has most of them, of those of all heads: from the first key that its mask
+    may keep to the last, so that no split of a window gets keys that nobody sees.
+
+    All of kv_len where the bounds read inputs, which are on the device, or the scale, and in patches. Of packed
+    batches, whose lengths are there too, it is what a sequence of mean length has.
+    """
+    keys = -(-problem.keys // plan.block_kv)
+    bounds = plan.rules.kv_begin, plan.rules.kv_end
+    if not plan.variant.keeps or plan.skip == "never" or plan.canvas is not None or not problem.rows:
+        return keys
+    if _read_inputs(*bounds):
+        return keys
+    sequence = Sequence(0, 0, problem.rows, 0, problem.keys)
+    bare = environment(plan.variant, problem, sequence, {}, np.float64)
+    each = facts_of(plan).row_heads(problem)
+    first = np.arange(0, problem.rows * each, plan.block_q)
+    last = np.minimum(first + plan.block_q, problem.rows * each) - 1
+    blocks = bare.with_symbols(q_first=first // each, q_last=last // each)
+    begin, end = (evaluate(bound, blocks) for bound in bounds)
+    tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv
+    return int(np.clip(tiles, 0, keys).max(initial=0))  # of no heads: 0
+
+
+def _read_inputs(*bounds: Expr) -> bool:
+    """Whether it takes more than lengths to tell them."""
+    return any(isinstance(node, Load | Search) or node == symbol("scale") for node in walk(*bounds))

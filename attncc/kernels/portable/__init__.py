@@ -1,0 +1,1 @@
+"""What the portable families share: tables of tiles, shared memory, legality."""

@@ -1,0 +1,44 @@
+"""What a portable kernel keeps in shared memory. Tiles are swizzled, not padded."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from ...schedule.plan import KEY_PASSES
+from ..shared import Parts
+
+STATISTICS_BYTES = {2: 8, 4: 16, 8: 16}  # of a row, by an element's; in fp32 with what lse lost by rounding
+
+
+class Tile(Protocol):
+    """A tile of block_q x block_kv with so many tiles of the inner loop in flight."""
+
+    @property
+    def block_q(self) -> int: ...
+
+    @property
+    def block_kv(self) -> int: ...
+
+    @property
+    def stages(self) -> int: ...
+
+
+def shared_parts(pass_name: str, tile: Tile, head_dim: int, value_head_dim: int, element_bytes: int) -> Parts:
+    """Of a kernel of the portable family, for padded head dims. In fp32 the backward pass doesn't add up dQ."""
+    element = {"bytes": element_bytes}
+    rows, keys = {"block_q": tile.block_q}, {"block_kv": tile.block_kv}
+    looped = {"stages": tile.stages}
+    if pass_name in KEY_PASSES:
+        return {
+            "k": {**keys, "head dim": head_dim, **element},
+            "v": {**keys, "head dim": value_head_dim, **element},
+            "q": {**looped, **rows, "head dim": head_dim, **element},
+            "dout": {**looped, **rows, "head dim": value_head_dim, **element},
+            "lse and delta": {**looped, **rows, "bytes": STATISTICS_BYTES[element_bytes]},
+        } | ({"gradient of score": {**keys, **rows, **element}} if element_bytes == 2 else {})
+    parts = {
+        "q": {**rows, "head dim": head_dim, **element},
+        "k": {**looped, **keys, "head dim": head_dim, **element},
+        "v": {**looped, **keys, "head dim": value_head_dim, **element},
+    }
+    return parts | ({"dout": {**rows, "head dim": value_head_dim, **element}} if pass_name == "backward_dq" else {})

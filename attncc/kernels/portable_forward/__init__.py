@@ -1,0 +1,44 @@
+"""Forward kernels for every GPU: mma.sync, cp.async."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...diagnostics import Diagnostic
+from ...schedule.plan import Build, Choice, KernelPlan
+from ..family import Asked, Family, Settings, Tiles, Where
+from ..helpers import combine, tile_lists, zone_map
+from ..portable.lacks import lacks
+from .facts import PortableForward
+
+
+class PortableForwardFamily(Family):
+    passes = ("forward", "patches")
+    helpers = (combine.needed, tile_lists.needed, zone_map.needed)
+
+    def lacks(self, build: Build, loop: str) -> str | None:
+        return lacks(build)
+
+    def searches(self, loop: str) -> bool:
+        return loop == "q_outer"
+
+    def facts(self, plan: KernelPlan) -> PortableForward:
+        return PortableForward(plan)
+
+    def tiles(self, settings: Settings, build: Build) -> Tiles:
+        from ..portable.tiles import tiles
+
+        return tiles(settings, build)
+
+    def begin(self, asked: Asked) -> Iterator[Choice]:
+        from ..portable.tiles import begin
+
+        return begin(self, asked)
+
+    def misfits(self, plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+        from ..portable.legality import misfits
+
+        return misfits(plan, where)
+
+
+FAMILY = PortableForwardFamily()

@@ -1,0 +1,31 @@
+"""Which of a variant's plans runs a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..problem import Problem
+from ..schedule.plan import KernelPlan
+from .registry import facts_of, forward_facts
+
+
+def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
+    """The plan that runs a call, of those made for its configuration and target, forward first.
+
+    Decode where the rows fit one of its tiles: a block then moves little more than keys and values, and their splits
+    fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else patches
+    where the lengths fit the canvas.
+    """
+    served = next((plan for plan in plans[1:] if facts_of(plan).serves(problem)), plans[0])
+    decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
+    return decode if multiprocessors and forward_facts(served).leaves_idle(problem, multiprocessors) else served
+
+
+def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
+    """The plan whose blocks own keys that runs a call, of those of the backward passes, `backward` first."""
+    return next((plan for plan in plans[1:] if plan.canvas is not None and facts_of(plan).serves(problem)), plans[0])
+
+
+def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
+    """The plan that the CPU executor walks for a call: as `plan_for`, but never in patches."""
+    return plan_for([plan for plan in plans if plan.canvas is None], problem, multiprocessors)

@@ -1,0 +1,77 @@
+"""From tiles and what a schedule sets to a value for each knob."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from ..schedule.knobs import KNOBS, Value
+from ..schedule.plan import KEY_PASSES, Build, Choice
+
+
+class Tile(Protocol):
+    """A tile of block_q x block_kv, worked on by `warps` warps, with `stages` tiles of the inner loop in flight."""
+
+    @property
+    def block_q(self) -> int: ...
+
+    @property
+    def block_kv(self) -> int: ...
+
+    @property
+    def warps(self) -> int: ...
+
+    @property
+    def stages(self) -> int: ...
+
+
+def number(settings: Mapping[str, Value], name: str, default: int) -> int:
+    """What is set of a knob, or else the default."""
+    return int(settings.get(name, default))
+
+
+def loop_of(pass_name: str) -> str:
+    """The loop order of a pass where its schedule sets none; the backward passes have no other."""
+    return "kv_outer" if pass_name in KEY_PASSES else "q_outer"
+
+
+def loop_set(settings: Mapping[str, Value], build: Build) -> str:
+    return str(settings.get("loop", loop_of(build.pass_name)))
+
+
+def choice(
+    settings: Mapping[str, Value],
+    build: Build,
+    family: str,
+    tile: Tile,
+    *,
+    overlap: bool = True,
+    low_register: bool = False,
+) -> Choice:
+    """Settings win. A tile has been made to agree with those of its sizes before."""
+    loop = loop_set(settings, build)
+    return Choice(
+        family=family,
+        loop=loop,
+        block_q=tile.block_q,
+        block_kv=tile.block_kv,
+        warps=tile.warps,
+        stages=number(settings, "stages", tile.stages),
+        split_kv=_splits(settings.get("split_kv"), loop, build.pass_name),
+        overlap=overlap,
+        low_register=low_register,
+        **_plain(settings),
+    )
+
+
+def _plain(settings: Mapping[str, Value]) -> dict[str, Any]:
+    """The knobs that nothing follows from."""
+    return {name: settings.get(name, knob.default) for name, knob in KNOBS.items() if knob.default is not None}
+
+
+def _splits(value: Value | None, loop: str, pass_name: str) -> int | None:
+    """kv_outer never splits by itself, and only the decode pass splits unasked."""
+    if isinstance(value, int):
+        return value
+    splits = loop == "q_outer" and (value == "auto" or pass_name == "decode")
+    return None if splits else 1

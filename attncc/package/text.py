@@ -1,0 +1,172 @@
+"""The Python text of a package: one function for each variant, with its arguments and what they mean."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+
+from .. import __version__
+from ..codegen.line_marks import shown_path
+from ..ir import Input, Variant
+from ..quoting import python_comment, python_docstring
+from ..schedule.plan import KernelPlan
+
+MARK = "# Written by attncc"  # how a file begins that a build may replace
+
+_WIDTH = 100
+
+_COMMON = """\
+scale: float | None = None,
+layout: str = "bhsd",
+cu_seqlens_q: Array | None = None,
+cu_seqlens_kv: Array | None = None,
+seed: Scalar | None = None,
+out: Array | None = None,
+return_lse: bool = False,
+stream: Stream | None = None,"""
+
+# What a package without the kernels of a pass does in its place, by the option of `attncc build` that makes them.
+_LACKING = {
+    "decode": "decode (calls with few queries run the forward kernel)",
+    "backward": "backward (gradients of arrays on a GPU raise A520)",
+}
+
+# As `runtime.call.operands.Given` has them, behind q, k, v and the inputs.
+_GIVEN_NAMES = [line.partition(":")[0] for line in _COMMON.splitlines()[:-1]]
+
+_COMMON_TEXT = {
+    "scale": "what q·k is multiplied by; {scale}",
+    "layout": '"bhsd" as above, or "bshd": [batch, length, heads, head dim]',
+    "cu_seqlens_q, cu_seqlens_kv": "int32 [batch + 1], the starts of the sequences of a packed batch and its end; "
+    "q, k, v and out have no batch axis, rows of no sequence are undefined then",
+    "seed": "{seed}",
+    "out": "where the result is written, if given: memory that q, k and v don't share",
+    "return_lse": "also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of packed "
+    "batches [heads, all rows]",
+    "stream": "where the work is queued; the current stream of the arrays' framework, if not given",
+}
+
+
+def lacking(plans: Sequence[KernelPlan]) -> tuple[str, ...]:
+    """The passes that a package of these plans has no kernels for, by the options that make them. e4m3 has neither."""
+    passes = {plan.pass_name for plan in plans}
+    return tuple(name for name in _LACKING if name not in passes and plans[0].dtype != "e4m3")
+
+
+def root_text(names: Iterable[str]) -> str:
+    """The package's own `__init__.py`: `from generated import causal` gives the callable."""
+    ordered = sorted(names)
+    imports = "".join(f"from .{name} import {name}\n" for name in ordered)
+    exported = "".join(f'    "{name}",\n' for name in ordered)
+    return (
+        f"{MARK} {__version__}. Do not edit: `attncc build` writes this file anew.\n"
+        f'"""Attention kernels, one function for each variant."""\n\n{imports}\n__all__ = [\n{exported}]\n'
+    )
+
+
+def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str:
+    """The `__init__.py` of one variant."""
+    parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), _COMMON]), "    ")
+    optional = ", ".join(f"{item.name}={item.name}" for item in variant.inputs if item.default is not None)
+    inputs = [f'"{item.name}": {item.name}' for item in variant.inputs if item.default is None]
+    brought = ", given as _given" * bool(optional)
+    inputs += [f"**_given({optional})"] * bool(optional)
+    shown = "".join(f"\n                {item}," for item in inputs) + "\n            " * bool(inputs)
+    passed = "".join(f"            {name},\n" for name in ("q", "k", "v", f"{{{shown}}}", *_GIVEN_NAMES))
+    return (
+        f"{MARK} {__version__} from {python_comment(shown_path(origin))}. "
+        "Do not edit: `attncc build` writes this file anew.\n"
+        f"{_docstring(_module_lines(variant, plans), '')}\n\n"
+        "from __future__ import annotations\n\n"
+        f"from attncc.runtime.package import Array, Package, Scalar, Stream{brought}\n\n"
+        "_package = Package(__file__)\n\n\n"
+        f"{_export(plans)}"
+        f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"
+        f"{_docstring(_function_lines(variant), '    ')}\n"
+        f"    return _package.kernel.called(\n        (\n{passed}        ),\n        stream,\n    )\n"
+    )
+
+
+def _export(plans: Sequence[KernelPlan]) -> str:
+    """The decorator, which tells what there are kernels for: dtype, head dim of q and k, head dim of v."""
+    built = dict.fromkeys((plan.dtype, plan.head_dim, plan.value_head_dim) for plan in plans)
+    rows = "".join(f'        ("{dtype}", {head_dim}, {value}),\n' for dtype, head_dim, value in built)
+    return f"@_package.exported(\n    configurations=(\n{rows}    )\n)\n"
+
+
+def _parameter(item: Input) -> str:
+    kind = "Array" if item.axes else "Scalar"
+    missing = "" if item.default is None else " | None = None"
+    return f"{item.name}: {kind}{missing},  # {python_comment(_declared(item))}"
+
+
+def _declared(item: Input) -> str:
+    axes = f"[{', '.join(map(str, item.axes))}]" if item.axes else ""
+    return f"{item.dtype}{axes}" + " nondecreasing" * item.nondecreasing + " learnable" * item.learnable
+
+
+def _module_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str]:
+    yield from _documentation(variant)
+    yield ""
+    yield from variant.show().split("\n")
+    yield ""
+    yield "Kernels:"
+    for plan in plans:
+        dims = f"{plan.head_dim}" if plan.head_dim == plan.value_head_dim else f"{plan.head_dim}:{plan.value_head_dim}"
+        tile = f"{plan.block_q} x {plan.block_kv}"
+        yield f"    {plan.pass_name} {plan.dtype}, head dim {dims}, {plan.target}: {plan.loop}, tiles of {tile}"
+    absent = lacking(plans)
+    if absent:
+        yield ""
+        options, without = " ".join(f"--{name}" for name in absent), " and ".join(_LACKING[name] for name in absent)
+        yield from _filled(f"Without {without}; `attncc build FILE {options}` makes them.")
+
+
+def _function_lines(variant: Variant) -> Iterator[str]:
+    yield from _documentation(variant)
+    yield ""
+    for name, text in _arguments(variant):
+        yield from _filled(f"{name}: {text}", "    ")
+    yield ""
+    yield from _filled(
+        "Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with return_lse (out, lse). "
+        "A row that keeps no key is 0, its lse -inf. On a GPU the call returns at once; NumPy arrays and CPU tensors "
+        "run on the CPU executor. Raises attncc.AttnccError before any launch if an argument doesn't suit."
+    )
+    yield ""
+    yield from _filled(
+        f"Torch tensors that require a gradient are recorded by autograd; `{variant.name}.backward(dout, q, k, v, out, "
+        "lse, ...)` gives the gradients of any arrays: on a GPU where the package was built with --backward."
+    )
+
+
+def _documentation(variant: Variant) -> Iterator[str]:
+    """The comment above the variant, its paragraphs filled."""
+    text = variant.documentation.strip() or f"Attention variant {variant.name}."
+    for number, paragraph in enumerate(text.split("\n\n")):
+        yield from [""] * (number > 0)
+        yield from _filled(" ".join(paragraph.split()))
+
+
+def _arguments(variant: Variant) -> Iterator[tuple[str, str]]:
+    yield "q", "[batch, heads, q_len, head dim]"
+    yield "k, v", "[batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads"
+    for item in variant.inputs:
+        missing = "" if item.default is None else f", all {item.default:g} if not given"
+        yield item.name, _declared(item) + ("" if item.axes else ", a number or a 0-d array") + missing
+    own_scale = "the variant's own, if not given" if variant.scale is not None else "1 / sqrt(head dim), if not given"
+    dropped = (
+        "an int or a 0-d int64 array: the same seed drops the same pairs; of torch tensors drawn by torch, if not given"
+    )
+    seed = "not used" if variant.dropout is None else dropped
+    for name, text in _COMMON_TEXT.items():
+        yield name, text.format(scale=own_scale, seed=seed)
+
+
+def _filled(text: str, hanging: str = "") -> list[str]:
+    return textwrap.wrap(text, _WIDTH - 8, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
+
+
+def _docstring(lines: Iterable[str], indent: str) -> str:
+    text = "\n".join(f"{indent}{line}".rstrip() for line in lines).strip()
+    return f'{indent}"""{python_docstring(text)}\n{indent}"""'

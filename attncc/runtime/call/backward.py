@@ -1,0 +1,83 @@
+"""The backward pass of a call: on the CPU the executor, on a GPU the launcher."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any, cast
+
+from ... import executor
+from ...problem.arrays import array_facts
+from ...problem.gradients import Gradients
+from ...schedule.plan import KernelPlan
+from ..frameworks.arrays import DeviceFramework, HostFramework, framework_of, is_foreign, no_stream_here, stream_handle
+from ..frameworks.foreign import handed_back, opened
+from ..store.store import Configuration, KernelStore
+from .backward_launch import BackwardArguments, BackwardLauncher
+from .configurations import configuration_of
+from .host import seen_by
+
+
+def run_backward(
+    store: KernelStore, launcher: BackwardLauncher, arguments: BackwardArguments, stream: Any
+) -> Gradients:
+    """The gradients, in q's framework. AttnccError A5xx, A6xx before any launch."""
+    if is_foreign(arguments.call.q):
+        return _through_dlpack(store, launcher, arguments, stream)
+    framework = framework_of(arguments.call.q, "q")
+    ordinal = framework.ordinal(arguments.call.q)
+    if ordinal < 0:
+        if stream is not None:
+            raise no_stream_here(stream)
+        return _on_host(store, cast(HostFramework, framework), arguments)
+    device = cast(DeviceFramework, framework)
+    with nullcontext() if stream is None else device.on_stream(stream_handle(stream, ordinal), ordinal):
+        return launcher.run(device, ordinal, arguments)
+
+
+def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardArguments) -> Gradients:
+    def seen(name: str, value: Any) -> Any:
+        return seen_by(framework, name, value)
+
+    call = arguments.call
+    dout, q, k, v = seen("dout", arguments.dout), seen("q", call.q), seen("k", call.k), seen("v", call.v)
+    facts = array_facts("q", q), array_facts("v", v)
+    plans = _host_plans(store, configuration_of(store.variant.name, store.configurations, *facts))
+    bound = executor.bind_backward_for(
+        plans[0],
+        dout,
+        q,
+        k,
+        v,
+        **{name: seen(name, getattr(arguments, name)) for name in ("out", "lse", "dlse")},
+        **{name: seen(name, getattr(call, name)) for name in ("cu_seqlens_q", "cu_seqlens_kv", "seed")},
+        **{name: seen(name, value) for name, value in call.inputs.items()},
+        scale=call.scale,
+        layout=call.layout,
+    )
+    found = executor.run_bound_backward(plans, bound, deterministic=arguments.deterministic).gradients
+    return _each(found, framework.from_numpy)
+
+
+def _host_plans(store: KernelStore, configuration: Configuration) -> tuple[KernelPlan, ...]:
+    """The plans of the backward passes; of a package that was built without them, its forward plan in their place."""
+    return store.backward_plans(configuration, None) or store.plans(configuration, None)[:1] * 2
+
+
+def _through_dlpack(
+    store: KernelStore, launcher: BackwardLauncher, arguments: BackwardArguments, stream: Any
+) -> Gradients:
+    """Arrays of another framework, seen as CuPy or NumPy arrays; the results are handed back."""
+    call = arguments.call
+    names = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_kv", "seed")
+    seen = call._replace(
+        inputs={name: opened(name, value) for name, value in call.inputs.items()},
+        **{name: opened(name, getattr(call, name)) for name in names},
+    )
+    results = {name: opened(name, getattr(arguments, name)) for name in ("dout", "out", "lse", "dlse")}
+    found = run_backward(store, launcher, arguments._replace(call=seen, **results), stream)
+    return _each(found, lambda array: handed_back(array, call.q))
+
+
+def _each(found: Gradients, change: Any) -> Gradients:
+    inputs = {name: change(array) for name, array in found.inputs.items()}
+    return Gradients(change(found.dq), change(found.dk), change(found.dv), inputs)

@@ -1,0 +1,138 @@
+"""Backward calls with arrays on a GPU: each form is checked once, then only pointers and numbers are written."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...problem import Signature, bind
+from ...problem.gradients import Gradients, Results, bind_results
+from ...problem.refusal import mixed
+from ..frameworks.arrays import Array, DeviceFramework, Observer, framework_of
+from ..store.family import Families
+from ..store.store import KernelStore
+from .backward_prepare import BackwardForm, BackwardPlaces, BackwardPrepared, prepare_backward
+from .configurations import configuration_of
+from .narrowed import copies
+from .operands import LSE, OUT, SEED, Arguments, Reader, call_of, check_host_numbers, misaligned
+
+_MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
+_SEED_MASK = 2**64 - 1
+_ALIGNMENT_MASK = 15
+
+
+class BackwardArguments(NamedTuple):
+    """One backward call as the user made it, `stream` apart. In `call`, `out` is None and `return_lse` false."""
+
+    call: Arguments
+    dout: Array
+    out: Array | None
+    lse: Array | None
+    dlse: Array | None
+    deterministic: bool
+
+    @property
+    def results(self) -> dict[str, Array]:
+        """What was given besides the operands of the forward call, by name."""
+        named = {"dout": self.dout, "out": self.out, "lse": self.lse, "dlse": self.dlse}
+        return {name: array for name, array in named.items() if array is not None}
+
+
+class BackwardLauncher:
+    """Runs the backward calls of one kernel on GPUs. Threads may share it."""
+
+    def __init__(self, store: KernelStore) -> None:
+        self._store = store
+        self._places = BackwardPlaces(len(store.variant.inputs))
+        self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
+        self._families = Families(store, backward=True)
+        self._readers: dict[DeviceFramework, tuple[Reader, Observer]] = {}
+        self._prepared: dict[Any, BackwardPrepared] = {}
+
+    def run(self, framework: DeviceFramework, ordinal: int, given: BackwardArguments) -> Gradients:
+        """The gradients, queued on the framework's current stream. AttnccError before any launch."""
+        if framework not in self._readers:
+            self._readers[framework] = Reader(framework, self._store.variant), framework.observer()
+        reader, observer = self._readers[framework]
+        values, key, roles = reader.read(tuple(given.call))
+        results = given.results
+        for name, array in results.items():
+            if framework_of(array, name) is not framework:
+                raise mixed(name, type(array))
+        pointers, forms = observer.observe(list(results.values()))
+        by_name = dict(zip(results, pointers, strict=True))
+        unaligned = tuple(name for name, pointer in by_name.items() if pointer & _ALIGNMENT_MASK)
+        key = (key, forms, tuple(results), unaligned, given.deterministic)
+        prepared = self._find(key)
+        if prepared is None:
+            prepared = self._prepare(framework, ordinal, given, (*misaligned(values), *unaligned))
+            reader.check(roles, values)
+            self._prepared[key] = prepared
+        elif roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
+            reader.check(roles, values)
+        values[OUT], values[LSE] = by_name.get("out"), by_name.get("lse")
+        values += [by_name["dout"], by_name.get("dlse")]
+        return _launch(framework, ordinal, given, values, prepared)
+
+    def load(self, ordinal: int) -> None:
+        """Loads all kernels of the backward pass on a GPU now, as a first call would."""
+        self._families.load(ordinal)
+
+    def _find(self, key: Any) -> BackwardPrepared | None:
+        """None also for a key that can't be hashed, such as one with a list for `layout`, which `bind` refuses."""
+        try:
+            return self._prepared.get(key)
+        except TypeError:
+            return None
+
+    def _prepare(
+        self, framework: DeviceFramework, ordinal: int, given: BackwardArguments, unaligned: tuple[str, ...]
+    ) -> BackwardPrepared:
+        facts = call_of(framework, given.call)
+        configuration = configuration_of(self._store.variant.name, self._store.configurations, facts.q, facts.v)
+        signature = self._signatures[configuration]
+        check_host_numbers(signature, given.call)
+        problem = bind(signature, facts)
+        results = Results(**{name: framework.facts(array) for name, array in given.results.items()})
+        bind_results(signature, facts, problem, results)
+        form = BackwardForm(facts, results, unaligned, given.call.scale is not None, given.deterministic)
+        if len(self._prepared) >= _MOST_PREPARED:
+            self._prepared.clear()
+        return prepare_backward(framework, self._families.of(configuration, ordinal), form, problem, self._places)
+
+
+def _launch(
+    framework: DeviceFramework, ordinal: int, given: BackwardArguments, values: list[Any], prepared: BackwardPrepared
+) -> Gradients:
+    temporary: list[Array] = []
+    named = {"q": given.call.q, "k": given.call.k, "v": given.call.v, **given.results}
+    for name, operand, columns in prepared.packs:
+        temporary.append(framework.packed(named[name], columns))
+        values[operand] = framework.pointer(temporary[-1])
+    if prepared.narrowed:
+        temporary += copies(framework, given.call, prepared.narrowed, values)
+    made = [new() for new in prepared.new_outputs]
+    sums = [new() for new in prepared.new_sums]
+    values += map(framework.pointer, [*made, *sums])
+    base = 0
+    if prepared.new_workspace is not None:
+        temporary.append(prepared.new_workspace())
+        base = framework.pointer(temporary[-1])
+    if values[SEED] is not None:
+        values[SEED] &= _SEED_MASK
+    stream = framework.current_stream(ordinal)
+    prepared.launches.start(stream, values, base)
+    inputs = {}
+    for name, new, total in zip(prepared.learnable, prepared.new_inputs, sums, strict=True):
+        inputs[name] = total if new is None else new()
+        if new is not None:
+            framework.assign(inputs[name], total)
+            temporary.append(total)
+    for number, new in enumerate(prepared.new_totals):
+        if new is not None:
+            temporary.append(made[number])
+            made[number] = new()
+            framework.add_up(made[number], temporary[-1])
+    if temporary:
+        framework.release(temporary, ordinal)
+    dq, dk, dv = made
+    return Gradients(dq, dk, dv, inputs)

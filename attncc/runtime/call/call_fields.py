@@ -1,0 +1,69 @@
+"""What the kernels of all passes take of a call: its arrays and numbers, and the surveys of its inputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ...kernels.helpers import zone_map
+from ...kernels.parameters import field_name, surveys
+from ...problem import ArrayFacts, Call, Problem
+from ...schedule.plan import KernelPlan
+from ..store.family import Family
+from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, SCALE, SEED, K, Q, V
+from .steps import Step, StepBuilder
+from .workspace import Workspace
+from .zone_maps import SurveyStep, input_fields
+
+
+def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, *, scale_given: bool) -> None:
+    """q, k, v, cu_seqlens, the seed, the scale and the inputs."""
+    for name, operand in (("q", Q), ("k", K), ("v", V)):
+        main.operand(name, operand)
+    if problem.packed:
+        main.operand("cu_seqlens_q", CU_SEQLENS_Q)
+        main.operand("cu_seqlens_kv", CU_SEQLENS_KV)
+    variant = plan.variant
+    if variant.dropout is not None and call.seed is not None:
+        main.operand("seed_pointer" if isinstance(call.seed, ArrayFacts) else "seed", SEED)
+    if scale_given:
+        main.operand("scale", SCALE)
+    else:  # NaN asks the kernel for the variant's own scale
+        main.set({"scale": math.nan if variant.scale is not None else plan.head_dim**-0.5})
+    given = dict(call.inputs)
+    for number, declared in enumerate(variant.inputs):
+        if declared.name not in given:  # it has a default, which the kernel takes where the pointer is null
+            continue
+        facts, field = given[declared.name], field_name(declared.name)
+        by_value = not isinstance(facts, ArrayFacts)
+        main.operand(f"{field}_value" if by_value else field, INPUTS + number)
+        if isinstance(facts, ArrayFacts) and declared.axes:
+            main.set(input_fields(declared.name, declared, facts, problem))
+
+
+def survey_steps(  # noqa: PLR0917
+    family: Family,
+    plan: KernelPlan,
+    call: Call,
+    problem: Problem,
+    workspace: Workspace,
+    main: StepBuilder,
+    *,
+    verified: bool = True,
+) -> Iterator[Step]:
+    """The launches before the main kernel that read inputs; it is told where they leave what they find.
+
+    Where claims needn't be `verified`, none is taken to hold, and nothing is launched for them alone.
+    """
+    given, names = dict(call.inputs), [item.name for item in plan.variant.inputs]
+    for survey in surveys(plan):
+        declared, facts = plan.variant.input(survey.input), given[survey.input]
+        assert isinstance(facts, ArrayFacts)
+        name = zone_map.kernel(declared.dtype, plan.target).name
+        step = SurveyStep(survey, declared, facts, problem, family.layout(name))
+        if survey.zone_map is None and not verified:
+            step.leave_out(main, family.zeros)
+            continue
+        step.place(workspace, main)
+        if step.zones or step.pieces:
+            yield step.build(INPUTS + names.index(survey.input), family.function(name), family.device)

@@ -1,0 +1,41 @@
+"""Which of the configurations that a kernel was built for serves a call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...diagnostics import AttnccError, Diagnostic
+from ...problem import ArrayFacts
+from ...problem.facts import KERNEL_DTYPES
+from ..store.store import Configuration
+
+
+def configuration_of(variant: str, built: Sequence[Configuration], q: ArrayFacts, v: ArrayFacts) -> Configuration:
+    """The configuration that q's dtype and the head dims ask for, or v's dtype if there is none for q's; the only one
+    where there is but one.
+
+    AttnccError A506 if there are several and none fits. Whether the call suits it in all else is for `bind` to say.
+    """
+    if len(built) == 1 or not (q.shape and v.shape):
+        return built[0]
+    by_operands = {(KERNEL_DTYPES[item.dtype], item.head_dim, item.value_head_dim): item for item in built}
+    for dtype in (q.dtype, v.dtype):
+        found = by_operands.get((dtype, q.shape[-1], v.shape[-1]))
+        if found is not None:
+            return found
+    raise AttnccError(_not_built(variant, built, q, v))
+
+
+def _not_built(variant: str, built: Sequence[Configuration], q: ArrayFacts, v: ArrayFacts) -> Diagnostic:
+    names = {name: short for short, name in KERNEL_DTYPES.items()}
+    dims = f"{q.shape[-1]}" if q.shape[-1] == v.shape[-1] else f"{q.shape[-1]}:{v.shape[-1]}"
+    options = f"--dtype {names[q.dtype]} --head-dim {dims}" if q.dtype in names else f"--head-dim {dims}"
+    advice = f"build it: attncc build FILE {options}"
+    if q.dtype == "float64":
+        advice = "convert the arrays; fp64 can't be built, and runs on the CPU with attncc.compile(…, dtype='fp64')"
+    return Diagnostic(
+        "A506",
+        f"{variant} was not built for {q.dtype} with head dim {dims}",
+        notes=("it was built for " + ", ".join(item.name for item in built),),
+        help=advice,
+    )

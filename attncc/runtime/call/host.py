@@ -1,0 +1,66 @@
+"""Calls with NumPy arrays and CPU tensors: the executor walks the same plan that the GPU's kernel was made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ... import executor
+from ...kernels.serving import executed_plan
+from ...problem.arrays import array_facts
+from ...problem.refusal import mixed, refused
+from ...problem.swapped_axes import warn_of_swapped_axes
+from ..frameworks.arrays import HostFramework, framework_of, is_array
+from ..store.store import KernelStore
+from .configurations import configuration_of
+from .operands import Arguments
+
+
+def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -> Any:
+    """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
+
+    def seen(name: str, value: Any) -> Any:
+        return seen_by(framework, name, value)
+
+    q, k, v = seen("q", call.q), seen("k", call.k), seen("v", call.v)
+    facts = array_facts("q", q), array_facts("v", v)
+    plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
+    bound = executor.bind_for(
+        plans,
+        q,
+        k,
+        v,
+        out=seen("out", call.out),
+        scale=call.scale,
+        layout=call.layout,
+        cu_seqlens_q=seen("cu_seqlens_q", call.cu_seqlens_q),
+        cu_seqlens_kv=seen("cu_seqlens_kv", call.cu_seqlens_kv),
+        seed=seen("seed", call.seed),
+        return_lse=call.return_lse,
+        **{name: seen(name, value) for name, value in call.inputs.items()},
+    )
+    warn_of_swapped_axes(store.variant.name, facts[0], bound.problem)
+    result = executor.run_bound(executed_plan(plans, bound.problem), bound)
+    out = framework.from_numpy(result.out) if call.out is None else call.out
+    return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
+
+
+def seen_by(framework: HostFramework, name: str, value: Any) -> Any:
+    """An array as NumPy sees it. AttnccError A605 if it is on a GPU, A654 if it is not of q's framework; what is no
+    array is for `bind` to refuse."""
+    if isinstance(value, np.generic) or not is_array(value):
+        return value
+    own = framework_of(value, name)
+    if own.ordinal(value) >= 0:
+        raise refused(
+            "A605",
+            f"`{name}` is on another device than `q`",
+            expected="cpu",
+            came=own.facts(value).device,
+            help="all arrays of a call live on one device",
+        )
+    if own is not framework and value.shape:
+        raise mixed(name, type(value))
+    own.facts(value)  # refuses what can't be read here
+    return own.to_numpy(value)  # type: ignore[attr-defined]

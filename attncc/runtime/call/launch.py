@@ -1,0 +1,206 @@
+"""Calls with arrays on a GPU: each form of call is checked once, then only pointers and numbers are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ...diagnostics import AttnccError
+from ...problem import Signature, bind
+from ...problem.swapped_axes import warn_of_swapped_axes
+from ..cuda.driver import LEGACY_STREAM
+from ..frameworks.arrays import Array, DeviceFramework
+from ..store.family import Families, Family
+from ..store.store import Configuration, KernelStore
+from .configurations import configuration_of
+from .narrowed import copies
+from .operands import (
+    COUNTER,
+    LSE,
+    OUT,
+    SEED,
+    Arguments,
+    Given,
+    Key,
+    Reader,
+    Roles,
+    call_of,
+    check_host_numbers,
+    misaligned,
+)
+from .overlap import check_spans
+from .prepare import CallForm, Prepared, prepare
+from .written_reader import Read
+
+_MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped, to be made again as they come
+_SEED_MASK = 2**64 - 1
+_NO_CALL = None, None
+_OUT = Arguments._fields.index("out")
+
+
+class _Known(NamedTuple):
+    """A form of call that came twice in a row without a known one between, and how its calls are read."""
+
+    read: Read
+    reader: Reader
+    roles: Roles
+    prepared: Prepared
+
+
+class Launcher:
+    """Runs the calls of one kernel on GPUs. Threads may share it. `recorded` takes those that torch is to record."""
+
+    def __init__(self, store: KernelStore, recorded: Callable[[Arguments], Any]) -> None:
+        self._store = store
+        self._recorded = recorded
+        self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
+        self._families = Families(store)
+        self._readers: dict[DeviceFramework, Reader] = {}
+        self._prepared: dict[Any, Prepared] = {}
+        self._last: tuple[Any, Prepared | None] = _NO_CALL
+        self._known: _Known | None = None
+        self._tried: Prepared | None = None  # of the form that was to be known last
+
+    def again(self, given: Given) -> Array | tuple[Array, Array] | None:
+        """As `run`, for a call of the form that is known; None for any other. Most calls are read here alone."""
+        if self._known is None:
+            return None
+        read, reader, roles, prepared = self._known
+        values = read(given)
+        if values is None:
+            return None
+        self._last = _NO_CALL
+        return _checked(given, values, reader, roles, prepared)
+
+    def run(self, framework: DeviceFramework, ordinal: int, given: Given) -> Array | tuple[Array, Array]:
+        """out, or (out, lse), queued on the framework's current stream. AttnccError before any launch."""
+        reader = self._readers.get(framework)
+        if reader is None:
+            reader = self._readers[framework] = Reader(framework, self._store.variant)
+        try:
+            values, key, roles = reader.read(given)
+        except AttnccError:  # torch.func.grad's tensors have no pointers, and gradients
+            call = Arguments(*given)
+            if self._is_recorded(framework, call):
+                return self._recorded(call)
+            raise
+        _, before = self._last
+        prepared = self._find(key)
+        if prepared is None:
+            call = Arguments(*given)
+            if self._is_recorded(framework, call):
+                return self._recorded(call)
+            prepared = self._prepare(framework, ordinal, call, values)
+            reader.check(roles, values)
+            self._prepared[key] = prepared
+        elif prepared is before and prepared is not self._tried:
+            self._know(given, key, reader, roles, prepared)
+        return _checked(given, values, reader, roles, prepared)
+
+    def _is_recorded(self, framework: DeviceFramework, call: Arguments) -> bool:
+        return framework.records(self._store.variant, self._store.configurations, call)
+
+    def check_backward(self, configuration: Configuration, ordinal: int) -> None:
+        """AttnccError A520 if a package has no backward pass for this GPU."""
+        self._families.check_backward(configuration, ordinal)
+
+    def load(self, ordinal: int) -> None:
+        """Loads all kernels on a GPU now, as a first call would."""
+        self._families.load(ordinal)
+
+    def _find(self, key: Any) -> Prepared | None:
+        """What was prepared for calls of this form; None if nothing was, or if the key holds what can't be compared or
+        hashed, such as a list for `layout`, which `bind` refuses."""
+        last, prepared = self._last
+        try:
+            if key == last:
+                return prepared
+            prepared = self._prepared.get(key)
+        except (TypeError, ValueError, RuntimeError):
+            return None
+        if prepared is not None:
+            self._last = key, prepared
+        return prepared
+
+    def _know(self, given: Given, key: Key, reader: Reader, roles: Roles, prepared: Prepared) -> None:
+        self._tried = prepared
+        read = reader.written(given, key, roles)
+        if read is not None:
+            self._known = _Known(read, reader, roles, prepared)
+
+    def _prepare(self, framework: DeviceFramework, ordinal: int, call: Arguments, values: list[Any]) -> Prepared:
+        facts = call_of(framework, call)
+        configuration = configuration_of(self._store.variant.name, self._store.configurations, facts.q, facts.v)
+        check_host_numbers(self._signatures[configuration], call)
+        problem = bind(self._signatures[configuration], facts)
+        warn_of_swapped_axes(self._store.variant.name, facts.q, problem)
+        form = CallForm(facts, misaligned(values), call.scale is not None)
+        prepared = prepare(framework, self._families.of(configuration, ordinal), form, problem)
+        if len(self._prepared) >= _MOST_PREPARED:
+            self._prepared.clear()
+        return prepared
+
+
+def _checked(
+    given: Given, values: list[Any], reader: Reader, roles: Roles, prepared: Prepared
+) -> Array | tuple[Array, Array]:
+    """Launches a call of a form that was prepared, once its numbers and pointers are found good."""
+    if roles.take_numbers is not None and roles.take_numbers(values) != roles.checked:
+        reader.check(roles, values)
+    if prepared.spans is not None:
+        check_spans(prepared.spans, values)
+    return _launch(given, values, prepared)
+
+
+def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tuple[Array, Array]:
+    framework, ordinal = prepared.framework, prepared.family.device.ordinal
+    own_out = out = given[_OUT]
+    lse = None
+    temporary: list[Array] = []
+    if out is None or prepared.stages_out:
+        out = prepared.new_out()
+        values[OUT] = framework.pointer(out)
+    if prepared.new_lse is not None:
+        lse = prepared.new_lse()
+        values[LSE] = framework.pointer(lse)
+    for operand, columns in prepared.packs:
+        packed = framework.packed(given[operand], columns)
+        values[operand] = framework.pointer(packed)
+        temporary.append(packed)
+    if prepared.narrowed:
+        temporary += copies(framework, given, prepared.narrowed, values)
+    stream = framework.current_stream(ordinal)
+    base = 0
+    kept = prepared.kept if stream in LEGACY_STREAM else None
+    if kept is not None:
+        base = kept.take()
+    elif prepared.new_workspace is not None:
+        workspace = prepared.new_workspace()
+        base = framework.pointer(workspace)
+        temporary.append(workspace)
+    if values[SEED] is not None:
+        values[SEED] &= _SEED_MASK
+    if prepared.new_counter is not None:
+        values[COUNTER] = prepared.family.counters.of(stream)
+        if values[COUNTER] is None:
+            temporary.append(_give_counter(framework, prepared.family, prepared.new_counter, stream, values))
+    prepared.launches.start(stream, values, base)
+    if kept is not None:
+        kept.give_back(base)
+    if prepared.stages_out:
+        framework.assign(own_out, out)
+        temporary.append(out)
+        out = own_out
+    if temporary:
+        framework.release(temporary, ordinal)
+    return out if lse is None else (out, lse)
+
+
+def _give_counter(
+    framework: DeviceFramework, family: Family, new_counter: Callable[[], Array], stream: int, values: list[Any]
+) -> Array:
+    """A counter of the call's own, cleared in the order of the stream."""
+    counter = new_counter()
+    values[COUNTER] = framework.pointer(counter)
+    family.driver.zero(family.device.context, values[COUNTER], stream)
+    return counter

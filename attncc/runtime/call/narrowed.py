@@ -1,0 +1,76 @@
+"""int64 arrays where a kernel reads int32: torch's default for `cu_seqlens` and indices. Each call copies them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from ...ir import Input
+from ...problem import ArrayFacts, Call
+from ..frameworks.arrays import Array, DeviceFramework
+from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, Arguments, Given
+from .strides import contiguous
+
+_INPUTS = Arguments._fields.index("inputs")
+_CU_SEQLENS = {
+    CU_SEQLENS_Q: Arguments._fields.index("cu_seqlens_q"),
+    CU_SEQLENS_KV: Arguments._fields.index("cu_seqlens_kv"),
+}
+
+
+class Narrowed(NamedTuple):
+    """An int64 array that the kernel reads as int32."""
+
+    operand: int
+    input: str | None  # its name; None: cu_seqlens
+
+    def source(self, given: Given | Arguments) -> Array:
+        """The array itself, among the arguments of a call."""
+        if self.input is None:
+            return given[_CU_SEQLENS[self.operand]]
+        inputs: Any = given[_INPUTS]
+        return inputs[self.input]
+
+
+def copies(
+    framework: DeviceFramework, given: Given | Arguments, narrowed: Sequence[Narrowed], values: list[Any]
+) -> list[Array]:
+    """int32 copies of a call's wide arrays, made on the current stream; their pointers go to `values`.
+
+    What int32 can't hold wraps around. An array that stands for several operands is copied once.
+    """
+    made: dict[int, Array] = {}
+    for item in narrowed:
+        source = item.source(given)
+        if id(source) not in made:
+            made[id(source)] = framework.narrowed(source)
+        values[item.operand] = framework.pointer(made[id(source)])
+    return list(made.values())
+
+
+def narrow(call: Call, inputs: Sequence[Input]) -> tuple[Call, tuple[Narrowed, ...]]:
+    """The call as its kernel sees it, and the arrays to copy for that."""
+    declared = {item.name: (INPUTS + number, item.dtype) for number, item in enumerate(inputs)}
+    found = tuple(_wide(call, declared))
+    if not found:
+        return call, ()
+    names = {item.input for item in found}
+    seen = tuple((name, _as_int32(facts) if name in names else facts) for name, facts in call.inputs)
+    operands = {item.operand for item in found}
+    q_starts = _as_int32(call.cu_seqlens_q) if CU_SEQLENS_Q in operands else call.cu_seqlens_q
+    kv_starts = _as_int32(call.cu_seqlens_kv) if CU_SEQLENS_KV in operands else call.cu_seqlens_kv
+    return call._replace(inputs=seen, cu_seqlens_q=q_starts, cu_seqlens_kv=kv_starts), found
+
+
+def _wide(call: Call, declared: dict[str, tuple[int, str]]) -> Iterator[Narrowed]:
+    for operand, facts in ((CU_SEQLENS_Q, call.cu_seqlens_q), (CU_SEQLENS_KV, call.cu_seqlens_kv)):
+        if facts is not None and facts.dtype == "int64":
+            yield Narrowed(operand, None)
+    for name, given in call.inputs:
+        operand, dtype = declared[name]
+        if dtype == "i32" and isinstance(given, ArrayFacts) and given.dtype == "int64":
+            yield Narrowed(operand, name)
+
+
+def _as_int32(facts: Any) -> Any:
+    return facts._replace(strides=contiguous(facts.shape), dtype="int32")

@@ -1,0 +1,69 @@
+"""The order in which blocks of queries, or of keys, run."""
+
+from __future__ import annotations
+
+from ...kernels.live_tiles import reach, reach_is_guessed
+from ...kernels.registry import backward_facts, forward_facts
+from ...problem import Problem
+from ...schedule.plan import DTYPE_BYTES, KernelPlan
+
+PAIRED_ROWS = 1024  # of keys, or queries, that a block goes over: with fewer, waiting for each other at ends costs more
+PAIRED_MASKED = 4  # times as many under a mask, where a pair goes through the tiles of either block
+_SUM_BYTES = 4  # of an element of the sum of dQ
+
+
+def alike(plan: KernelPlan, problem: Problem) -> bool:
+    """Whether all blocks of queries take alike long: no mask, and no sequences of different lengths."""
+    return not plan.variant.keeps and not problem.packed
+
+
+def pairs(plan: KernelPlan, problem: Problem, resident: int) -> bool:
+    """Whether thread blocks 2i and 2i + 1 of a grid of at most `resident` load keys for each other: they always work on
+    rows of one head of k, and long enough."""
+    together = problem.group * forward_facts(plan).q_blocks(problem)  # blocks of queries that follow each other
+    even = together % 2 == resident % 2 == 0
+    return forward_facts(plan).pairs_blocks and even and not problem.packed and problem.kv_len >= PAIRED_ROWS
+
+
+def key_pairs(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:
+    """The same of blocks of keys, which go through the queries together. Sums that are `ordered` are each block's."""
+    even = backward_facts(plan).kv_blocks(problem) % 2 == resident % 2 == 0
+    rows = problem.group * problem.q_len // (PAIRED_MASKED if plan.variant.keeps else 1)
+    alone = ordered or problem.packed or rows < PAIRED_ROWS
+    return even and not alone and backward_facts(plan).pairs_key_blocks
+
+
+def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:
+    """How many query heads are worked on together: whole groups, as many as the L2 cache holds the keys and values of
+    that a block goes over.
+
+    `heads` is how many there are, those of all sequences of a dense batch. A power of two of groups, so that sections
+    are mostly alike; at least one group, and one where blocks are alike, for then heavy ones needn't come first.
+    """
+    if alike(plan, problem):
+        return min(problem.group, heads)
+    row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype]
+    held = max(l2_bytes // max(reach(plan, problem) * row_bytes, 1), 1)
+    return min((1 << held.bit_length() - 1) * problem.group, heads)
+
+
+def key_section(
+    plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int, *, ordered: bool, running: int
+) -> int:
+    """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of.
+
+    Where inputs tell what blocks look at, blocks take unlike times, and in small sections the last one's longest begin
+    when hardly any are left. What counts there is what `running` blocks look at, who share so many heads: as many rows
+    as they have keys, and what one block looks at beyond.
+
+    `ordered`: blocks of a head add to dQ one after the other, so that other heads should come between them.
+    """
+    if alike(plan, problem) and not ordered:
+        return 1
+    row_bytes = (plan.head_dim + plan.value_head_dim) * DTYPE_BYTES[plan.dtype] + plan.head_dim * _SUM_BYTES
+    rows = l2_bytes // (problem.group * row_bytes)
+    held = rows // max(problem.q_len, 1)
+    if reach_is_guessed(plan):
+        near = max(reach(plan, problem) * problem.rows // max(problem.keys, 1), 1)
+        held = max(held, (rows - running * plan.block_kv) // near)
+    return min(1 << max(held, 1).bit_length() - 1, kv_heads)

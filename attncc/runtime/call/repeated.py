@@ -1,0 +1,88 @@
+"""Launches whose arguments lie ready in memory, so that each start of them writes and converts little."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+from ..cuda.driver import Driver, Function, TensorMap
+
+Form = Literal["Q", "q", "i", "f"]  # of a number, as the module `struct` names it
+
+_Pointer = ctypes.c_void_p
+
+
+class _Config(ctypes.Structure):
+    """CUlaunchConfig."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint) for name in ("grid", "grid_y", "grid_z", "threads", "threads_y", "threads_z")),
+        ("shared_bytes", ctypes.c_uint),
+        ("stream", _Pointer),
+        ("attributes", _Pointer),
+        ("attribute_count", ctypes.c_uint),
+    )
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute: how the blocks of a launch run beside others."""
+
+    _fields_ = (*((name, ctypes.c_uint) for name in ("id", "padding", "value")), ("rest", ctypes.c_uint * 15))
+
+
+# CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: they don't wait for the kernel ahead on the stream, if that
+# lets others begin (finished.cuh). CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: 2i and 2i + 1 are one (peers_paired.cuh).
+EARLY = Attribute(6, 0, 1)
+PAIRED = Attribute(4, 0, 2, (1, 1))
+
+
+class RepeatedLaunch:
+    """A launch of `grid` blocks that can be started again and again, by one thread at a time.
+
+    The kernel's arguments are `maps` tensor maps, then `Params`, whose bytes are at first those given. The driver has
+    copied them all when `queue` returns, so that they may then be changed, through a `view`.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        driver: Driver,
+        function: Function,
+        grid: int,
+        params: bytes,
+        maps: int = 0,
+        attribute: Attribute | None = None,
+    ) -> None:
+        self._params = (ctypes.c_char * len(params)).from_buffer(bytearray(params))
+        self._driver, self._function = driver, function
+        self._config = _Config(grid, 1, 1, function.threads, 1, 1, function.shared_bytes)
+        if attribute is not None:
+            self._config.attributes, self._config.attribute_count = ctypes.addressof(attribute), 1
+        self._addresses = (_Pointer * (maps + 1))()
+        self._addresses[maps] = ctypes.addressof(self._params)
+        self.bases: Sequence[int] = ()  # of the tensors that the maps are for
+        self._maps: Sequence[TensorMap] = ()
+        arguments = ctypes.byref(self._config), _Pointer(function.handle), self._addresses, None
+        self.queue: partial[int] = partial(driver.start, *arguments)  # queues it and returns at once: CUDA's result
+
+    def view(self, form: Form) -> memoryview[Any]:
+        """`Params` as an array of numbers."""
+        return memoryview(self._params).cast("B").cast(form)
+
+    def set_maps(self, bases: Sequence[int], maps: Sequence[TensorMap]) -> None:
+        """The tensor maps of the next launches, and where their tensors are."""
+        self.bases, self._maps = bases, maps  # kept: `queue` reads their memory
+        for position, item in enumerate(maps):
+            self._addresses[position] = item.address
+
+    def follow(self, stream: int) -> None:
+        """Is queued on this stream from now on."""
+        self._config.stream = stream
+
+    def again(self, result: int) -> None:
+        """After another result of `queue` than 0: once more in its context, where that wasn't the current one.
+
+        AttnccError A510 if the driver refuses it.
+        """
+        self._driver.again(result, self._function.context, self.queue.func, *self.queue.args)

@@ -1,0 +1,1 @@
+"""The CUDA driver, NVRTC, devices, tensor maps and timing. Knows no framework."""

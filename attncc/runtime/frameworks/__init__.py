@@ -1,0 +1,1 @@
+"""The arrays that callers bring: NumPy, CuPy, torch, DLPack."""

@@ -1,0 +1,107 @@
+"""The kernels of one configuration, loaded on one GPU."""
+
+from __future__ import annotations
+
+from ...diagnostics import AttnccError, Diagnostic
+from ...kernels.launched import structs
+from ...kernels.parameters import CLAIM_PIECES, surveys
+from ...kernels.serving import plan_for
+from ...problem import Problem
+from ...schedule.plan import KernelPlan
+from ...schedule.target import TARGETS
+from ..call.steps import ParamsLayout
+from ..cuda.counters import Counters
+from ..cuda.device import best_target
+from ..cuda.driver import Device, Driver, Function, driver
+from .store import Configuration, KernelStore
+
+
+class Family:
+    """Loads all kernels that launches may need at once, so that nothing is loaded while a CUDA graph is recorded: those
+    of forward calls, or of backward ones. So is what their blocks are claimed from.
+
+    AttnccError A505 if nothing was built for this GPU, A504 if the driver is too old for what was, A510 if the driver
+    refuses it.
+    """
+
+    def __init__(
+        self,
+        store: KernelStore,
+        configuration: Configuration,
+        driver: Driver,
+        device: Device,
+        *,
+        backward: bool = False,
+    ) -> None:
+        available = store.targets(configuration)
+        target = best_target(available, device.capability)
+        if target is None:
+            raise AttnccError(_no_target(store.variant.name, available, device))
+        self.driver = driver
+        self.device = device
+        self.plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
+        self._functions: dict[str, Function] = {}
+        for name, code in store.machine_codes(self.plans).items():
+            driver.check_version(code.nvrtc)
+            self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
+        self.counters = Counters(driver, device)
+        claims = any(survey.claim for plan in self.plans for survey in surveys(plan))
+        # The table of a claim that doesn't hold, a byte for each piece.
+        self.zeros = driver.zeros(device, CLAIM_PIECES // 4) if claims else 0
+        self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
+
+    def plan(self, problem: Problem) -> KernelPlan:
+        """The plan that runs a call of these sizes."""
+        return plan_for(self.plans, problem, self.device.multiprocessors)
+
+    def function(self, name: str) -> Function:
+        return self._functions[name]
+
+    def layout(self, name: str) -> ParamsLayout:
+        """`struct Params` of the kernel of this name."""
+        return self._layouts[name]
+
+
+class Families:
+    """Those of a store, each loaded when a GPU first asks for it: of forward calls, or of backward ones."""
+
+    def __init__(self, store: KernelStore, *, backward: bool = False) -> None:
+        self._store, self._backward = store, backward
+        self._loaded: dict[tuple[Configuration, int], Family] = {}
+
+    def of(self, configuration: Configuration, ordinal: int) -> Family:
+        """What serves a configuration on a GPU. AttnccError as `Family`, and A503 without a driver."""
+        key = (configuration, ordinal)
+        if key not in self._loaded:
+            gpu = driver()
+            self._loaded[key] = Family(self._store, configuration, gpu, gpu.device(ordinal), backward=self._backward)
+        return self._loaded[key]
+
+    def check_backward(self, configuration: Configuration, ordinal: int) -> None:
+        """AttnccError A520 if a package has no backward pass for this GPU."""
+        target = best_target(self._store.targets(configuration), driver().device(ordinal).capability)
+        if target is not None:
+            self._store.check_backward(configuration, target)
+
+    def load(self, ordinal: int) -> None:
+        """Loads all kernels on a GPU now, as first calls would."""
+        for configuration in self._store.configurations:
+            self.of(configuration, ordinal)
+
+
+def _no_target(variant: str, available: tuple[str, ...], device: Device) -> Diagnostic:
+    if not available:
+        return Diagnostic(
+            "A505", f"{variant} was built for fp64, which runs on the CPU alone", help="pass NumPy arrays"
+        )
+    built = ", ".join(available)
+    return Diagnostic(
+        "A505",
+        f"{variant} was built for {built}, none of which runs on {device.name} (compute capability "
+        f"{device.capability // 10}.{device.capability % 10})",
+        help=f"build it for this GPU as well: attncc build FILE --arch {','.join([*available, _wanted(device)])}",
+    )
+
+
+def _wanted(device: Device) -> str:
+    return best_target(TARGETS, device.capability) or f"sm_{device.capability}"

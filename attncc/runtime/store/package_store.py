@@ -1,0 +1,137 @@
+"""The files of a built variant: plans (`*.plan.json`), machine code (`*.cubin`), and the latter's `manifest.json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+from ...diagnostics import AttnccError, Diagnostic
+from ...ir import Variant
+from ...kernels.kernel_names import kernel_name
+from ...kernels.launched import kernel_names
+from ...kernels.registry import backward_facts
+from ...schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
+from ...schedule.plan_check import check_plan
+from ...schedule.plan_json import from_json
+from .manifest import Manifest, damaged
+from .store import Configuration, MachineCode
+
+PLAN_SUFFIX = ".plan.json"
+CODE_SUFFIX = ".cubin"
+
+_CONFIGURATION = r"(?P<dtype>([a-z]+\d+)+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?_(?P<target>sm_\d+a?)"
+_FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
+
+
+class PackageStore:
+    """See `store.KernelStore`. A folder without machine code, as in attncc's repository, runs on the CPU alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._names: dict[tuple[Configuration, str, str], str] = {}  # by configuration, target and pass
+        names = sorted(path.name.removesuffix(PLAN_SUFFIX) for path in folder.glob(f"*{PLAN_SUFFIX}"))
+        for name, found in _read_names(names):
+            head_dim = int(found["head_dim"])
+            configuration = Configuration(found["dtype"], head_dim, int(found["value"] or head_dim))
+            self._names[configuration, found["target"], found["pass"]] = name
+        if not self._names:
+            raise damaged(folder, f"no {PLAN_SUFFIX} file")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By its folder, which may be built anew before it is read."""
+        return PackageStore, (self._folder,)
+
+    @cached_property
+    def variant(self) -> Variant:
+        """As it was written: plans in patches have its mask in other words."""
+        return self._plan(next(name for (_, _, made), name in self._names.items() if made == "forward")).variant
+
+    @cached_property
+    def configurations(self) -> tuple[Configuration, ...]:
+        return tuple(dict.fromkeys(configuration for configuration, _, _ in self._names))
+
+    def targets(self, configuration: Configuration) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(target for item, target, _ in self._names if item == configuration))
+
+    def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        target = self.targets(configuration)[0] if target is None else target
+        names = (self._names.get((configuration, target, pass_name)) for pass_name in FORWARD_PASSES)
+        return tuple(self._plan(name) for name in names if name is not None)
+
+    def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        of_target = self.targets(configuration)[0] if target is None else target
+        keys, rows, patches = (self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES)
+        plans = tuple(self._plan(name) for name in (keys, rows, patches) if name is not None)
+        if keys is None or (rows is None and backward_facts(plans[0]).separates_dq):
+            if target is None:
+                return ()
+            raise AttnccError(
+                Diagnostic(
+                    "A520",
+                    f"{self.variant.name} was built without its backward pass",
+                    notes=(f"{self._folder} has no such plan for {configuration.name} on {target}",),
+                    help=f"build it: attncc build FILE --backward --arch {target}",
+                )
+            )
+        return plans
+
+    def check_backward(self, configuration: Configuration, target: str) -> None:
+        self.backward_plans(configuration, target)
+
+    def report(self) -> Mapping[str, Mapping[str, Any]]:
+        return self._manifest.kernels if self._manifest is not None else {}
+
+    def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
+        return {name: self._machine_code(name) for plan in plans for name in kernel_names(plan)}
+
+    def _machine_code(self, name: str) -> MachineCode:
+        file = f"{name}{CODE_SUFFIX}"
+        manifest, entry = self._manifest, self.report().get(name)
+        try:
+            image = (self._folder / file).read_bytes()
+        except OSError:
+            entry = None
+        if manifest is None or entry is None:
+            raise AttnccError(
+                Diagnostic(
+                    "A505",
+                    f"{self.variant.name} has no machine code for this GPU: {file} is not in {self._folder}",
+                    help=f"build it: attncc build FILE --arch {name[name.rindex('sm_') :]}",
+                )
+            )
+        manifest.check(file, image)
+        return MachineCode(image, entry["nvrtc"], entry["entry"], entry["threads"], entry["dynamic_shared_bytes"])
+
+    @cached_property
+    def _manifest(self) -> Manifest | None:
+        """What the build says of each kernel, where it compiled any."""
+        return Manifest.read(self._folder)
+
+    @cache  # noqa: B019  (stores live as long as the process)
+    def _plan(self, name: str) -> KernelPlan:
+        file = f"{name}{PLAN_SUFFIX}"
+        try:
+            content = (self._folder / file).read_bytes()
+            if self._manifest is not None:
+                self._manifest.check(file, content)
+            plan = from_json(json.loads(content))
+            if not isinstance(plan, KernelPlan):
+                raise ValueError("it is no plan")
+            check_plan(plan)
+            if kernel_name(plan) != name:
+                raise ValueError(f"it is the plan of {kernel_name(plan)}")
+        except (OSError, ValueError, RecursionError) as error:
+            raise damaged(self._folder, f"{file}: {error}") from None
+        return plan
+
+
+def _read_names(names: Sequence[str]) -> Iterator[tuple[str, re.Match[str]]]:
+    """Names of plans, and what is in them. The variant is what stands before `_forward`, which each has a plan of: its
+    own name may end as that of a pass."""
+    for variant in dict.fromkeys(found["variant"] for found in map(_FORWARD.fullmatch, names) if found):
+        pattern = re.compile(rf"{variant}_(?P<pass>{'|'.join(PASSES)})_{_CONFIGURATION}")
+        yield from ((name, found) for name in names if (found := pattern.fullmatch(name)))

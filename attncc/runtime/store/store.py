@@ -1,0 +1,73 @@
+"""Where a `Kernel` finds its plans and machine code: a built package on disk, or the compiler in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from ...ir import Variant
+from ...kernels.kernel_names import configuration_name
+from ...schedule.plan import KernelPlan
+
+
+class Configuration(NamedTuple):
+    """What a kernel is compiled for besides its variant and target."""
+
+    dtype: str  # fp16 | bf16 | fp32 | fp64 (on the CPU alone)
+    head_dim: int  # of q and k
+    value_head_dim: int
+
+    @property
+    def name(self) -> str:
+        """`bf16_d64`: part of file names."""
+        return configuration_name(*self)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCode:
+    """One compiled kernel, and what its launch needs to know."""
+
+    image: bytes = field(repr=False)
+    nvrtc: str  # the version that compiled it
+    entry: str
+    threads: int
+    shared_bytes: int  # dynamic
+
+
+class KernelStore(Protocol):
+    """Plans and machine code of one variant. Names of kernels are those of `schedule/kernel_names.py`."""
+
+    @property
+    def variant(self) -> Variant: ...
+
+    @property
+    def configurations(self) -> tuple[Configuration, ...]: ...
+
+    def targets(self, configuration: Configuration) -> tuple[str, ...]:
+        """The targets that machine code exists for, or can be made for."""
+
+    def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        """The plan of the forward pass, and after it that of decode where there is one.
+
+        `target` None: the plans that the CPU executor walks.
+        """
+
+    def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
+        """The plan of the pass `backward`, and after it those of `backward_dq` where calls need it and of
+        `backward_patches` where there is one. AttnccError A520 if a package was built without.
+
+        `target` None: the plans that the CPU executor walks; none, if a package was built without.
+        """
+
+    def check_backward(self, configuration: Configuration, target: str) -> None:
+        """AttnccError A520 where `backward_plans` would raise it. Compiles nothing."""
+
+    def report(self) -> Mapping[str, Mapping[str, Any]]:
+        """What is known of the machine code that exists so far, by name: the entries of a package's manifest."""
+
+    def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
+        """Every kernel that launches of the plans, all for one target, may need, by name.
+
+        AttnccError A505 if a built package lacks one, A5xx or A9xx if one can't be compiled.
+        """

@@ -1,0 +1,113 @@
+"""Whether a call on torch's tensors can be an operator of torch's graphs, and lose no gradient by it.
+
+torch.compile follows these functions, so they compare what Python compares, and tell what is wrong as text.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...descales import descaled
+from ...ir import Input, Type, Variant
+from ...problem.facts import LAYOUTS
+from ...problem.inputs import declaration
+from ..call.operands import Arguments
+
+_KINDS = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
+_OF_NUMPY = np.generic, np.ndarray
+
+
+def differentiated(torch: Any, call: Arguments) -> bool:
+    """Whether a gradient of the call is wanted."""
+    return torch.is_grad_enabled() and any(array.requires_grad for array in tensors(torch, call))
+
+
+def tensors(torch: Any, call: Arguments) -> list[Any]:
+    """The tensors of a call that may have a gradient."""
+    return [x for x in (call.q, call.k, call.v, *call.inputs.values()) if isinstance(x, torch.Tensor)]
+
+
+def unfit(torch: Any, variant: Variant, call: Arguments) -> str:
+    """What has no place in the operator's schema, with its code; empty where all has."""
+    declared = {item.name: item for item in variant.inputs}
+    return _names(variant, declared, call) or _arrays(torch, declared, call) or _numbers(torch, declared, call)
+
+
+def lost_gradient(torch: Any, variant: Variant, call: Arguments) -> dict[str, str]:
+    """What a gradient of the call would be lost by, as `refused` takes it; empty where none is."""
+    if call.out is not None:
+        return {
+            "what": "`out` can't be used in a call whose gradient is recorded",
+            "expected": "out=None",
+            "came": "a tensor",
+            "help": "take the result that the call returns, or call under torch.no_grad()",
+        }
+    if descaled(variant) and differentiated(torch, call):
+        return {
+            "what": "kernels of e4m3 have no gradients",
+            "expected": "tensors that require none",
+            "came": "one that requires a gradient",
+            "help": "call under torch.no_grad(), or train with a kernel of another dtype",
+        }
+    for item in variant.inputs:
+        value = call.inputs.get(item.name)
+        if isinstance(value, torch.Tensor) and value.requires_grad and not item.learnable and torch.is_grad_enabled():
+            return {
+                "what": f"input `{item.name}` requires a gradient, but isn't learnable",
+                "expected": f"input {declaration(item)} learnable",
+                "came": f"input {declaration(item)}",
+                "help": f"declare it learnable, or pass {item.name}.detach()",
+            }
+    return {}
+
+
+def _names(variant: Variant, declared: dict[str, Input], call: Arguments) -> str:
+    for name in call.inputs:
+        if name not in declared:
+            return f"A608: `{name}` is not an argument of {variant.name}"
+    for name, item in declared.items():
+        if name not in call.inputs and item.default is None:
+            return f"A607: input `{name}` is missing"
+    if call.return_lse and variant.normalize != "softmax":
+        return "A614: `return_lse` has no meaning for this variant"
+    return "" if call.layout in LAYOUTS else "A618: `layout` is unknown"
+
+
+def _arrays(torch: Any, declared: dict[str, Input], call: Arguments) -> str:
+    packing = {"cu_seqlens_q": call.cu_seqlens_q, "cu_seqlens_kv": call.cu_seqlens_kv}
+    arrays = {"k": call.k, "v": call.v}
+    arrays.update({name: value for name, value in packing.items() if value is not None})
+    arrays.update({name: value for name, value in call.inputs.items() if declared[name].axes})
+    for name, value in arrays.items():
+        if not isinstance(value, torch.Tensor):
+            return f"{'A654' if isinstance(value, np.ndarray) else 'A622'}: `{name}` is not a tensor"
+        if value.is_nested or call.q.is_nested:
+            return f"A650: `{name if value.is_nested else 'q'}` is a nested tensor"
+        if value.device != call.q.device:
+            return f"A605: `{name}` is on another device than `q`"
+    return ""
+
+
+def _numbers(torch: Any, declared: dict[str, Input], call: Arguments) -> str:
+    for name, value in call.inputs.items():
+        item = declared[name]
+        if isinstance(value, torch.Tensor):
+            if item.type is not Type.FLOAT and value.requires_grad:
+                return f"A604: input `{name}` has the wrong element type"
+        elif not item.axes and not is_number(value, item.type):
+            return f"A610: input `{name}` is not a number of its type"
+    if call.scale is not None and not is_number(call.scale, Type.FLOAT):
+        return "A619: `scale` can't be used"
+    seed = call.seed
+    if seed is None or isinstance(seed, torch.Tensor) or (is_number(seed, Type.INT) and -(2**63) <= seed < 2**64):
+        return ""
+    return "A612: `seed` can't be used"
+
+
+def is_number(value: Any, kind: Type) -> bool:
+    """Whether a number of a type that stands for this one; NumPy's numbers are such too."""
+    if isinstance(value, _OF_NUMPY) and value.shape == ():
+        value = value.item()
+    return type(value) in _KINDS[kind]

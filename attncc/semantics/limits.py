@@ -1,0 +1,114 @@
+"""How much a file may hold, so that every file is answered within seconds. docs/language.md lists the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import prod
+
+from .. import ir
+from ..diagnostics import AttnccError, Diagnostic
+from ..source import Span
+from ..syntax import ast
+from .workspace import Measure, measure
+
+MAX_IMPORTS = 64  # of a file
+MAX_MASKS = 512
+MAX_VARIANTS = 128
+MAX_SCHEDULES = 256
+MAX_LINES = 512  # statements of a variant or a mask
+MAX_INPUTS = 64  # of a variant
+MAX_SETTINGS = 32  # of a schedule
+MAX_CANDIDATES = 64  # of a knob
+MAX_COMBINATIONS = 512  # of candidates, of all schedules of a file
+MAX_STEPS_OF_FILE = 100_000  # expressions lowered, of all variants
+MAX_KEEP_PARTS = 6_000  # of the keep lines of all variants, masks and lets written out
+MAX_TILE_PARTS = 8_000  # those of each schedule's variant, times the tiles that its candidates have
+
+_GUESSED_TILES = 8  # that are looked at where a schedule doesn't name them
+_TILE_KNOBS = ("block_q", "block_kv")
+
+
+def check_module(module: ast.Module) -> None:
+    """AttnccError A011 with the first thing that a file has too much of."""
+    items = module.items
+    schedules = [item for item in items if isinstance(item, ast.Schedule)]
+    _at_most(MAX_IMPORTS, module.imports, "imports", "put what they bring into fewer files")
+    _at_most(MAX_MASKS, [item for item in items if isinstance(item, ast.Mask)], "masks", _FILES)
+    _at_most(MAX_VARIANTS, [item for item in items if isinstance(item, ast.Variant)], "variants", _FILES)
+    _at_most(MAX_SCHEDULES, schedules, "schedules", _FILES)
+    for item in items:
+        if isinstance(item, ast.Variant):
+            _at_most(MAX_LINES, item.statements, "lines", _TABLE)
+            inputs = [line for line in item.statements if isinstance(line, ast.Input)]
+            _at_most(MAX_INPUTS, inputs, "inputs", "bring several in one tensor")
+        elif isinstance(item, ast.Mask) and isinstance(item.body, tuple):
+            _at_most(MAX_LINES, item.body, "lines", _TABLE)
+    _check_candidates(schedules)
+
+
+def _check_candidates(schedules: Iterable[ast.Schedule]) -> None:
+    combinations = 0
+    for schedule in schedules:
+        _at_most(MAX_SETTINGS, schedule.settings, "settings", "name each knob once")
+        for setting in schedule.settings:
+            if len(setting.values) > MAX_CANDIDATES:
+                _refuse(f"{len(setting.values)} candidates", MAX_CANDIDATES, setting.span, _FEWER)
+        combinations += prod(len(setting.values) for setting in schedule.settings)
+        if combinations > MAX_COMBINATIONS:
+            what = f"{combinations} combinations of candidates"
+            _refuse(what, MAX_COMBINATIONS, schedule.name.span, _FEWER)
+
+
+def check_steps(steps: int, node: ast.Variant) -> None:
+    """AttnccError A011 once the variants of a file have taken too many steps, each copy of a mask counted."""
+    if steps > MAX_STEPS_OF_FILE:
+        what = "more expressions, masks and loops written out,"
+        _refuse(what, MAX_STEPS_OF_FILE, node.name.span, "use shorter loops and fewer masks of masks, or more files")
+
+
+def check_parts(variants: Sequence[ir.Variant], schedules: Iterable[ast.Schedule]) -> None:
+    """AttnccError A011 where the masks of a file, and the tiles that they are analysed for, are too much."""
+    parts: dict[str, int] = {}
+    for variant in variants:
+        parts[variant.name] = _keep_parts(variant)
+        if (total := sum(parts.values())) > MAX_KEEP_PARTS and variant.span is not None:
+            _refuse(f"{total} parts of keep lines", MAX_KEEP_PARTS, variant.span, _TABLE)
+    work, guessed = 0, set()
+    for schedule in schedules:
+        name, tiles = schedule.variant.name, _tiles(schedule)
+        if tiles is None:  # all such schedules of a variant are analysed for the same tiles
+            tiles = 0 if name in guessed else _GUESSED_TILES
+            guessed.add(name)
+        work += parts.get(name, 0) * tiles
+        if work > MAX_TILE_PARTS:
+            what = f"{work} parts of keep lines, times the tiles that candidates have,"
+            _refuse(what, MAX_TILE_PARTS, schedule.name.span, _FEWER)
+
+
+def _keep_parts(variant: ir.Variant) -> int:
+    measures: dict[str, Measure] = {}
+    for let in variant.lets.values():
+        measures[let.name] = measure(let.value, measures)
+    return sum(measure(keep.condition, measures).nodes for keep in variant.keeps)
+
+
+def _tiles(schedule: ast.Schedule) -> int | None:
+    """The tiles that a mask is analysed for; None where the schedule names none."""
+    counts: Mapping[str, int] = {setting.knob.name: len(setting.values) for setting in schedule.settings}
+    if not counts.keys() & set(_TILE_KNOBS):
+        return None
+    return prod(counts.get(name, _GUESSED_TILES) for name in _TILE_KNOBS)
+
+
+_FILES = "write them into several files"
+_TABLE = "bring what is long as an input"
+_FEWER = "name fewer candidates"
+
+
+def _at_most(most: int, items: Sequence[ast.Node], what: str, advice: str) -> None:
+    if len(items) > most:
+        _refuse(f"{len(items)} {what}", most, items[most].span, advice)
+
+
+def _refuse(what: str, most: int, span: Span, advice: str) -> None:
+    raise AttnccError(Diagnostic("A011", f"{what} are more than attncc takes: {most}", span, help=advice))

@@ -1,0 +1,1724 @@
+// causal, backward pass: bf16, head dim 128, for sm_80.
+// Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
+//
+// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
+// decoding) the last query sees every key. For top-left alignment write `keep if
+// causal_top_left()`.
+//
+//
+// variant causal
+//   keep if causal()
+//
+// schedule
+//   family = portable, loop = kv_outer, block_q = 32, block_kv = 64,
+//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//
+// tiles
+//   q_begin = min(max((kv_first + (q_len - kv_len)), 0), q_len)
+//   full_begin = min(max((kv_last + (q_len - kv_len)), 0), q_len)
+//   full_end = q_len
+//   q_end = q_len
+
+// ---------------------------------------------------------------- sizes
+
+constexpr int BLOCK_Q = 32;
+constexpr int BLOCK_KV = 64;
+constexpr int WARPS = 4;
+constexpr int STAGES = 1;
+constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
+
+constexpr int ROW_ALIGNMENT = 16;
+constexpr int THREADS = 32 * WARPS;
+constexpr int WARP_ROWS = 16;  // of S, or of its transpose
+constexpr int M_TILES = WARP_ROWS / 16;
+
+// ---------------------------------------------------------------- leaf code
+
+// ---- element.cuh
+
+// 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
+struct fp16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+__device__ __forceinline__ float to_float(fp16 x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+
+// ---- math.cuh
+
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
+__device__ __forceinline__ float log2_approximate(float x) {
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+
+    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
+    static constexpr int PARTS = 1;
+    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
+};
+
+/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+struct PowersOfE {
+    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return expf(x); }
+};
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
+/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
+/// and so leave the result unset.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
+__device__ __forceinline__ long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    return (T*)uniform_long((long long)x);
+}
+
+/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
+/// the whole loop.
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+/// The same for a whole struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T uniform_struct(const T& x) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+    for (int& word : words) word = uniform(word);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// ---- bf16.cuh
+
+struct Dtype : PowersOfTwo {
+    using Element = bf16;
+    static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
+    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
+
+    static __device__ __forceinline__ unsigned pack(float low, float high) {
+        unsigned word;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+        return word;
+    }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
+
+    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+
+    /// sum += a b
+    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+// ---- shared_floats.cuh
+
+// Floats in shared memory, several at once.
+
+__device__ __forceinline__ float4 load_float4(unsigned address) {
+    float4 x;
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address));
+    return x;
+}
+
+__device__ __forceinline__ float2 load_float2(unsigned address) {
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
+    return x;
+}
+
+// ---- statistics_floats.cuh
+
+/// Of a row: lse as an exponent, infinite for a row without weight, and delta.
+struct alignas(8) RowStatistics {
+    float exponent, delta;
+
+    __device__ __forceinline__ const RowStatistics& at_first() const { return *this; }
+
+    /// The probability of a pair, 0 of one that isn't kept. `rest`: what the rounding of the score took from it, which is
+    /// nothing to the operands of P V.
+    template <class Dtype>
+    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float rest) const {
+        return Dtype::power(kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY);
+    }
+};
+
+/// From shared memory.
+__device__ __forceinline__ RowStatistics load_row(unsigned address) {
+    const float2 row = load_float2(address);
+    return {row.x, row.y};
+}
+
+/// The same of two that lie side by side.
+__device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned address) {
+    const float4 both = load_float4(address);
+    rows[0] = {both.x, both.y}, rows[1] = {both.z, both.w};
+}
+
+template <class Dtype>
+struct Statistics {
+    static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
+        const float exponent = lse == NEGATIVE_INFINITY ? -NEGATIVE_INFINITY : lse * Dtype::UNIT;
+        ((RowStatistics*)statistics)[row] = {exponent, delta};
+    }
+
+    /// lse, infinite for a row without weight, and delta.
+    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
+        const RowStatistics x = ((const RowStatistics*)statistics)[row];
+        return make_float2(x.exponent * Dtype::NATURAL, x.delta);
+    }
+};
+
+/// Probabilities have the weight that lse gives them.
+template <int M_TILES>
+struct RowWeights {
+    __device__ __forceinline__ void add(int, int, float) {}
+    __device__ __forceinline__ float excess(int, int, float) const { return 0; }
+    __device__ __forceinline__ void tell(RowStatistics&, float) const {}
+};
+
+// ---- lanes.cuh
+
+// Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
+
+/// Of a tile of K.
+template <class KTile>
+__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+    return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+/// Of a tile of Q, from `first_row` on.
+template <class QTile>
+__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+    return QTile::lane(queries, first_row + lane % 16, lane / 16);
+}
+
+// ---- layout.cuh
+
+// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
+/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
+/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
+///
+/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
+template <int ROW_COUNT, int BYTES_A_ROW>
+struct SharedTile {
+    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
+    static constexpr int CHUNKS = ROW_BYTES / 16;
+    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
+    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
+
+    struct Lane {
+        unsigned wide, half, quarter;
+    };
+
+    /// Offset of a row's chunk within a panel of WIDTH bytes.
+    template <int WIDTH>
+    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+        const unsigned line = row / (128 / WIDTH);
+        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
+    }
+
+    /// Where a panel starts whose first chunk is `chunk`.
+    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+
+    /// `base` is the tile's address, a multiple of 128.
+    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
+    }
+
+    /// The lane that many rows below, a multiple of 8.
+    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
+        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
+    }
+
+    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
+    /// must be a multiple of 8.
+    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
+        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
+        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+
+    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
+    struct Place {
+        unsigned address;
+        int row_bytes;
+    };
+
+    /// The place of a chunk, neither it nor the row constant.
+    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
+        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
+        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
+    }
+};
+
+// ---- mma_16bit.cuh
+
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
+
+__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
+/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
+#pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+#pragma unroll UNROLLED
+    for (int step = 0; step < STEPS; ++step) {
+        unsigned q[M_TILES][4];
+        read_queries(step / Dtype::PARTS, q);
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
+#pragma unroll
+        for (int n = 0; n < N_TILES; n += 2) {
+            unsigned k[4];
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            Dtype::take_part(k, step % Dtype::PARTS);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
+        }
+        if (step == 0) meanwhile(0);
+        if (step == min(1, STEPS - 1)) meanwhile(1);
+    }
+}
+
+/// M_TILES * 16 rows of Q, of 16 columns.
+template <class QTile, int M_TILES>
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
+/// 64 in each round of a loop.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
+}
+
+/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
+/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
+template <class QTile, int M_TILES, int REGISTERS>
+struct QueryFragments {
+    static constexpr int STEPS = QTile::CHUNKS / 2;
+    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
+
+    unsigned queries;
+    int first_row;
+    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
+
+    /// Q must have come.
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+#pragma unroll
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    }
+
+    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
+                                             Meanwhile meanwhile) const {
+        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+            if (step < KEPT)
+                memcpy(q, kept[step], sizeof(q));
+            else
+                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
+        };
+        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
+    }
+};
+
+/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
+/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
+template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
+__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
+                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
+#pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+        unsigned probs[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&x)[4] = scores[m][n + half];
+                to_probs(m, x);
+                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
+                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
+            }
+            dropout.drop(probs[m], m, n);
+        }
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned v[4];
+            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) {
+                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
+                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
+            }
+        }
+    }
+}
+
+// ---- rests_16bit.cuh
+
+/// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
+template <int M_TILES, int N_TILES>
+struct ScoreRests {
+    static __device__ __forceinline__ float of(int, int, int) { return 0; }
+
+    template <class Change>
+    static __device__ __forceinline__ void change(Change) {}
+    static __device__ __forceinline__ void add_to(const float (&)[M_TILES][N_TILES][4]) {}
+};
+
+/// The same, and what rounding took from each score.
+template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreRests<M_TILES, N_TILES>&,
+                                                      unsigned queries, int first_row, unsigned keys) {
+    multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
+}
+
+/// What a block works on, for what comes after its loop: the loop leaves registers to keep it in.
+template <class Work, class Params>
+__device__ __forceinline__ const Work& found_again(const Work& work, const Params&) {
+    return work;
+}
+
+// ---- gradient_softmax.cuh
+
+/// P = exp(score - lse), dS = P (dP - delta).
+struct Gradient {
+    float factor;
+
+    /// `unit`: natural units in one unit of the scores.
+    __device__ __forceinline__ explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
+
+    /// The probability, and the gradient of the score. `rest` is what rounding took from the score; `prob_gradient` is
+    /// dP. A pair that isn't kept weighs nothing, whatever its score, and one of -inf in natural units neither: for them
+    /// both are exactly 0, if dP and delta are finite.
+    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float rest, float prob_gradient,
+                                        [[maybe_unused]] const RowStatistics& row, float& prob) const {
+        prob = row.prob<Dtype>(kept, score, factor, rest);
+        return prob * (prob_gradient - row.delta);
+    }
+};
+
+// ---- replay_all.cuh
+
+/// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
+template <int M_TILES, int KEYS>
+struct Replay {
+    __device__ __forceinline__ void begin(unsigned long long, unsigned, int, int) {}
+    __device__ __forceinline__ void begin_tile(int) {}
+    __device__ __forceinline__ void begin_columns(int) {}
+    __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
+};
+
+// ---- grid.cuh
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return min(max(__ldg(cu_seqlens + index), 0), total);
+}
+
+/// Where a sequence starts and how long it is: all of the tensor in a dense batch.
+__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+    int first = 0, last = total;
+    if (cu_seqlens != nullptr) {
+        first = sequence_start(cu_seqlens, sequence, total);
+        last = sequence_start(cu_seqlens, sequence + 1, total);
+    }
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
+}
+
+/// The rows of the sequence that `work` names.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
+                                              int rows_each = 1) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(cu_seqlens, middle, total) * rows_each / BLOCK + middle;
+        (first <= block ? low : high) = middle;
+    }
+    block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
+}
+
+/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
+/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+template <int BLOCK_Q, bool SPLITS = true, class Params>
+__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+    const auto splits = [&] { return SPLITS ? params.splits : 1; };
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
+    const int section = index / (params.section * params.q_blocks), first = section * params.section;
+    const int here = min(params.section, all_heads - first);
+    index -= first * params.q_blocks;
+    Work work;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
+    return work;
+}
+
+/// The work of this block in the q_outer grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
+    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+/// The work of this block in the kv_outer grid: one block for each head of each sequence.
+template <class Params>
+__device__ __forceinline__ Work find_head(const Params& params) {
+    Work work;
+    work.q_block = work.split = 0;
+    work.head = uniform(blockIdx.x % params.num_heads);
+    work.sequence = uniform(blockIdx.x / params.num_heads);
+    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
+    find_rows(work, params);
+    return work;
+}
+
+// ---- output.cuh
+
+/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
+struct Unrounded {
+    using Element = float;
+    static constexpr int WORDS = 2;
+    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+        word[0] = __float_as_uint(x);
+        word[1] = __float_as_uint(y);
+    }
+};
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// Stores four neighbouring columns.
+template <class Stored>
+__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
+    Stored::words(low, x.x, x.y);
+    Stored::words(high, x.z, x.w);
+#pragma unroll
+    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
+    store_words(target, all);
+}
+
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
+/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
+/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+struct ColumnsInPairs {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = lane % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) store_words(target, packed);
+        } else {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) store_words(target + 8 * half, packed);
+            }
+        }
+    }
+};
+
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
+struct ColumnsInFours {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return lane % 4 * 4;
+    }
+
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
+    }
+};
+
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    const int column = Columns::template first<Stored>(lane);
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
+        }
+    }
+}
+
+/// The same of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                                           int lane = threadIdx.x % 32) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
+}
+
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+template <int M_TILES>
+constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+
+/// Of these rows, in fours, each lane owns the one of this number.
+__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
+template <int M_TILES, class Places, class Value>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
+#pragma unroll
+    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+        const float x = value(own);
+        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
+        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
+    }
+}
+
+// ---- copy.cuh
+
+// Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
+
+__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
+}
+
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
+__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
+}
+
+/// Closes a group: the copies that this thread issued since the last one.
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+
+/// Waits until at most PENDING of this thread's latest groups are under way.
+template <int PENDING>
+__device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
+__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
+    const unsigned thread = opaque(threadIdx.x);
+    const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
+    const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned target = tile + Tile::panel(FIRST);
+    const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
+#pragma unroll
+    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+        const int row = thread_row + start;
+        if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
+        // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
+        const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
+        const unsigned row_target =
+            STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const int first = FIRST + panel * CHUNKS;
+            const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
+            const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
+            if (whole && !CHECKED) {
+                copy_async(chunk_target, address + panel * WIDTH);
+            } else {
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || inside);
+                copy_async_or_zero(chunk_target, address + panel * WIDTH, exists);
+            }
+        }
+    }
+}
+
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
+__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
+}
+
+/// Starts to load a tile whose rows stand as `Order` says; all THREADS threads take part. `source` is the tile's first row,
+/// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
+/// zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
+    const char* bytes = static_cast<const char*>(source);
+    if (Order::whole(0, rows))
+        load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
+    else
+        load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+}
+
+/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
+}
+
+// ---- tile_kind.cuh
+
+// What a tile holds: no kept pair, anything, only kept pairs.
+enum TileKind { EMPTY, PARTIAL, FULL };
+
+// ---- tiles.cuh
+
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
+struct Tile {
+    int kv_first;
+    TileKind kind;
+};
+
+/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
+struct TileRange {
+    int begin, full_begin, full_end, end;
+
+    /// What it keeps of the tile that begins with this slot.
+    template <int BLOCK>
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
+    }
+};
+
+/// The same, from a multiple of BLOCK on.
+template <int BLOCK>
+__device__ __forceinline__ TileRange aligned(TileRange range) {
+    range.begin = range.begin / BLOCK * BLOCK;
+    return range;
+}
+
+/// One of `splits` equal shares of the range, in whole tiles.
+template <int BLOCK_KV>
+__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
+    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
+    const int size = (tiles + splits - 1) / splits;
+    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
+    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
+    return range;
+}
+
+/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
+template <class Order, class KindOf>
+__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
+    const int kv_first = Order::first(slot);
+    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
+}
+
+/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
+/// of LiveTiles.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct AllTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    int next;
+
+    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
+        : range(range), next(range.begin) {}
+
+    __device__ __forceinline__ Tile advance() {
+        const int kv_first = next;
+        next += BLOCK_KV;
+        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+    }
+};
+
+/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
+/// over, and what follows the last tile is EMPTY.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    KindOf& kind_of;
+    int kv_len;
+    int next;                     // the first slot that isn't classified
+    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
+
+    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
+
+    __device__ __forceinline__ Tile advance() {
+        while (live == 0) {
+            if (next >= range.end) return {0, EMPTY};
+            live = tiles_up_to(range.end + BLOCK_KV - 1);
+            // A split may end before the full range does.
+            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
+            if (CLASSIFIES) classify_open();
+            next += 32 * BLOCK_KV;
+        }
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
+    }
+
+private:
+    /// Those of the next 32 tiles that end at or before kv_end.
+    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+        const int keys = kv_end - next;
+        const unsigned tiles = (unsigned)keys / BLOCK_KV;
+        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
+    }
+
+    __device__ __forceinline__ void classify_open() {
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
+        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
+    }
+};
+
+// ---- pair_stream.cuh
+
+/// Rows of two tensors that the inner loop goes over together: K and V, or Q and dO. Strides are in bytes.
+struct RowPair {
+    const char *first, *second;
+    long long first_stride, second_stride;
+    int length;
+};
+
+/// The live tiles (see LiveTiles) of a pair of tensors in a ring of STAGES buffers for each, loaded while earlier ones are
+/// worked on. Both tiles stay until the step. `load_more(tile, slot)` loads what else belongs to a tile. All threads of the
+/// block must make the same calls.
+template <int STAGES, class Order, int THREADS, class FirstTile, class SecondTile, int FIRST_BYTES, int SECOND_BYTES, class Tiles, class LoadMore>
+struct PairStream {
+    static constexpr int AHEAD = STAGES - 1;
+
+    const RowPair& rows;
+    Tiles& tiles;
+    LoadMore& load_more;
+    unsigned first_buffers, second_buffers;
+    int slot = 0;        // of the tile in hand
+    Tile queue[STAGES];  // the tile in hand, and those ahead of it
+
+    /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
+    __device__ __forceinline__ PairStream(const RowPair& rows, Tiles& tiles, unsigned buffers, LoadMore& load_more)
+        : rows(rows), tiles(tiles), load_more(load_more), first_buffers(buffers),
+          second_buffers(buffers + STAGES * FirstTile::BYTES) {
+#pragma unroll 1
+        for (int i = 0; i < AHEAD; ++i) {
+            shift(AHEAD);
+            queue[AHEAD - 1] = tiles.advance();
+            load(queue[AHEAD - 1], i);
+        }
+        if (STAGES == 1) queue[0] = tiles.advance();
+    }
+
+    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
+    __device__ __forceinline__ Tile tile() const { return queue[0]; }
+    __device__ __forceinline__ unsigned first() const { return first_buffers + slot * FirstTile::BYTES; }
+    __device__ __forceinline__ unsigned second() const { return second_buffers + slot * SecondTile::BYTES; }
+
+    /// Returns when the tile in hand is in shared memory and all warps have left the tile before it.
+    __device__ __forceinline__ void wait() {
+        if (STAGES == 1) {
+            __syncthreads();
+            load(queue[0], 0);
+        }
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+        if (STAGES == 1) return;
+        queue[AHEAD] = tiles.advance();
+        load(queue[AHEAD], slot == 0 ? AHEAD : slot - 1);
+    }
+
+    __device__ __forceinline__ void step() {
+        if (STAGES == 1) queue[0] = tiles.advance();
+        shift(STAGES);
+        slot = slot == AHEAD ? 0 : slot + 1;
+    }
+
+private:
+    __device__ __forceinline__ void shift(int count) {
+#pragma unroll
+        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    }
+
+    __device__ __forceinline__ void load(const Tile& tile, int target) const {
+        if (tile.kind != EMPTY) {
+            const int count = rows.length - tile.kv_first;
+            load_tile<FirstTile, Order, THREADS, FIRST_BYTES>(first_buffers + target * FirstTile::BYTES,
+                                                       rows.first + tile.kv_first * rows.first_stride,
+                                                       rows.first_stride, count);
+            load_tile<SecondTile, Order, THREADS, SECOND_BYTES>(second_buffers + target * SecondTile::BYTES,
+                                                         rows.second + tile.kv_first * rows.second_stride,
+                                                         rows.second_stride, count);
+            load_more(tile, target);
+        }
+        copy_commit();
+    }
+};
+
+// ---- row_blocks.cuh
+
+// What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
+// and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
+// multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
+constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
+
+/// The row block that a head of a sequence begins with.
+template <class Work, class Params>
+__device__ __forceinline__ long long first_row_block(const Params& params, const Work& work, int head) {
+    const int before = params.cu_seqlens_q == nullptr ? 0 : work.q_start / ROW_ALIGNMENT + work.sequence;
+    return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
+}
+
+/// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
+template <class Params>
+__device__ __forceinline__ Work find_row_block(const Params& params, int index) {
+    Work work;
+    int aligned = index % params.row_blocks / ALIGNED_BLOCKS;
+    work.head = index / params.row_blocks % params.num_heads;
+    work.sequence = work.batch_index = index / params.row_blocks / params.num_heads;
+    find_sequence<ROW_ALIGNMENT>(work.sequence, aligned, params.cu_seqlens_q, params.q_len, params.batch);
+    work.q_block = aligned * ALIGNED_BLOCKS + index % ALIGNED_BLOCKS;
+    find_q_rows(work, params);
+    return work;
+}
+
+/// How many row blocks there are.
+template <class Params>
+__device__ __forceinline__ int all_row_blocks(const Params& params) {
+    return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
+}
+
+// ---- stretches.cuh
+
+/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+///
+/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE;
+
+    /// Slots between which the positions from, or up to, a given one stand.
+    static __device__ __forceinline__ int begin(int position) { return position; }
+    static __device__ __forceinline__ int end(int position) { return position; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
+    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
+};
+
+using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 1, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
+
+using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
+using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
+using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
+using DoutTile = SharedTile<BLOCK_Q, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
+
+using KeyGradient = float[M_TILES][PADDED_HEAD_DIM / 8][4];
+using ValueGradient = float[M_TILES][PADDED_VALUE_HEAD_DIM / 8][4];
+
+/// out += x Y: what is multiplied is ready as it is.
+template <class YTile, class Sum, class Factors>
+__device__ __forceinline__ void multiply(Sum& sum, Factors& x, unsigned y) {
+    struct Undropped {
+        __device__ __forceinline__ void drop(unsigned (&)[4], int, int) {}
+        __device__ __forceinline__ void drop(float (&)[4], int, int) {}
+    } undropped;
+    multiply_probs_values<Dtype, YTile>(sum, x, y, [](int, float(&)[4]) {}, undropped);
+}
+
+/// Stores the warp's rows, the first at `target`, times `factor_of(m, r)`.
+template <class Order, int COLUMNS, class Sum, class Factor>
+__device__ __forceinline__ void store_gradient(Element* target, long long stride, int rows, const Sum& sum, Factor factor_of) {
+    float factors[M_TILES][2];
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row) factors[row / 2][row % 2] = factor_of(row / 2, row % 2);
+    store_rows<Dtype, Order, COLUMNS>(target, stride, rows, 0, sum, factors);
+}
+
+// ---------------------------------------------------------------- causal
+
+struct Params {
+    const bf16 *q, *k, *v, *dout;
+    bf16 *dk, *dv;
+    float *dq_sum;
+    const float *statistics;
+    const int *cu_seqlens_q, *cu_seqlens_kv;
+    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
+    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
+    long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
+    long long dk_stride_batch, dk_stride_head, dk_stride_row, dv_stride_batch;
+    long long dv_stride_head, dv_stride_row;
+    int batch, num_heads, num_kv_heads, q_len;
+    int kv_len, row_blocks, kv_blocks;
+    float scale;
+};
+
+struct Context {
+    int b, h, kv_h;
+    int q_len, kv_len;  // of this sequence
+    int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    float scale;
+};
+
+__device__ __forceinline__ Context make_context(
+    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
+    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    return ctx;
+}
+
+struct Row {
+    int q_idx;
+    int q_pos;
+};
+
+__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+    Row row = {q_idx};
+#line 8 "specs/causal.attn"
+    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+#line 1214 "causal_backward_bf16_d128_sm_80.cu"
+    return row;
+}
+
+// keep if causal()
+__device__ __forceinline__ bool keep(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+#line 8 "specs/causal.attn"
+    return row.q_pos >= kv_idx;
+#line 1223 "causal_backward_bf16_d128_sm_80.cu"
+}
+
+// The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
+struct ScoreGradient {
+    float score, slope;
+};
+
+// The rows that matter to the keys kv_first..kv_last: all kept pairs lie in [q_begin, q_end), and all pairs in
+// [full_begin, full_end) are kept.
+struct QBounds {
+    int q_begin, full_begin, full_end, q_end;
+};
+
+__device__ __forceinline__ QBounds q_bounds(
+    const Params& params, const Context& ctx, int kv_first, int kv_last) {
+    const int difference = ctx.q_len - ctx.kv_len;
+    const int q_begin = min(max(kv_first + difference, 0), ctx.q_len);
+    const int full_begin = min(max(kv_last + difference, 0), ctx.q_len);
+    const int full_end = ctx.q_len;
+    const int q_end = ctx.q_len;
+    return {q_begin, full_begin, full_end, q_end};
+}
+
+// ---------------------------------------------------------------- pairs
+
+/// What makes up for the pairs that dropout drops.
+__device__ __forceinline__ float dropout_scale(const Params& params) {
+    float scale = 1;
+    return scale;
+}
+
+/// One head of the queries, and what the variant asks of its pairs.
+struct Pairs {
+    const Params& params;
+    const Context& context;
+    Gradient gradient;
+    Replay<M_TILES, BLOCK_KV> replay;
+    float kept_scale;
+
+    /// `warp_first`: the first q_idx, or in the transpose kv_idx, of the warp.
+    __device__ __forceinline__ Pairs(const Params& params, const Context& context, int warp_first)
+        : params(params), context(context), gradient(context.scale), kept_scale(dropout_scale(params)) {
+    }
+
+    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+        bool kept = true;
+        kept = keep(params, context, row, kv_idx);
+        return kept;
+    }
+
+    /// From x = q k and y = dO v of a pair to its probability, as O took it up, and the gradient of scale * q k. Unless FULL,
+    /// pairs that aren't kept and those that aren't `inside` the sequence get exact zeros. `rest` is what rounding took from x.
+    /// `learn(found, gradient)` takes the gradient of the final score. Returns the probability that isn't dropped.
+    template <bool FULL, class Learn>
+    __device__ __forceinline__ float differentiate(const Row& of_row, int kv_idx, RowStatistics row, bool inside,
+                                                   bool replayed, float rest, float& x, float& y, Learn learn) const {
+        ScoreGradient found = {x, 1.0f};
+        const bool kept = FULL || (keeps(of_row, kv_idx) & inside);
+        float prob;
+        y = gradient.of(kept, found.score, rest, replayed ? y * kept_scale : 0.0f, row, prob);
+        learn(found, y);
+        x = replayed ? prob : 0.0f;
+        return prob;
+    }
+};
+
+// ---- held_uniform.cuh
+
+// What a backward kernel keeps for its loop, in registers. held_shared.cuh has the same interface.
+
+constexpr bool KNOWS_FULL = true;  // tiles of which all is kept have code of their own
+
+/// What a head is about.
+template <class T>
+__device__ __forceinline__ T held(const T& x) {
+    return uniform_struct(x);
+}
+
+/// What is asked for between tiles, and the same in all threads.
+template <bool, class T>
+__device__ __forceinline__ T aside(const T& x) {
+    return x;
+}
+
+// ---- enough_registers.cuh
+
+// What a backward kernel does where each thread has registers for all that the variant asks for: a tile's columns (queries) at
+// once, so that loads for one run beside the arithmetic of others. few_registers.cuh has the same interface.
+
+/// Lse and delta of two rows, from where they lie in shared memory on.
+struct TwoRows {
+    RowStatistics rows[2];
+
+    __device__ __forceinline__ explicit TwoRows(unsigned place) { load_rows(rows, place); }
+    __device__ __forceinline__ const RowStatistics& operator[](int i) const { return rows[i]; }
+};
+
+/// Where fragment or side i stands when its turn has come.
+__device__ __forceinline__ int place(int i) { return i; }
+
+/// After each side.
+template <class Tile>
+__device__ __forceinline__ void move_columns(Tile&) {}
+
+// ---- key_grid.cuh
+
+/// What a block of the backward pass that owns keys works on: `kv_len` keys of one sequence and kv head, and its rows.
+struct KeyWork {
+    int sequence;     // b
+    int batch_index;  // into the batch axis of the tensors: 0 in a packed batch
+    int kv_head, kv_block;
+    int part;  // which of its gradients, where one block makes dK and another dV
+    int q_start, q_len, kv_start, kv_len;
+};
+
+/// The work of this block. The first keys go first: under a causal mask they have the most rows.
+template <int BLOCK_KV, int PARTS, class Params>
+__device__ __forceinline__ KeyWork find_keys(const Params& params) {
+    KeyWork work;
+    int index = block_index();
+    work.part = uniform(index % PARTS);
+    index /= PARTS;
+    work.kv_block = index % params.kv_blocks;
+    index /= params.kv_blocks;
+    work.kv_head = uniform(index % params.num_kv_heads);
+    work.sequence = work.batch_index = index / params.num_kv_heads;
+    find_sequence<BLOCK_KV>(work.sequence, work.kv_block, params.cu_seqlens_kv, params.kv_len, params.batch);
+    work.kv_block = uniform(work.kv_block);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+// ---- learns_nothing.cuh
+
+/// Of the rows of a tile, two are this lane's own in the end: `side` 0 and 1.
+__device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
+
+/// No learnable input is read. The interface is that of the printed struct Learned.
+struct NothingLearned {
+    __device__ __forceinline__ bool in_one_place() const { return true; }
+    __device__ __forceinline__ void begin_apart() {}
+    template <class... Pair>
+    __device__ __forceinline__ void apart(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void end_apart(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void begin_tile(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void pair(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void column(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void row(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void tile(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void head(const Pair&...) {}
+};
+
+// ---- add_float.cuh
+
+/// Adds to a float in global memory. Of an address whose origin the compiler can't see, atomicAdd has to ask each time whether
+/// it isn't in shared memory: ten instructions and a loop.
+__device__ __forceinline__ void add_float(float* address, float x) {
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(address), "f"(x) : "memory");
+}
+
+// ---- add_scalar.cuh
+
+// Adding up in global memory, one float at a time: before sm_90.
+
+/// Adds a lane's eight numbers of a 16 x 16 tile to the tile's 256; lane after lane, so that a warp's access is one line.
+__device__ __forceinline__ void add_fragment(float* tile, const float (&x)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) add_float(tile + i * 32 + threadIdx.x % 32, x[i / 4][i % 4]);
+}
+
+/// Reads them back.
+__device__ __forceinline__ void load_fragment(const float* tile, float (&x)[2][4]) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) x[i / 4][i % 4] = tile[i * 32 + threadIdx.x % 32];
+}
+
+// ---- words.cuh
+
+// Ordinary accesses to shared memory by address.
+
+__device__ __forceinline__ unsigned load_word(unsigned address) {
+    unsigned word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- queries.cuh
+
+/// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
+/// tile may still be on its way; a barrier must follow before it is used.
+template <class Dtype, class QTile, int THREADS>
+__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
+    if (!(scale <= 0)) return scale;
+    copy_wait<0>();
+    __syncthreads();
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
+    }
+    return scale == 0 ? 1 : -scale;
+}
+
+// ---- score_gradient.cuh
+
+/// Stores the warp's rows of a tile, from `first_row` on, rounded.
+template <class Dtype, class Tile, int M_TILES, int N_TILES>
+__device__ __forceinline__ void store_scores(unsigned tile, int first_row, const float (&x)[M_TILES][N_TILES][4]) {
+    const int lane = threadIdx.x % 32;
+    const auto target = Tile::lane(tile + lane % 4 * 4, first_row + lane / 4, 0);
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) {
+            const float(&four)[4] = x[row / 2][n];
+            store_word(Tile::at(target, 8 * row, n), Dtype::pack(four[row % 2 * 2], four[row % 2 * 2 + 1]));
+        }
+}
+
+/// The columns `GROUP, GROUP + GROUPS, ...` (in sixteens) of 16 rows of dQ = dS K. `scores` holds dS^T; `visit(column, sum)`
+/// takes each 16 x 16 tile.
+template <class Dtype, class ScoreTile, class KTile, int GROUP, int GROUPS, class Visit>
+__device__ __forceinline__ void multiply_columns(unsigned scores, int row_block, unsigned keys, Visit visit) {
+    constexpr int COLUMNS = (KTile::CHUNKS / 2 - GROUP + GROUPS - 1) / GROUPS;
+    const int lane = threadIdx.x % 32;
+    const typename ScoreTile::Place place = ScoreTile::place(scores, lane % 8 + lane / 16 * 8, 2 * row_block + lane / 8 % 2);
+    const auto k_lane = KTile::lane(keys, lane % 16, lane / 16);
+    float sum[COLUMNS][2][4] = {};
+#pragma unroll
+    for (int step = 0; step < KTile::ROWS / 16; ++step) {
+        unsigned a[4];
+        load_matrices_transposed(a, place.address + step * 16 * place.row_bytes);
+#pragma unroll
+        for (int i = 0; i < COLUMNS; ++i) {
+            unsigned k[4];
+            load_matrices_transposed(k, KTile::at(k_lane, 16 * step, 2 * (GROUP + i * GROUPS)));
+            Dtype::mma(sum[i][0], a, k[0], k[1]);
+            Dtype::mma(sum[i][1], a, k[2], k[3]);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < COLUMNS; ++i) visit(GROUP + i * GROUPS, sum[i]);
+}
+
+template <int N>
+struct Number {
+    static constexpr int VALUE = N;
+};
+
+/// visit(Number<0>()), ..., visit(Number<COUNT - 1>())
+template <int COUNT, int FIRST = 0, class Visit>
+__device__ __forceinline__ void each_number(Visit visit) {
+    visit(Number<FIRST>());
+    if constexpr (FIRST + 1 < COUNT) each_number<COUNT, FIRST + 1>(visit);
+}
+
+/// dQ = dS K of a tile, 16 x 16 at a time: `visit(row_block, column, sum)`, both counted in sixteens. `scores` holds dS^T,
+/// which all warps have stored. Warps share row blocks and groups of at most MOST_COLUMNS columns.
+template <class Dtype, int WARPS, class ScoreTile, class KTile, class Visit>
+__device__ __forceinline__ void multiply_scores_keys(unsigned scores, unsigned keys, Visit visit) {
+    constexpr int MOST_COLUMNS = 4, ROW_BLOCKS = ScoreTile::ROW_BYTES / 32, COLUMNS = KTile::CHUNKS / 2;
+    constexpr int SHARE = WARPS / ROW_BLOCKS < COLUMNS ? WARPS / ROW_BLOCKS : COLUMNS;
+    constexpr int NEEDED = (COLUMNS + MOST_COLUMNS - 1) / MOST_COLUMNS, GROUPS = SHARE > NEEDED ? SHARE : NEEDED;
+#pragma unroll 1
+    for (int task = uniform(threadIdx.x / 32); task < ROW_BLOCKS * GROUPS; task += WARPS) {
+        const int row_block = task / GROUPS;
+        each_number<GROUPS>([&](auto number) {
+            constexpr int GROUP = decltype(number)::VALUE;
+            if (task % GROUPS == GROUP)
+                multiply_columns<Dtype, ScoreTile, KTile, GROUP, GROUPS>(
+                    scores, row_block, keys, [&](int column, const float(&sum)[2][4]) { visit(row_block, column, sum); });
+        });
+    }
+}
+
+constexpr int N_TILES = BLOCK_Q / 8;  // of S^T
+constexpr int PARTS = 1;  // 2: dK and dV are made by two blocks, since no warp has registers for both
+constexpr bool CLASSIFIES = false;  // single tiles, beyond the bounds
+constexpr int STATISTICS_BYTES = BLOCK_Q * sizeof(RowStatistics);
+using Scores = float[M_TILES][N_TILES][4];
+using Rests = ScoreRests<M_TILES, N_TILES>;
+using LearnedSums = NothingLearned;
+using ScoreTile = SharedTile<BLOCK_KV, BLOCK_Q * sizeof(Element)>;
+
+/// Addresses in shared memory.
+struct Places {
+    unsigned keys, values, rows, statistics, gradient;
+    __device__ __forceinline__ explicit Places(unsigned base)
+        : keys(base), values(keys + KTile::BYTES), rows(values + VTile::BYTES),
+          statistics(rows + STAGES * (QTile::BYTES + DoutTile::BYTES)), gradient(statistics + STAGES * STATISTICS_BYTES) {}
+};
+
+/// The rows that some key of the block matters to. What the bounds don't decide, the kind of a tile does.
+__device__ __forceinline__ TileRange rows_of(const Params& params, const Context& context, int kv_first, int kv_last) {
+    TileRange range = {0, 0, 0, context.q_len};
+    const QBounds bounds = q_bounds(params, context, kv_first, kv_last);
+    range = {uniform(bounds.q_begin), uniform(bounds.full_begin), uniform(bounds.full_end), uniform(bounds.q_end)};
+    return range;
+}
+
+/// P^T and dS^T of a tile from S^T = K Q^T and dP^T = V dO^T, in their places. What dS^T adds to learnable inputs is added up
+/// where KEYS asks for it.
+template <bool FULL, bool KEYS>
+__device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int warp_first, unsigned statistics, Scores& scores,
+                                              Rests& rests, Scores& gradients, [[maybe_unused]] LearnedSums& learned) {
+    const int lane = threadIdx.x % 32, q_last = pairs.context.q_len - 1, kv_last = pairs.context.kv_len - 1;
+    pairs.replay.begin_tile(q_first);
+    const int kv_first = warp_first / BLOCK_KV * BLOCK_KV;
+    if (KEYS)
+        learned.begin_tile(pairs.params, pairs.context, q_first, min(q_first + BLOCK_Q - 1, q_last), kv_first,
+                           min(kv_first + BLOCK_KV - 1, kv_last));
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n) {
+        pairs.replay.begin_columns(n);
+        const TwoRows of_rows(statistics + (8 * n + lane % 4 * 2) * sizeof(RowStatistics));
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+            const int q_idx = q_first + 8 * n + lane % 4 * 2 + side;
+            const Row row = make_row(pairs.params, pairs.context, FULL ? q_idx : min(q_idx, q_last));
+#pragma unroll
+            for (int key = 0; key < 2 * M_TILES; ++key) {
+                const int m = key / 2, r = key % 2, own = warp_first + 8 * key + lane / 4;
+                const int kv_idx = FULL ? own : min(own, kv_last);
+                pairs.differentiate<FULL>(row, kv_idx, of_rows[side], (q_idx <= q_last) & (own <= kv_last),
+                                          pairs.replay.keeps(m, n, r, side),
+                                          rests.of(m, place(n), 2 * r + place(side)), scores[m][place(n)][2 * r + place(side)],
+                                          gradients[m][place(n)][2 * r + place(side)],
+                                          [&](const ScoreGradient& found, float dscore) {
+                    if (KEYS) learned.pair(key, found, dscore, pairs.params, pairs.context, row, kv_idx);
+                });
+            }
+            if (KEYS) learned.column(n, side);
+            move_columns(scores);
+            move_columns(gradients);
+            rests.change([](auto& values) { move_columns(values); });
+        }
+    }
+#pragma unroll
+    for (int side = 0; side < (KEYS ? 2 : 0); ++side) {
+        const int q_idx = q_first + own_query(side);
+        if (own_query(side) < BLOCK_Q & q_idx <= q_last)
+            learned.row(side, pairs.params, pairs.context, make_row(pairs.params, pairs.context, q_idx), min(warp_first, kv_last));
+    }
+    if (KEYS) learned.tile(pairs.params, pairs.context, make_row(pairs.params, pairs.context, q_first), min(warp_first, kv_last));
+}
+// ---------------------------------------------------------------- a head, and a block of keys
+
+/// All rows of one head against the block's keys (FlashAttention-2, Algorithm 2): dV += P^T dO, dK += dS^T Q, and dQ += dS K
+/// where it is asked for. Only what KEYS (dK and dQ) and VALUES (dV) ask for is computed.
+template <bool KEYS, bool VALUES>
+__device__ __forceinline__ void sweep(const Params& params, int of_group, const Places& at, KeyGradient& dk,
+                                      ValueGradient& dv) {
+    const KeyWork work = find_keys<BLOCK_KV, PARTS>(params);  // decoded again, not kept: the loops need the registers
+    const int head = work.kv_head * (params.num_heads / params.num_kv_heads) + of_group;
+    const int kv_first = work.kv_block * BLOCK_KV, kv_last = min(kv_first + BLOCK_KV, work.kv_len) - 1;
+    const int warp_row = threadIdx.x / 32 * WARP_ROWS;
+    const Context& context = held(make_context(params, work.sequence, head, work.kv_head, work.q_len, work.kv_len,
+                                               work.q_start, work.kv_start));
+    Pairs pairs(params, context, kv_first + warp_row);
+    const TileRange& range = aside<PARTS != 1>(aligned<BLOCK_Q>(rows_of(params, context, kv_first, kv_last)));
+    auto kind_of = [&](int q_first, int q_last) {
+        TileKind kind = PARTIAL;
+        return kind;
+    };
+    LiveTiles<QOrder, CLASSIFIES, decltype(kind_of)> tiles(range, work.q_len, kind_of);
+    const Element* q = params.q + work.batch_index * params.q_stride_batch + head * params.q_stride_head +
+                       work.q_start * params.q_stride_row;
+    const Element* dout = params.dout + work.batch_index * params.dout_stride_batch + head * params.dout_stride_head +
+                          work.q_start * params.dout_stride_row;
+    const RowPair& rows = aside<PARTS != 1>(RowPair{(const char*)uniform(q), (const char*)uniform(dout),
+                                                    params.q_stride_row * (long long)sizeof(Element),
+                                                    params.dout_stride_row * (long long)sizeof(Element), work.q_len});
+    const long long row = first_row_block(params, work, head) * ROW_BLOCK;
+    const RowStatistics* statistics = uniform((const RowStatistics*)params.statistics + row);
+    auto load_statistics = [&](const Tile& tile, int slot) {
+        constexpr int ROWS = 16 / sizeof(RowStatistics), ROUNDS = (BLOCK_Q + ROWS * THREADS - 1) / (ROWS * THREADS);
+#pragma unroll
+        for (int round = 0; round < ROUNDS; ++round) {
+            const int first = ROWS * (opaque(threadIdx.x) + round * THREADS), q_idx = tile.kv_first + first;
+            if (first < BLOCK_Q)
+                copy_async_or_zero(at.statistics + slot * STATISTICS_BYTES + first * sizeof(RowStatistics), statistics + q_idx,
+                                   (q_idx < work.q_len) & (params.statistics != nullptr));
+        }
+    };
+    float* sums = uniform(params.dq_sum + row * PADDED_HEAD_DIM);
+    LearnedSums learned;
+    __syncthreads();  // all warps have left the head before
+    PairStream<STAGES, QOrder, THREADS, QTile, DoutTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element),
+               decltype(tiles), decltype(load_statistics)>
+        stream(rows, tiles, at.rows, load_statistics);
+    for (; stream.live(); stream.step()) {
+        stream.wait();
+        const Tile tile = stream.tile();
+        const unsigned of_rows = at.statistics + stream.slot * STATISTICS_BYTES;
+        Scores scores, gradients = {};
+        Rests rests;
+        if (KEYS) {
+            multiply_queries_keys<Dtype, VTile, DoutTile>(gradients, rests, opaque(at.values), warp_row, stream.second());
+            rests.add_to(gradients);
+        }
+        multiply_queries_keys<Dtype, KTile, QTile>(scores, rests, opaque(at.keys), warp_row, stream.first());
+        if (KNOWS_FULL && tile.kind == FULL && kv_first + BLOCK_KV <= work.kv_len)
+            differentiate<true, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
+        else
+            differentiate<false, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
+        if (KEYS && params.dq_sum != nullptr) store_scores<Dtype, ScoreTile>(opaque(at.gradient), warp_row, gradients);
+        if (VALUES) multiply<DoutTile>(dv, scores, stream.second());
+        if (KEYS) multiply<QTile>(dk, gradients, stream.first());
+        if (!KEYS || params.dq_sum == nullptr) continue;
+        __syncthreads();
+        float* tile_sums = sums + tile.kv_first * (long long)PADDED_HEAD_DIM;
+        auto add = [&](int block, int column, const float(&sum)[2][4]) {
+            if (tile.kv_first + block * ROW_BLOCK >= work.q_len) return;
+            float scaled[2][4];
+#pragma unroll
+            for (int i = 0; i < 8; ++i) scaled[i / 4][i % 4] = sum[i / 4][i % 4] * context.scale;
+            add_fragment(tile_sums + (block * (PADDED_HEAD_DIM / 16) + column) * 256, scaled);
+        };
+        multiply_scores_keys<Dtype, WARPS, ScoreTile, KTile>(opaque(at.gradient), opaque(at.keys), add);
+    }
+#pragma unroll
+    for (int key = 0; key < (KEYS ? 2 * M_TILES : 0); ++key) {
+        const int kv_idx = kv_first + warp_row + 8 * key + threadIdx.x % 32 / 4;
+        learned.head(key, params, context, make_row(params, context, 0), min(kv_idx, work.kv_len - 1));
+    }
+}
+
+/// Starts to load K, and V where dP is needed.
+template <bool KEYS>
+__device__ __forceinline__ void load_keys(const Params& params, const KeyWork& work, const Places& at) {
+    const int kv_first = work.kv_block * BLOCK_KV;
+    const Element* k = params.k + work.batch_index * params.k_stride_batch + work.kv_head * params.k_stride_head +
+                       (work.kv_start + (long long)kv_first) * params.k_stride_row;
+    const Element* v = params.v + work.batch_index * params.v_stride_batch + work.kv_head * params.v_stride_head +
+                       (work.kv_start + (long long)kv_first) * params.v_stride_row;
+    load_tile<KTile, KvOrder, THREADS, HEAD_DIM * sizeof(Element)>(at.keys, k, params.k_stride_row * sizeof(Element),
+                                                          work.kv_len - kv_first);
+    if (KEYS)
+        load_tile<VTile, KvOrder, THREADS, VALUE_HEAD_DIM * sizeof(Element)>(at.values, v, params.v_stride_row * sizeof(Element),
+                                                                    work.kv_len - kv_first);
+}
+
+/// dK and dV of the block's keys, summed over the heads that share them, in the order of the heads.
+template <bool KEYS, bool VALUES>
+__device__ __forceinline__ void make_gradients(const Params& params, const KeyWork& before, const Places& at) {
+    load_keys<KEYS>(params, before, at);
+    KeyGradient dk = {};
+    ValueGradient dv = {};
+#pragma unroll 1
+    for (int i = 0; i < params.num_heads / params.num_kv_heads; ++i) sweep<KEYS, VALUES>(params, i, at, dk, dv);
+    const KeyWork work = find_keys<BLOCK_KV, PARTS>(params);
+    const int kv_first = work.kv_block * BLOCK_KV;
+    const int first = kv_first + threadIdx.x / 32 * WARP_ROWS, rows = work.kv_len - first;
+    const long long row = work.kv_start + (long long)first;
+    const float scale = make_context(params, work.sequence, 0, work.kv_head, work.q_len, work.kv_len, work.q_start,
+                                     work.kv_start).scale;
+    Element* to_dk = params.dk + work.batch_index * params.dk_stride_batch + work.kv_head * params.dk_stride_head;
+    Element* to_dv = params.dv + work.batch_index * params.dv_stride_batch + work.kv_head * params.dv_stride_head;
+    if (KEYS) store_gradient<KvOrder, HEAD_DIM>(to_dk + row * params.dk_stride_row, params.dk_stride_row, rows, dk,
+                                                 [&](int, int) { return scale; });
+    if (VALUES)
+        store_gradient<KvOrder, VALUE_HEAD_DIM>(to_dv + row * params.dv_stride_row, params.dv_stride_row, rows, dv,
+                                       [&](int, int) { return dropout_scale(params); });
+}
+
+// ---------------------------------------------------------------- the kernel
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward(const __grid_constant__ Params params) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    const Places at(shared_address(shared));
+    const KeyWork work = find_keys<BLOCK_KV, PARTS>(params);
+    if ((unsigned)(work.kv_block * BLOCK_KV) >= (unsigned)work.kv_len) return;
+    if (PARTS == 1)
+        make_gradients<true, true>(params, work, at);
+    else if (work.part == 0)
+        make_gradients<true, false>(params, work, at);
+    else
+        make_gradients<false, true>(params, work, at);
+}

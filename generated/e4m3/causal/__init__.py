@@ -1,0 +1,91 @@
+# Written by attncc 0.2.0 from specs/causal.attn. Do not edit: `attncc build` writes this file anew.
+"""Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
+decoding) the last query sees every key. For top-left alignment write `keep if
+causal_top_left()`.
+
+variant causal
+  input q_descale: f32[batch, kv_head]
+  input k_descale: f32[batch, kv_head]
+  input v_descale: f32[batch, kv_head]
+  keep if causal()
+
+Kernels:
+    forward e4m3, head dim 128, sm_90a: q_outer, tiles of 192 x 96
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream, given as _given
+
+_package = Package(__file__)
+
+
+@_package.exported(
+    configurations=(
+        ("e4m3", 128, 128),
+    )
+)
+def causal(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    q_descale: Array | None = None,  # f32[batch, kv_head]
+    k_descale: Array | None = None,  # f32[batch, kv_head]
+    v_descale: Array | None = None,  # f32[batch, kv_head]
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
+    decoding) the last query sees every key. For top-left alignment write `keep if
+    causal_top_left()`.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    q_descale: f32[batch, kv_head], all 1 if not given
+    k_descale: f32[batch, kv_head], all 1 if not given
+    v_descale: f32[batch, kv_head], all 1 if not given
+    scale: what q·k is multiplied by; 1 / sqrt(head dim), if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
+    seed: not used
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd; `causal.backward(dout, q, k,
+    v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was built
+    with --backward.
+    """
+    return _package.kernel.called(
+        (
+            q,
+            k,
+            v,
+            {
+                **_given(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale),
+            },
+            scale,
+            layout,
+            cu_seqlens_q,
+            cu_seqlens_kv,
+            seed,
+            out,
+            return_lse,
+        ),
+        stream,
+    )

@@ -1,0 +1,3025 @@
+// causal, forward pass: e4m3, head dim 128, for sm_90a.
+// Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
+//
+// Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
+// decoding) the last query sees every key. For top-left alignment write `keep if
+// causal_top_left()`.
+//
+//
+// variant causal
+//   input q_descale: f32[batch, kv_head]
+//   input k_descale: f32[batch, kv_head]
+//   input v_descale: f32[batch, kv_head]
+//   keep if causal()
+//
+// schedule
+//   family = hopper, loop = q_outer, block_q = 192, block_kv = 96,
+//   warps = 12, stages = 4, split_kv = 1, skip = auto
+//
+// tiles
+//   kv_begin = 0
+//   full_begin = 0
+//   full_end = min(max((q_first + ((kv_len - q_len) + 1)), 0), kv_len)
+//   kv_end = min(max((q_last + ((kv_len - q_len) + 1)), 0), kv_len)
+
+// ---------------------------------------------------------------- sizes
+
+constexpr int BLOCK_Q = 192;
+constexpr int BLOCK_KV = 96;
+constexpr int WARPS = 12;
+[[maybe_unused]] constexpr int STAGES = 4;
+[[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
+
+[[maybe_unused]] constexpr int THREADS = 32 * WARPS;
+constexpr int WARP_ROWS = BLOCK_Q / WARPS;
+constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int SCORE_STEP = 12;  // of which so many at once become scores
+[[maybe_unused]] constexpr int MASKED_STEP = 12;  // and of those of masked tiles so many
+constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
+
+// ---------------------------------------------------------------- leaf code
+
+// ---- element.cuh
+
+// 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
+struct fp16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+__device__ __forceinline__ float to_float(fp16 x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+
+// ---- math.cuh
+
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
+__device__ __forceinline__ float log2_approximate(float x) {
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+
+    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
+    static constexpr int PARTS = 1;
+    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
+};
+
+/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+struct PowersOfE {
+    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return expf(x); }
+};
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
+/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
+/// and so leave the result unset.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
+__device__ __forceinline__ long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    return (T*)uniform_long((long long)x);
+}
+
+/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
+/// the whole loop.
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+/// The same for a whole struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T uniform_struct(const T& x) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+    for (int& word : words) word = uniform(word);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// ---- e4m3.cuh
+
+/// Q, K, V and P are e4m3 (8 bits, up to 448), the output bf16, whose type and words these are. A row's largest probability
+/// begins at 2^6, where 16-bit operands have 1, so that small ones don't become 0 below 2^-10, and grows to 2^8.75 at most.
+struct Dtype : PowersOfTwo {
+    using Element = bf16;
+    static constexpr float FIRST = 6, GROWTH = 8.75f;
+    static constexpr unsigned SIGN_BITS = 0x80808080;
+    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
+
+    static __device__ __forceinline__ unsigned pack(float low, float high) {
+        unsigned word;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+        return word;
+    }
+
+    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+
+    /// Two operands.
+    static __device__ __forceinline__ unsigned short pack_two(float low, float high) {
+        unsigned short pair;
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(pair) : "f"(high), "f"(low));
+        return pair;
+    }
+
+    /// Of words that hold four operands each, two by two: mma takes them as fp16, in two steps.
+    static constexpr int PARTS = 2;
+    static __device__ __forceinline__ void take_part(unsigned (&words)[4], int part) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(words[i]) : "h"((unsigned short)(words[i] >> 16 * part)));
+    }
+
+    /// sum += a b
+    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+// ---- row_references.cuh
+
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
+template <int M_TILES>
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
+
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
+
+    /// The score of a pair that isn't kept.
+    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+
+    template <class Visit>
+    static __device__ __forceinline__ void each_row(Visit visit) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    }
+
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+};
+
+// ---- trust_softmax.cuh
+
+/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that trusts old maxima. Any reference in place of a row's
+/// maximum gives the same softmax, so where nothing is masked the exponentials subtract what earlier tiles have left, and
+/// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
+/// scores again where it wasn't, and to take the textbook step.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::factor, References::offset, References::each_row;  // a row without keys so far has an infinite offset
+
+    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];      // the sums of that tile
+    float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * LOG2_E) {
+        refer(-NEGATIVE_INFINITY);
+    }
+
+    /// Gives all rows the same reference: minus it, as an exponent.
+    __device__ __forceinline__ void refer(float exponent) {
+        each_row([&](int m, int r) { offset[m][r] = exponent; });
+    }
+
+    /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
+    __device__ __forceinline__ void stay() {
+        each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
+    }
+
+    /// Whether all rows of the warp have met a key.
+    __device__ __forceinline__ bool has_references() const {
+        float highest = NEGATIVE_INFINITY;
+        each_row([&](int m, int r) { highest = fmaxf(highest, offset[m][r]); });
+        return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
+    }
+
+    /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
+    /// infinite sum.
+    __device__ __forceinline__ void trust() {
+        each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
+    }
+
+    /// Begins a tile by the book: each row's largest score so far becomes its reference, and scores exponents.
+    template <int N_TILES>
+    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4]) {
+        each_row([&](int m, int r) {
+            float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
+#pragma unroll
+            for (int n = 1; n < N_TILES; ++n) {
+                even = fmaxf(even, scores[m][n][2 * r]);
+                odd = fmaxf(odd, scores[m][n][2 * r + 1]);
+            }
+            float reference = -quad_max(fmaxf(even, odd)) * factor;
+            if constexpr (Dtype::FIRST != 0) reference += Dtype::FIRST;
+            const float lowest = fminf(offset[m][r], reference);
+            const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
+            // Of a row without a reference, earlier output is 0 as it is.
+            rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
+            row_sum[m][r] *= rescale[m][r];
+            offset[m][r] = lowest;
+            const float shift = unset ? 0.0f : lowest;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) {
+                float& x = scores[m][i / 2][2 * r + i % 2];
+                x = fmaf(x, factor, shift);
+            }
+            tile_sum[m][r] = 0;
+        });
+    }
+
+    /// Four exponents of one fragment of row tile m to probabilities.
+    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = exp2_flushed(x[i]);
+            tile_sum[m][i / 2] += x[i];
+        }
+    }
+
+    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
+    /// else must be true in all lanes.
+    __device__ __forceinline__ bool served(float limit, bool held = true) const {
+        bool all = held;
+        each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
+        return __all_sync(~0u, all);
+    }
+
+    /// Whether none is so small that references were far above what a row has: what is smaller would be lost.
+    __device__ __forceinline__ bool weighs(float least) const {
+        bool all = true;
+        each_row([&](int m, int r) { all &= tile_sum[m][r] >= least; });
+        return __all_sync(~0u, all);
+    }
+
+    /// Where they didn't serve: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
+    /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
+    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
+    /// dtypes with so high a limit that this is as good as all cases.
+    template <int N_TILES>
+    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
+        if constexpr (Dtype::FIRST == 0) return false;
+        if (!served(__int_as_float(0x7f7fffff))) return false;
+        each_row([&](int m, int r) {
+            float peak = 0;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
+            const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
+            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
+            const float scale = exp2_flushed(-step);
+            offset[m][r] -= step;
+            rescale[m][r] = scale;
+            row_sum[m][r] *= scale;
+            tile_sum[m][r] *= scale;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
+        });
+        return true;
+    }
+
+    __device__ __forceinline__ void end_tile() {
+        each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
+    }
+
+    /// Earlier output, relative to the references that `observe` left.
+    template <int D_TILES>
+    __device__ __forceinline__ void rescale_rows(float (&out)[M_TILES][D_TILES][4]) const {
+        bool moved = false;
+        each_row([&](int m, int r) { moved |= rescale[m][r] != 1; });
+        if (!__any_sync(~0u, moved)) return;
+        each_row([&](int m, int r) {
+#pragma unroll
+            for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale[m][r], out[m][d][2 * r + 1] *= rescale[m][r];
+        });
+    }
+
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        if (sink == NEGATIVE_INFINITY) return normal_reciprocal(sum);  // known where there is no sink
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
+    }
+};
+
+// ---- keep_all.cuh
+
+/// No dropout. The interface is that of philox.cuh.
+template <int M_TILES>
+struct Dropout {
+    __device__ __forceinline__ void begin_tile(int) {}
+    __device__ __forceinline__ float scale() const { return 1; }
+
+    template <class Probs, class... Place>
+    __device__ __forceinline__ void drop(Probs&, Place...) {}
+};
+
+// ---- stretches.cuh
+
+/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+///
+/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE;
+
+    /// Slots between which the positions from, or up to, a given one stand.
+    static __device__ __forceinline__ int begin(int position) { return position; }
+    static __device__ __forceinline__ int end(int position) { return position; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
+    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
+};
+
+// ---- grid.cuh
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return min(max(__ldg(cu_seqlens + index), 0), total);
+}
+
+/// Where a sequence starts and how long it is: all of the tensor in a dense batch.
+__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+    int first = 0, last = total;
+    if (cu_seqlens != nullptr) {
+        first = sequence_start(cu_seqlens, sequence, total);
+        last = sequence_start(cu_seqlens, sequence + 1, total);
+    }
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
+}
+
+/// The rows of the sequence that `work` names.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
+                                              int rows_each = 1) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(cu_seqlens, middle, total) * rows_each / BLOCK + middle;
+        (first <= block ? low : high) = middle;
+    }
+    block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
+}
+
+/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
+/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+template <int BLOCK_Q, bool SPLITS = true, class Params>
+__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+    const auto splits = [&] { return SPLITS ? params.splits : 1; };
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
+    const int section = index / (params.section * params.q_blocks), first = section * params.section;
+    const int here = min(params.section, all_heads - first);
+    index -= first * params.q_blocks;
+    Work work;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
+    return work;
+}
+
+/// The work of this block in the q_outer grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
+    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+/// The work of this block in the kv_outer grid: one block for each head of each sequence.
+template <class Params>
+__device__ __forceinline__ Work find_head(const Params& params) {
+    Work work;
+    work.q_block = work.split = 0;
+    work.head = uniform(blockIdx.x % params.num_heads);
+    work.sequence = uniform(blockIdx.x / params.num_heads);
+    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
+    find_rows(work, params);
+    return work;
+}
+
+// ---- output.cuh
+
+/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
+struct Unrounded {
+    using Element = float;
+    static constexpr int WORDS = 2;
+    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+        word[0] = __float_as_uint(x);
+        word[1] = __float_as_uint(y);
+    }
+};
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// Stores four neighbouring columns.
+template <class Stored>
+__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
+    Stored::words(low, x.x, x.y);
+    Stored::words(high, x.z, x.w);
+#pragma unroll
+    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
+    store_words(target, all);
+}
+
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
+/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
+/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+struct ColumnsInPairs {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = lane % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) store_words(target, packed);
+        } else {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) store_words(target + 8 * half, packed);
+            }
+        }
+    }
+};
+
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
+struct ColumnsInFours {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return lane % 4 * 4;
+    }
+
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
+    }
+};
+
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    const int column = Columns::template first<Stored>(lane);
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
+        }
+    }
+}
+
+/// The same of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                                           int lane = threadIdx.x % 32) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
+}
+
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+template <int M_TILES>
+constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+
+/// Of these rows, in fours, each lane owns the one of this number.
+__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
+template <int M_TILES, class Places, class Value>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
+#pragma unroll
+    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+        const float x = value(own);
+        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
+        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
+    }
+}
+
+// ---- head_rows.cuh
+
+/// The rows of a tile of Q: those of one query head, where `Order` says. See group_rows.cuh for the other way.
+template <class Order>
+struct QueryRows {
+    const Work& work;
+    int first, last;  // q_idx
+
+    /// The work of this block in the q_outer grid.
+    template <class Params>
+    static __device__ __forceinline__ Work find_work(const Params& params) {
+        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
+    }
+
+    __device__ __forceinline__ QueryRows(const Work& work, int first)
+        : work(work), first(first), last(Order::last(first, work.q_len)) {}
+
+    template <class Params>
+    __device__ __forceinline__ QueryRows(const Params& params, const Work& work)
+        : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
+
+    __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    __device__ __forceinline__ int head() const { return work.head; }
+
+    template <class Params>
+    __device__ __forceinline__ int kv_head(const Params& params) const {
+        return work.head / (params.num_heads / params.num_kv_heads);
+    }
+
+    /// Where the rows stand in a tensor with these strides, in elements.
+    template <class Element>
+    __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
+                                                                long long row_stride) const {
+        Element* target = tensor + work.batch_index * batch_stride + work.head * head_stride +
+                          (work.q_start + (long long)first) * row_stride;
+        return {target, row_stride, work.q_len - first};
+    }
+};
+
+// ---- kept.cuh
+
+/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
+template <class T>
+__device__ __forceinline__ T parked(const T& x) {
+    return x;
+}
+
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
+
+// ---- kept_rows.cuh
+
+/// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
+/// the products.
+template <class Order, int M_TILES>
+struct LaneRows {
+    int q_first, q_last;  // of the block
+    int slot;             // this warp's first
+
+    __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot)
+        : q_first(rows.first), q_last(rows.last), slot(slot) {}
+
+    __device__ __forceinline__ int q_idx(int m, int r) const {
+        const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
+        return min(first + Order::offset(16 * m + 8 * r), q_last);
+    }
+
+    /// Of the warp, where a tile is a stretch.
+    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
+    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
+};
+
+// ---- key_bits.cuh
+
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
+}
+
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
+}
+
+/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
+template <int PERIOD, int PERIODS>
+__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
+    unsigned bits = bits_below(limit - place);
+#pragma unroll
+    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
+        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
+    return bits;
+}
+
+/// What holds for the lane's first two keys holds for all.
+__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
+    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
+}
+
+/// All or none.
+__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
+
+// ---- rotation.cuh
+
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, class Word, int N_TILES, int WORDS>
+__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+    Word first[STEP][WORDS];
+    memcpy(first, tiles, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
+    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
+}
+
+// ---- scores.cuh
+
+/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
+/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
+__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
+    const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
+}
+
+/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+template <class KvOrder>
+__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
+}
+
+/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
+template <int M_TILES, int N_TILES, int GROUPS>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                                            float masked) {
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
+            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
+        }
+}
+
+// ---- pair_tests.cuh
+
+/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
+/// other way.
+template <class KvOrder, int M_TILES, int N_TILES>
+struct Tests {
+    template <class Row, class Test>
+    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
+
+    /// Nothing is known as bits.
+    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
+};
+
+// ---- tile_kind.cuh
+
+// What a tile holds: no kept pair, anything, only kept pairs.
+enum TileKind { EMPTY, PARTIAL, FULL };
+
+// ---- tiles.cuh
+
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
+struct Tile {
+    int kv_first;
+    TileKind kind;
+};
+
+/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
+struct TileRange {
+    int begin, full_begin, full_end, end;
+
+    /// What it keeps of the tile that begins with this slot.
+    template <int BLOCK>
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
+    }
+};
+
+/// The same, from a multiple of BLOCK on.
+template <int BLOCK>
+__device__ __forceinline__ TileRange aligned(TileRange range) {
+    range.begin = range.begin / BLOCK * BLOCK;
+    return range;
+}
+
+/// One of `splits` equal shares of the range, in whole tiles.
+template <int BLOCK_KV>
+__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
+    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
+    const int size = (tiles + splits - 1) / splits;
+    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
+    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
+    return range;
+}
+
+/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
+template <class Order, class KindOf>
+__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
+    const int kv_first = Order::first(slot);
+    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
+}
+
+/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
+/// of LiveTiles.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct AllTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    int next;
+
+    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
+        : range(range), next(range.begin) {}
+
+    __device__ __forceinline__ Tile advance() {
+        const int kv_first = next;
+        next += BLOCK_KV;
+        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+    }
+};
+
+/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
+/// over, and what follows the last tile is EMPTY.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    KindOf& kind_of;
+    int kv_len;
+    int next;                     // the first slot that isn't classified
+    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
+
+    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
+
+    __device__ __forceinline__ Tile advance() {
+        while (live == 0) {
+            if (next >= range.end) return {0, EMPTY};
+            live = tiles_up_to(range.end + BLOCK_KV - 1);
+            // A split may end before the full range does.
+            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
+            if (CLASSIFIES) classify_open();
+            next += 32 * BLOCK_KV;
+        }
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
+    }
+
+private:
+    /// Those of the next 32 tiles that end at or before kv_end.
+    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+        const int keys = kv_end - next;
+        const unsigned tiles = (unsigned)keys / BLOCK_KV;
+        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
+    }
+
+    __device__ __forceinline__ void classify_open() {
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
+        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
+    }
+};
+
+// ---- load.cuh
+
+// Elements of the inputs. They don't change while a kernel runs, so loads take the read-only path, and the compiler may
+// merge and move them.
+
+__device__ __forceinline__ bool load(const unsigned char* address) { return __ldg(address) != 0; }
+__device__ __forceinline__ int load(const int* address) { return __ldg(address); }
+__device__ __forceinline__ long long load(const long long* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const float* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
+__device__ __forceinline__ float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
+
+// `load`, or 0 where `inside` is false: one predicated instruction, no branch, and nothing is read.
+__device__ __forceinline__ bool load_if(bool inside, const unsigned char* address) {
+    unsigned value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value != 0;
+}
+
+__device__ __forceinline__ int load_if(bool inside, const int* address) {
+    int value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b32 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ long long load_if(bool inside, const long long* address) {
+    long long value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b64 %0, [%1]; }"
+        : "+l"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ float load_if(bool inside, const float* address) {
+    float value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.f32 %0, [%1]; }"
+        : "+f"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+template <class Half>  // fp16 or bf16
+__device__ __forceinline__ float load_if(bool inside, const Half* address) {
+    unsigned short value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b16 %0, [%1]; }"
+        : "+h"(value) : "l"(address), "r"((int)inside));
+    return to_float(Half{value});
+}
+
+// A scalar input: given by address (so that CUDA graphs see its present value) or by value.
+template <class Element, class Value>
+__device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
+    return address != nullptr ? load(address) : value;
+}
+
+__device__ __forceinline__ bool in_range(int index, int size) { return (unsigned)index < (unsigned)size; }
+__device__ __forceinline__ bool in_range(long long index, int size) {
+    return (unsigned long long)index < (unsigned long long)size;
+}
+
+using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 1, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
+
+using Rows = QueryRows<QOrder>;
+using Scores = float[M_TILES][N_TILES][4];
+using Out = float[M_TILES][D_TILES][4];
+
+// ---------------------------------------------------------------- causal
+
+struct Params {
+    const unsigned char *q, *k, *v;
+    bf16 *out;
+    float *lse, *partial_out, *row_max, *row_sum;
+    unsigned *next_block;
+    const int *cu_seqlens_q, *cu_seqlens_kv;
+    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
+    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
+    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
+    unsigned char *values_ahead;
+    const float *q_descale;
+    long long q_descale_stride0, q_descale_stride1;
+    const float *k_descale;
+    long long k_descale_stride0, k_descale_stride1;
+    const float *v_descale;
+    long long v_descale_stride0, v_descale_stride1;
+    int batch, num_heads, num_kv_heads, q_len;
+    int kv_len, q_blocks, splits, section;
+    int blocks, kv_tiles;
+    float scale;
+    int q_descale_size0, q_descale_size1;
+    int k_descale_size0, k_descale_size1;
+    int v_descale_size0, v_descale_size1;
+};
+
+struct Context {
+    int b, h, kv_h;
+    int q_len, kv_len;  // of this sequence
+    int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    float scale;
+};
+
+__device__ __forceinline__ Context make_context(
+    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
+    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const float* sum = params.q_descale + ctx.b * params.q_descale_stride0;
+    const float* sum_2 = params.k_descale + ctx.b * params.k_descale_stride0;
+    const float q_descale_kv_h = scalar(sum + ctx.kv_h * params.q_descale_stride1, 1.0f);
+    ctx.scale *= q_descale_kv_h * scalar(sum_2 + ctx.kv_h * params.k_descale_stride1, 1.0f);
+    return ctx;
+}
+
+struct Row {
+    int q_idx;
+    int q_pos;
+};
+
+__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+    Row row = {q_idx};
+#line 8 "specs/causal.attn"
+    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+#line 1139 "causal_forward_e4m3_d128_sm_90a.cu"
+    return row;
+}
+
+// keep if causal()
+__device__ __forceinline__ unsigned keep_bits(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+#line 8 "specs/causal.attn"
+    return bits_below(row.q_pos + 1 - kv_idx);
+#line 1148 "causal_forward_e4m3_d128_sm_90a.cu"
+}
+
+// The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
+// [full_begin, full_end) are kept.
+struct KvBounds {
+    int kv_begin, full_begin, full_end, kv_end;
+};
+
+__device__ __forceinline__ KvBounds kv_bounds(
+    const Params& params, const Context& ctx, int q_first, int q_last) {
+    const int kv_begin = 0;
+    const int full_begin = 0;
+    const int sum = ctx.kv_len - ctx.q_len + 1;
+    const int full_end = min(max(q_first + sum, 0), ctx.kv_len);
+    const int kv_end = min(max(q_last + sum, 0), ctx.kv_len);
+    return {kv_begin, full_begin, full_end, kv_end};
+}
+
+// What v of this sequence and head stands for, in its own units.
+__device__ __forceinline__ float value_descale(const Params& params, const Context& ctx) {
+    const float* sum = params.v_descale + ctx.b * params.v_descale_stride0;
+    return scalar(sum + ctx.kv_h * params.v_descale_stride1, 1.0f);
+}
+
+// ---------------------------------------------------------------- a block of queries
+
+/// A block of queries as one of its warps sees it, and what the variant asks of its rows.
+struct QueryBlock {
+    const Params& params;
+    const Context& context;
+    int q_first, q_last;  // of the block
+    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    LaneRows<QOrder, M_TILES> lane_rows;
+    float magnitude = 1;  // of the scale, whose sign is in the Q tile
+    Dropout<M_TILES> dropout;
+    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
+        : params(params), context(context), q_first(rows.first), q_last(rows.last),
+          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+    }
+
+    /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
+    __device__ __forceinline__ QueryBlock part(int first, int count) const {
+        QueryBlock rows = *this;
+        rows.q_first = min(q_first + QOrder::offset(first), q_last);
+        rows.q_last = min(rows.q_first + QOrder::offset(count - 1), q_last);
+        return rows;
+    }
+
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
+        TileRange range = {0, 0, 0, context.kv_len};
+        const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
+        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 order.end(uniform(bounds.kv_end))};
+        return range;
+    }
+
+    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
+        TileKind kind = PARTIAL;
+        return kind;
+    }
+
+    /// A row of the lane.
+    __device__ __forceinline__ Row row(int m, int r) const {
+        return make_row(params, context, lane_rows.q_idx(m, r));
+    }
+
+    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    }
+
+    /// What the score lines make of a product.
+    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
+        return score;
+    }
+
+    /// The logit that takes part in the normaliser of a row alone, in natural units.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        float logit = NEGATIVE_INFINITY;
+        return logit;
+    }
+
+    /// What of the mask must be tested for each pair.
+    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+        bool kept = true;
+        return kept;
+    }
+
+    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
+        unsigned bits = ~0u;
+        bits = keep_bits(params, context, row, kv_idx);
+        return bits;
+    }
+};
+
+/// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
+struct WholeTile {
+    Tile tile;
+
+    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile& tile) { this->tile = tile; }
+    __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
+
+    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
+                                                 Scores& scores) const {
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+            return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
+        });
+    }
+};
+/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+struct TileMask {
+    static constexpr int GROUPS = (N_TILES + 15) / 16;
+
+    unsigned kept[M_TILES][2][GROUPS];
+
+    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        const int keys = block.context.kv_len - kv_first;
+        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
+            return block.keeps(row, kv_first + key);
+        });
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+            const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
+            const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
+        }
+    }
+
+    /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
+    template <int STEP = N_TILES>
+    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+        const float masked = Normalizer<M_TILES>::masked();
+        mask_scores(scores, kept, masked);
+    }
+};
+/// The products of a tile to scores, but for the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+}
+using OutColumns = ColumnsInFours;  // of accumulators
+
+/// What is known of the warp's rows when all keys are done.
+struct Finished {
+    float factor[M_TILES][2];  // what makes the output of an accumulator
+    // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
+    float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
+
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    template <class Sink>
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            float of_row[2];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+        }
+    }
+
+    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
+    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
+        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
+    }
+
+    /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
+    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
+        const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
+        store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
+        if (params.lse != nullptr)
+            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+                                      [&](int own) { return row_max[own] + logf(row_sum[own]); });
+    }
+};
+
+// ---- blocks.cuh
+
+/// Block `index` of queries of persistent kernels.
+template <int BLOCK_Q, bool SPLITS, class Params>
+__device__ __forceinline__ Work find_work(const Params& params, int index) {
+    Work work = find_queries<BLOCK_Q, SPLITS>(params, index, params.num_heads, 1);
+    find_rows(work, params);
+    return work;
+}
+
+/// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
+/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
+/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+template <class Params>
+__device__ __forceinline__ int claim_block(const Params& params, int index) {
+    if (params.next_block == nullptr)
+        index += gridDim.x;
+    else if (threadIdx.x % 32 == 0)
+        index = atomicInc(params.next_block, params.blocks - 1) + gridDim.x;
+    return index < params.blocks ? index : -1;
+}
+
+// ---- group_tiles.cuh
+
+// Tiles of keys as groups of a block's rows see them: those of each warpgroup, or all together. Lane i of the warp that walks
+// tiles brings the range of keys of group i % GROUPS.
+
+/// A tile by its first slot, and what it is to each group: bit i of `live` and of `full`. None live: there is no tile.
+struct GroupTile {
+    int slot;
+    unsigned live, full;
+
+    __device__ __forceinline__ TileKind kind(int group) const {
+        return (live >> group & 1) == 0 ? EMPTY : full >> group & 1 ? FULL : PARTIAL;
+    }
+};
+
+/// What spans the ranges of all lanes; where nothing is full.
+__device__ __forceinline__ TileRange span(const TileRange& own) {
+    const bool some = own.begin < own.end;
+    const int begin = __reduce_min_sync(~0u, some ? own.begin : 0x7fffffff);
+    const int end = __reduce_max_sync(~0u, some ? own.end : 0);
+    return {min(begin, end), 0, 0, end};
+}
+
+/// For which groups it holds, as bits, by what the lane says of its own.
+template <int GROUPS>
+__device__ __forceinline__ unsigned of_groups(bool holds) {
+    return __ballot_sync(~0u, holds) & ((1u << GROUPS) - 1);
+}
+
+// ---- descending_tiles.cuh
+
+/// The tiles in descending order of which some group of rows keeps keys. The lanes of a warp classify as many as they can at
+/// once.
+template <class Order, int GROUPS, class KindOf>
+struct DescendingTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK, TILES = 32 / GROUPS;
+    static constexpr unsigned GROUP = (1u << GROUPS) - 1;
+
+    const TileRange& own;         // of the lane
+    const int begin;              // the least slot of all lanes
+    KindOf& kind_of;
+    int kv_len;
+    int next;                     // first slot of the last tile that isn't classified
+    unsigned live = 0, full = 0;  // from bit GROUPS * i on the tile i tiles below the first of a batch
+
+    /// `all` spans the ranges of all lanes.
+    __device__ __forceinline__ DescendingTiles(const TileRange& own, const TileRange& all, int kv_len, KindOf& kind_of)
+        : own(own), begin(all.begin), kind_of(kind_of), kv_len(kv_len), next((all.end - 1) / BLOCK_KV * BLOCK_KV) {
+        if (all.end <= all.begin) next = -1;
+    }
+
+    __device__ __forceinline__ GroupTile advance() {
+        while (live == 0) {
+            if (next + BLOCK_KV <= begin || next < 0) return {};
+            classify_batch();
+        }
+        const int tile = (__ffs(live) - 1) / GROUPS, shift = tile * GROUPS;
+        const GroupTile found = {next + (TILES - tile) * BLOCK_KV, live >> shift & GROUP, full >> shift & GROUP};
+        live &= ~(GROUP << shift);
+        return found;
+    }
+
+private:
+    __device__ __forceinline__ void classify_batch() {
+        const int lane = threadIdx.x % 32, slot = next - lane / GROUPS * BLOCK_KV;
+        TileKind kind = EMPTY;
+        if (lane < TILES * GROUPS && slot >= 0 && slot + BLOCK_KV > own.begin && slot < own.end)
+            kind = classify<Order>(own, slot, kv_len, kind_of);
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL);
+        next -= TILES * BLOCK_KV;
+    }
+};
+
+// ---- lanes.cuh
+
+// Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
+
+/// Of a tile of K.
+template <class KTile>
+__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+    return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+/// Of a tile of Q, from `first_row` on.
+template <class QTile>
+__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+    return QTile::lane(queries, first_row + lane % 16, lane / 16);
+}
+
+// ---- layout.cuh
+
+// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
+/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
+/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
+///
+/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
+template <int ROW_COUNT, int BYTES_A_ROW>
+struct SharedTile {
+    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
+    static constexpr int CHUNKS = ROW_BYTES / 16;
+    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
+    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
+
+    struct Lane {
+        unsigned wide, half, quarter;
+    };
+
+    /// Offset of a row's chunk within a panel of WIDTH bytes.
+    template <int WIDTH>
+    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+        const unsigned line = row / (128 / WIDTH);
+        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
+    }
+
+    /// Where a panel starts whose first chunk is `chunk`.
+    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+
+    /// `base` is the tile's address, a multiple of 128.
+    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
+    }
+
+    /// The lane that many rows below, a multiple of 8.
+    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
+        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
+    }
+
+    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
+    /// must be a multiple of 8.
+    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
+        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
+        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+
+    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
+    struct Place {
+        unsigned address;
+        int row_bytes;
+    };
+
+    /// The place of a chunk, neither it nor the row constant.
+    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
+        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
+        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
+    }
+};
+
+// ---- mma_16bit.cuh
+
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
+
+__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
+/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
+#pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+#pragma unroll UNROLLED
+    for (int step = 0; step < STEPS; ++step) {
+        unsigned q[M_TILES][4];
+        read_queries(step / Dtype::PARTS, q);
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
+#pragma unroll
+        for (int n = 0; n < N_TILES; n += 2) {
+            unsigned k[4];
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            Dtype::take_part(k, step % Dtype::PARTS);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
+        }
+        if (step == 0) meanwhile(0);
+        if (step == min(1, STEPS - 1)) meanwhile(1);
+    }
+}
+
+/// M_TILES * 16 rows of Q, of 16 columns.
+template <class QTile, int M_TILES>
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
+/// 64 in each round of a loop.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
+}
+
+/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
+/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
+template <class QTile, int M_TILES, int REGISTERS>
+struct QueryFragments {
+    static constexpr int STEPS = QTile::CHUNKS / 2;
+    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
+
+    unsigned queries;
+    int first_row;
+    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
+
+    /// Q must have come.
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+#pragma unroll
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    }
+
+    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
+                                             Meanwhile meanwhile) const {
+        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+            if (step < KEPT)
+                memcpy(q, kept[step], sizeof(q));
+            else
+                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
+        };
+        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
+    }
+};
+
+/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
+/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
+template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
+__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
+                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
+#pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+        unsigned probs[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&x)[4] = scores[m][n + half];
+                to_probs(m, x);
+                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
+                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
+            }
+            dropout.drop(probs[m], m, n);
+        }
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned v[4];
+            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) {
+                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
+                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
+            }
+        }
+    }
+}
+
+// ---- barrier.cuh
+
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
+// read a stage. Named barriers join the warps of a warpgroup.
+
+__device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+/// Makes what `barrier_init` wrote visible to TMA.
+__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
+/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
+__device__ __forceinline__ void warp_arrive(unsigned barrier) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+/// One arrival for those lanes that arrive; whether it was the phase's last one.
+__device__ __forceinline__ bool last_arrival(unsigned barrier, bool arrives) {
+    unsigned pending;  // before
+    asm volatile(
+        "{ .reg .pred p;\n"
+        ".reg .b64 state;\n"
+        "setp.ne.u32 p, %2, 0;\n"
+        "mov.b64 state, 0;\n"
+        "@p mbarrier.arrive.shared::cta.b64 state, [%1];\n"
+        "mbarrier.pending_count.b64 %0, state; }"
+        : "=r"(pending) : "r"(barrier), "r"((unsigned)arrives)
+        : "memory");
+    return arrives & (pending == 1);
+}
+
+/// Whether the barrier's phase of this parity is over.
+__device__ __forceinline__ bool barrier_test(unsigned barrier, unsigned parity) {
+    unsigned over;
+    asm volatile(
+        "{ .reg .pred over;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, over; }"
+        : "=r"(over) : "r"(barrier), "r"(parity)
+        : "memory");
+    return over;
+}
+
+/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
+__device__ __forceinline__ bool elected_lane() {
+    unsigned elected;
+    asm volatile(
+        "{ .reg .pred elected;\n"
+        "elect.sync _|elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, elected; }"
+        : "=r"(elected));
+    return elected;
+}
+
+/// Arrives; the phase then also waits for this many bytes of TMA.
+__device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
+__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra DONE;\n"
+        "bra WAIT;\n"
+        "DONE: }" ::"r"(barrier), "r"(parity)
+        : "memory");
+}
+
+/// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
+__device__ __forceinline__ void named_wait(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Counts among those threads, and goes on.
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
+/// all free, with 1.
+template <int STAGES>
+struct Ring {
+    unsigned parity;
+    int stage = 0;
+
+    __device__ __forceinline__ explicit Ring(unsigned parity) : parity(parity) {}
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/// The same in one register, where dividing costs less than another.
+template <int STAGES>
+struct Turns {
+    unsigned turn = 0;
+
+    __device__ __forceinline__ int stage() const { return turn % STAGES; }
+    __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
+};
+
+// ---- words.cuh
+
+// Ordinary accesses to shared memory by address.
+
+__device__ __forceinline__ unsigned load_word(unsigned address) {
+    unsigned word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- pipeline.cuh
+
+/// What the producer tells a group of a block's rows, a warpgroup's or all, about a stage of keys.
+struct Note {
+    Tile tile;    // EMPTY: no key of it matters to the rows
+    bool loaded;  // false: no key at all matters to the block of queries, and nothing is loaded for it
+    bool last;    // of a block of queries
+    bool gap;     // the next one is EMPTY
+    bool end;     // no tile at all: nothing is left to do
+};
+
+/// A block of queries that the producer is to load.
+struct Plan {
+    Work work;
+    int kv_head;  // -1: nothing is left to do
+};
+
+/// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
+/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys bears a note for each
+/// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
+/// works two are kept, since one is needed again when the next Q has come.
+///
+/// A warp's first lane reads notes and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
+/// has a part, and arrives for itself.
+template <int STAGES, int WARPGROUPS, int GROUPS>
+struct Pipeline {
+    static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
+    static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
+    static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
+    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, NOTES_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
+    static constexpr int BYTES = NOTES_AT + 4 * STAGES * GROUPS;
+
+    static_assert(sizeof(Plan) <= SLOT_BYTES && sizeof(TileRange) == 16, "they fill what is kept for them");
+
+    unsigned base;
+
+    __device__ __forceinline__ unsigned keys_full(int stage) const { return base + 8 * stage; }
+    __device__ __forceinline__ unsigned keys_empty(int stage) const { return base + 8 * (STAGES + stage); }
+    __device__ __forceinline__ unsigned values_full(int stage) const { return base + 8 * (2 * STAGES + stage); }
+    __device__ __forceinline__ unsigned values_empty(int stage) const { return base + 8 * (3 * STAGES + stage); }
+    __device__ __forceinline__ unsigned loaded_full(int stage) const { return values_full(stage); }
+    __device__ __forceinline__ unsigned loaded_empty(int stage) const { return values_empty(stage); }
+    __device__ __forceinline__ unsigned queries_full(int warpgroup) const {
+        return base + 8 * (QUERY_BARRIERS + warpgroup);
+    }
+    __device__ __forceinline__ unsigned queries_empty(int warpgroup) const {
+        return base + 8 * (QUERY_BARRIERS + WARPGROUPS + warpgroup);
+    }
+    __device__ __forceinline__ unsigned plan_full() const { return base + 8 * PLAN_BARRIERS; }
+    __device__ __forceinline__ unsigned plan_empty() const { return base + 8 * (PLAN_BARRIERS + 1); }
+
+    /// `leaving`: how many warps arrive when they have left a stage.
+    __device__ __forceinline__ void init(int leaving) const {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            barrier_init(keys_full(stage), 1);
+            barrier_init(keys_empty(stage), leaving);
+            barrier_init(values_full(stage), 1);
+            barrier_init(values_empty(stage), leaving);
+        }
+        for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup) {
+            barrier_init(queries_full(warpgroup), 1);
+            barrier_init(queries_empty(warpgroup), 4);
+        }
+        barrier_init(plan_full(), 32);
+        barrier_init(plan_empty(), 2 * 32);
+        barrier_init_done();
+    }
+
+    /// By one lane, before it arrives at the stage's full barrier.
+    __device__ __forceinline__ void write(int stage, int group, const Note& note) const {
+        const int kind = note.loaded ? (int)note.tile.kind : NONE;
+        const int flags = kind | (note.last ? LAST : note.gap ? GAP : 0);
+        store_word(note_at(stage, group), note.end ? NONE : note.tile.kv_first | flags);
+    }
+
+    /// By a whole warp, as `read_work`; `address` is its `note_at`.
+    __device__ __forceinline__ Note read(unsigned address) const {
+        const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
+        return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
+                (flags & GAP) != 0, flags == NONE};
+    }
+
+    __device__ __forceinline__ unsigned note_at(int stage, int group) const {
+        return base + NOTES_AT + 4 * (stage * GROUPS + group);
+    }
+
+    /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
+    __device__ __forceinline__ void write_work(int warpgroup, unsigned turn, const Work& work) const {
+        put(work_at(warpgroup, turn), work);
+    }
+
+    __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
+
+    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
+    __device__ __forceinline__ void write_plan(const Plan& plan, const TileRange& range) const {
+        const int lane = threadIdx.x % 32;
+        if (lane == 0) put(base + PLAN_AT, plan);
+        if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
+    }
+
+    /// By a whole warp. Lane i gets the range of group i % GROUPS.
+    __device__ __forceinline__ Plan read_plan(TileRange& range) const {
+        unsigned words[4];
+        load_words(base + RANGES_AT + threadIdx.x % 32 % GROUPS * 16, words);
+        memcpy(&range, words, sizeof(range));
+        return take<Plan>(base + PLAN_AT);
+    }
+
+private:
+    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
+
+    __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
+        return base + WORKS_AT + (2 * warpgroup + turn) * SLOT_BYTES;
+    }
+
+    template <class T>
+    static __device__ __forceinline__ void put(unsigned address, const T& x) {
+        unsigned words[(sizeof(T) + 15) / 16][4] = {};
+        memcpy(words, &x, sizeof(T));
+#pragma unroll
+        for (int i = 0; i < sizeof(words) / 16; ++i) store_words(address + 16 * i, words[i]);
+    }
+
+    static __device__ __forceinline__ int take_word(unsigned address) {
+        return uniform(threadIdx.x % 32 == 0 ? (int)load_word(address) : 0);
+    }
+
+    template <class T>
+    static __device__ __forceinline__ T take(unsigned address) {
+        unsigned words[(sizeof(T) + 15) / 16][4] = {};
+        if (threadIdx.x % 32 == 0)
+#pragma unroll
+            for (int i = 0; i < sizeof(words) / 16; ++i) load_words(address + 16 * i, words[i]);
+        T x;
+        memcpy(&x, words, sizeof(T));
+        return uniform_struct(x);
+    }
+};
+
+// ---- tma.cuh
+
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
+// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+
+struct alignas(64) TensorMap {
+    unsigned char bytes[128];
+};
+
+__device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
+}
+
+/// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
+__device__ __forceinline__ int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
+
+/// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
+__device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
+                                         int head, int batch) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
+            target),
+        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+/// Bytes as they are, a multiple of 16. `barrier` expects them already.
+__device__ __forceinline__ void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
+                 "l"(source), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/// The way back; returns when the bytes have been read, so that others may take their place.
+__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+        "cp.async.bulk.commit_group;\n"
+        "cp.async.bulk.wait_group.read 0;" ::"l"(target), "r"(source), "r"(bytes)
+        : "memory");
+}
+
+/// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- tma_stretches.cuh
+
+/// Brings a box into the L2 cache, ahead of its load.
+__device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(row),
+                 "r"(head), "r"(batch)
+                 : "memory");
+}
+
+/// The same for a tile whose rows stand as `Order` says.
+template <class Tile, class Order>
+__device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel) tma_fetch_ahead(map, panel * 64, position, head, batch);
+}
+
+/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
+/// expects its bytes already.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                                int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+        tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
+}
+
+/// The same; `barrier` counts its bytes.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                 int head, int batch) {
+    barrier_arrive_expecting(barrier, Tile::BYTES);
+    tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
+}
+
+// ---- peers_none.cuh
+
+/// A warp that leaves stages of its own block alone.
+struct Leaver {
+    __device__ __forceinline__ explicit Leaver(unsigned) {}
+    __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
+};
+
+/// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
+struct Peers {
+    static constexpr __device__ int blocks() { return 1; }
+    static constexpr __device__ int rank() { return 0; }
+    static __device__ __forceinline__ void begin() {}
+    static __device__ __forceinline__ void end() {}
+
+    template <class Tile, class Order>
+    static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                       int head, int batch, unsigned) {
+        tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
+    }
+
+    static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
+        bulk_load(target, source, bytes, barrier);
+    }
+
+    static __device__ __forceinline__ void send(unsigned, unsigned, int, unsigned) {}
+    static __device__ __forceinline__ void tell(unsigned, int, unsigned) {}
+    static __device__ __forceinline__ void arrive_at_other(unsigned) {}
+};
+
+// ---- turns_none.cuh
+
+/// Warpgroups that don't wait for each other. The interface is that of turns_taken.cuh.
+struct ProductTurns {
+    static __device__ __forceinline__ void take(int) {}
+    static __device__ __forceinline__ void give(int) {}
+    static __device__ __forceinline__ void begin(int) {}
+    static __device__ __forceinline__ void end(int) {}
+};
+
+// ---- transpose.cuh
+
+// V transposed, for P V of 8-bit operands: wgmma sums over what is contiguous in shared memory.
+//
+// Bytes are moved in pairs. A fragment of ldmatrix.trans holds, of two keys, two columns each; of two such fragments, 8
+// keys apart, a permutation of bytes makes a word for each of the columns. That is done in an order that no shuffle
+// needs to mend, neither before nor after:
+//   keys      of each 16, words of keys 2c, 2c + 1, 2c + 8, 2c + 9, for c = 0 to 3: so the scores that a lane holds of
+//             two column tiles are, packed, a word of the A operand;
+//   columns   of each 16 the even ones, then the odd ones: so a lane holds four neighbouring columns of the output in
+//             two column tiles (`ColumnsInFours`).
+
+constexpr int STEP_KEYS = 32;  // that one product sums over
+
+/// V transposed: a panel for each step of P V, of a row of 32 keys for each column, with the swizzle of 32 bytes. So a tile
+/// has no more bytes than V has, whatever its keys.
+template <class Loaded, int COLUMNS>
+struct MultipliedValues {
+    static constexpr int ROWS = COLUMNS, PANEL_BYTES = COLUMNS * STEP_KEYS, BYTES = Loaded::ROWS / STEP_KEYS * PANEL_BYTES;
+};
+
+__device__ __forceinline__ void store_matrices(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
+                 "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+/// Transposes a tile; warp number `warp` of WARPS that share it does its part: units of 32 keys and up to 64 columns. All
+/// loads of a unit are under way before the first is used: one after another, they would set the pace of the kernel.
+template <class Loaded, class Transposed, int WARPS>
+__device__ __forceinline__ void transpose_tile(unsigned loaded, unsigned transposed, int warp) {
+    static_assert(Loaded::WIDE_END == Loaded::CHUNKS, "V has no narrower panels than those of 128 bytes");
+    constexpr int COLUMN_BLOCKS = Transposed::ROWS / 16;  // of 16 columns: a chunk of a loaded row
+    constexpr int BLOCKS = COLUMN_BLOCKS % 4 == 0 ? 4 : COLUMN_BLOCKS % 2 == 0 ? 2 : 1;  // of a unit, in one panel
+    constexpr int UNITS_A_STRIP = COLUMN_BLOCKS / BLOCKS, UNITS = Loaded::ROWS / STEP_KEYS * UNITS_A_STRIP;
+    const int lane = threadIdx.x % 32;
+    const unsigned from_lane = loaded + Loaded::template in_panel<128>(lane, 0);
+    const unsigned to_lane = transposed + Loaded::template in_panel<STEP_KEYS>(lane / 8 % 2 * 8 + lane % 8, lane / 16);
+#pragma unroll 1
+    for (unsigned unit = warp; unit < UNITS; unit += WARPS) {
+        const int strip = unit / UNITS_A_STRIP, first = unit % UNITS_A_STRIP * BLOCKS;
+        // Rows are 8 apart, or more: their swizzle is the lane's.
+        const unsigned from = (from_lane ^ first % 8 * 16) + first / 8 * Loaded::ROWS * 128 + strip * STEP_KEYS * 128;
+        const unsigned to = to_lane + strip * Transposed::PANEL_BYTES + first * 16 * STEP_KEYS;
+        unsigned keys[BLOCKS][4];
+#pragma unroll
+        for (int block = 0; block < BLOCKS; ++block) load_matrices_transposed(keys[block], from ^ block * 16);
+#pragma unroll
+        for (int block = 0; block < BLOCKS; ++block) {
+            unsigned columns[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i)
+                columns[i] = __byte_perm(keys[block][i / 2 * 2], keys[block][i / 2 * 2 + 1], i % 2 == 0 ? 0x6420 : 0x7531);
+            store_matrices(to + block * 16 * STEP_KEYS, columns);
+        }
+    }
+}
+
+// ---- warpgroup.cuh
+
+// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
+// and all of them together one more.
+
+__device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
+
+/// Moves the sign of `scale` into the warpgroup's Q tile, and zero too, so that scores need a positive factor: the one
+/// returned.
+template <class Dtype, class QTile>
+__device__ __forceinline__ float take_sign(unsigned queries, float scale, int warpgroup) {
+    if (!(scale <= 0)) return scale;
+#pragma unroll 1
+    for (int byte = threadIdx.x % 128 * 4; byte < QTile::BYTES; byte += 128 * 4) {
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
+    }
+    fence_async();
+    warpgroup_wait(warpgroup);
+    return scale == 0 ? 1 : -scale;
+}
+
+/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
+/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+template <class Tile, int THREADS>
+__device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
+#pragma unroll 1
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+#pragma unroll 1
+        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
+            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
+    fence_async();
+    named_wait(barrier, THREADS);
+}
+
+/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype, with all its bits.
+/// Of one that is too small, 0 included, or too large, the keys take the rest, a power of 2 if it is too large.
+template <class Dtype>
+__device__ __forceinline__ float effective_scale(float scale) {
+    if (fabsf(scale) > Dtype::MOST_SCALE) return __uint_as_float((__float_as_uint(scale) & 0x807fffff) | 0x3f800000);
+    return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
+}
+
+/// Gives the keys their part, and returns the effective scale. All THREADS that multiply share the work.
+template <class Dtype, class KTile, int THREADS>
+__device__ __forceinline__ float take_scale(unsigned keys, float scale) {
+    const float effective = effective_scale<Dtype>(scale);
+    if (effective == scale) return scale;
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
+        const unsigned word = load_word(keys + byte);
+        store_word(keys + byte, Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective)));
+    }
+    fence_async();
+    named_wait(1 + THREADS / 128, THREADS);
+    return effective;
+}
+
+// ---- wgmma.cuh
+
+// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
+// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
+// mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Keeps the compiler from moving uses of an asynchronous result above the wait for it.
+template <int N_TILES>
+__device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
+}
+
+/// Leaves undefined what a product is about to overwrite: else the compiler would keep it until then.
+template <int N_TILES>
+__device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
+}
+
+/// The same for 16-bit operands in registers, which a product may still be reading.
+template <int STEPS>
+__device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
+}
+
+/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
+/// place while another is under way, ptxas would serialise them.
+__device__ __forceinline__ unsigned moved(unsigned x) {
+    unsigned zero;
+    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
+    return x | zero;
+}
+
+/// Waits until at most PENDING groups are under way; `result` is what the others computed.
+template <int PENDING, int N_TILES>
+__device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+    pin(result);
+}
+
+/// COUNT column tiles of accumulators, from FIRST on.
+template <int FIRST, int COUNT, int N_TILES>
+__device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4] {
+    static_assert(FIRST + COUNT <= N_TILES, "within the tile");
+    return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
+}
+
+/// A step's registers of an A operand, as an operand of one step.
+template <int STEPS>
+__device__ __forceinline__ unsigned (&step_of(unsigned (&x)[STEPS][4], int step))[1][4] {
+    return reinterpret_cast<unsigned(&)[1][4]>(x[step]);
+}
+
+[[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
+
+/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, which is as wide as rows are, and how many bytes it is
+/// from 8 rows to the next 8.
+constexpr __device__ unsigned long long descriptor_form(unsigned long long swizzle, unsigned eight_rows) {
+    return swizzle << 62 | (unsigned long long)eight_rows >> 4 << 32;
+}
+
+/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
+/// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
+/// uniform instruction.
+__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
+    return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
+}
+
+/// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
+template <int ROWS, int FIRST = 0>
+struct ColumnSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) {
+        return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
+    }
+};
+
+/// Offsets of 16 rows each, for operands whose rows are summed over.
+struct RowSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * 16 * 128 >> 4; }
+};
+
+template <int COUNT>
+__device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// ---- values_transposed.cuh
+
+// P V of 8-bit operands, which takes V transposed (Shah et al., "FlashAttention-3", 2024, section 3.3): by three warps between
+// TMA and the consumers, or for all blocks of queries by a launch before, where there are many (transpose_values.cu.j2).
+
+constexpr int TRANSPOSING_WARPS = 3;    // those that share a warpgroup with the producer
+constexpr int TRANSPOSING_BARRIER = 7;  // behind those of warpgroup.cuh
+
+/// A pipeline whose values pass through the hands of warps that transpose them: `loaded` barriers join these with TMA, and
+/// `values` barriers with the consumers. With each loaded tile comes the number of its rows to keep, or that there are no more.
+template <int STAGES, int WARPGROUPS, int GROUPS>
+struct ValuesPipeline : Pipeline<STAGES, WARPGROUPS, GROUPS> {
+    using Base = Pipeline<STAGES, WARPGROUPS, GROUPS>;
+    static constexpr int LOADED_AT = (Base::BYTES + 7) / 8 * 8, ROWS_AT = LOADED_AT + 16 * STAGES;
+    static constexpr int END = -1;
+
+    __device__ __forceinline__ unsigned loaded_full(int stage) const { return Base::base + LOADED_AT + 8 * stage; }
+    __device__ __forceinline__ unsigned loaded_empty(int stage) const {
+        return Base::base + LOADED_AT + 8 * (STAGES + stage);
+    }
+
+    __device__ __forceinline__ void init(int leaving) const {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            barrier_init(loaded_full(stage), 1);
+            barrier_init(loaded_empty(stage), 1);
+        }
+        Base::init(leaving);
+    }
+
+    /// By one lane, before it arrives at the stage's full barrier.
+    __device__ __forceinline__ void write_rows(int stage, int rows) const { store_word(rows_at(stage), rows); }
+
+    __device__ __forceinline__ void write_end(int stage) const {
+        write_rows(stage, END);
+        barrier_arrive(loaded_full(stage));
+    }
+
+    __device__ __forceinline__ int read_rows(int stage) const { return uniform((int)load_word(rows_at(stage))); }
+
+private:
+    __device__ __forceinline__ unsigned rows_at(int stage) const { return Base::base + ROWS_AT + 4 * stage; }
+};
+
+/// Offsets of the steps' panels, and from a descriptor of other tiles to one of these: rows are 32 bytes.
+template <class ValuesTile>
+struct ValuesSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * ValuesTile::PANEL_BYTES >> 4; }
+};
+constexpr unsigned long long VALUES_FORM = descriptor_form(SWIZZLE_32, 8 * 32) - descriptor_form(SWIZZLE_128, 8 * 128);
+
+/// Probabilities of column tiles to pairs of operands, halves of words.
+template <class Dtype, int TILES>
+__device__ __forceinline__ void pack_pairs(unsigned short (&pairs)[TILES][2], const float (*x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 2 * TILES; ++i) pairs[i / 2][i % 2] = Dtype::pack_two(x[i / 2][i % 2 * 2], x[i / 2][i % 2 * 2 + 1]);
+}
+
+/// The A operand of a step, from the pairs of four tiles of 8 keys.
+__device__ __forceinline__ void join_pairs(unsigned (&words)[4], const unsigned short (*pairs)[2]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
+}
+
+/// The same from their probabilities.
+template <class Dtype>
+__device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
+    unsigned short pairs[4][2];
+    pack_pairs<Dtype>(pairs, x);
+    join_pairs(words, pairs);
+}
+
+/// Where tile `number` of those that begin with a slot of a sequence is, among those that were transposed ahead: all of a head
+/// stand together, in a packed batch those of its sequences, of which each begins where its blocks of keys do (grid.cuh).
+template <int BLOCK_KV, class Tile, class Params>
+__device__ __forceinline__ const unsigned char* tile_ahead(const Params& params, const Work& work, int kv_head, int slot) {
+    const int before = params.cu_seqlens_kv == nullptr ? 0 : work.kv_start / BLOCK_KV + work.sequence;
+    const long long head = (long long)work.batch_index * params.num_kv_heads + kv_head;
+    return params.values_ahead + (head * params.kv_tiles + before + slot / BLOCK_KV) * Tile::BYTES;
+}
+
+/// What the warps from FIRST_WARP on do until there are no more values.
+template <class Loaded, class Transposed, int FIRST_WARP, class Shared>
+__device__ __forceinline__ void transpose_values(const Shared& shared) {
+    constexpr int THREADS_HERE = 32 * TRANSPOSING_WARPS;
+    const int warp = uniform((int)threadIdx.x / 32) - FIRST_WARP;
+    for (Ring<STAGES> ring{0};; ring.advance()) {
+        const int stage = ring.stage;
+        barrier_wait(shared.loaded_full(stage), ring.parity);
+        const int rows = shared.read_rows(stage);
+        if (rows == Shared::END) return;
+        barrier_wait(shared.values_empty(stage), ring.parity ^ 1);
+        if (rows < Loaded::ROWS) clear_rows<Loaded, THREADS_HERE>(shared.loaded(stage), rows, TRANSPOSING_BARRIER);
+        transpose_tile<Loaded, Transposed, TRANSPOSING_WARPS>(shared.loaded(stage), shared.values(stage), warp);
+        fence_async();
+        named_wait(TRANSPOSING_BARRIER, THREADS_HERE);
+        if (threadIdx.x == 32 * FIRST_WARP) {
+            barrier_arrive(shared.loaded_empty(stage));
+            barrier_arrive(shared.values_full(stage));
+        }
+    }
+}
+
+// ---- rounded_late.cuh
+
+/// The A operands of the next P V, rounded when the one before is done: straight into the registers that it read, and no others.
+template <class Dtype, int STEPS>
+struct Operands {
+    __device__ __forceinline__ void round(int, const float (*)[4]) {}
+
+    __device__ __forceinline__ void hand_over(unsigned (&probs)[STEPS][4], const float (*x)[4]) const {
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) pack_probs<Dtype>(probs[step], x + step * (STEP_KEYS / 8));
+    }
+};
+
+constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
+constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for
+[[maybe_unused]] constexpr int HELD_STEPS = 0;  // of 16 columns of Q, in registers
+// Slots of a block that are left when the next one is planned: 128 keys.
+[[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
+[[maybe_unused]] constexpr int FIRST_STEP = 12;  // column tiles whose pairs are tested at once in a block's first tile
+[[maybe_unused]] constexpr float TRUSTED = 448;
+constexpr int ELEMENT_BYTES = 1;  // of Q, K and V
+
+using QTile = SharedTile<64, (HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;  // of one warpgroup
+using KTile = SharedTile<BLOCK_KV, QTile::ROW_BYTES>;
+using VTile = SharedTile<BLOCK_KV, (VALUE_HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;
+using ValuesTile = MultipliedValues<VTile, PADDED_VALUE_HEAD_DIM>;  // as P V takes V
+constexpr int STEPS = BLOCK_KV / STEP_KEYS, STEP_TILES = STEP_KEYS / 8;  // of P V: how many, and column tiles of each
+using Probs = unsigned[STEPS][4];                     // its A operands
+using Rounded = Operands<Dtype, STEPS>;               // those of the next tile
+
+/// Where things are in shared memory, and the barriers that guard them.
+struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
+    static constexpr int KEYS = WARPGROUPS * QTile::BYTES, LOADED = KEYS + STAGES * KTile::BYTES;
+    static constexpr int VALUES = LOADED + STAGES * VTile::BYTES;
+    static constexpr int PIPELINE = VALUES + STAGES * ValuesTile::BYTES;
+
+    unsigned address;
+
+    __device__ __forceinline__ explicit Shared(unsigned address)
+        : ValuesPipeline<STAGES, WARPGROUPS, GROUPS>{address + PIPELINE}, address(address) {}
+    __device__ __forceinline__ unsigned queries(int warpgroup) const { return address + warpgroup * QTile::BYTES; }
+    __device__ __forceinline__ unsigned keys(int stage) const { return address + KEYS + stage * KTile::BYTES; }
+    __device__ __forceinline__ unsigned values(int stage) const { return address + VALUES + stage * ValuesTile::BYTES; }
+    __device__ __forceinline__ unsigned loaded(int stage) const { return address + LOADED + stage * VTile::BYTES; }
+};
+
+__device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
+    const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
+    return make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+}
+
+/// Where tiles of keys stand that a block of queries looks at.
+__device__ __forceinline__ KvOrder kv_order([[maybe_unused]] const QueryBlock& block) {
+    return {};
+}
+
+// ---------------------------------------------------------------- the planner
+
+/// What is to be done for block `index` of queries: decodes it, and finds the keys that its rows look at. By a whole warp,
+/// whose lane i gets those of group i % GROUPS. False if the block is one of those that a packed batch has to spare, or of
+/// lengths that make no sense.
+__device__ __forceinline__ bool find_plan(const Params& params, int index, Plan& plan, TileRange& range) {
+    plan.work = find_work<BLOCK_Q, false>(params, index);
+    const Rows rows(params, plan.work);
+    if (!rows.exist()) return false;
+    const Context context = context_of(params, plan.work);
+    const QueryBlock block(params, context, rows);
+    const KvOrder order = kv_order(block);
+    range = {};
+#pragma unroll 1
+    for (int group = 0; group < GROUPS; ++group) {
+        const TileRange found = block.part(GROUP_ROWS * group, GROUP_ROWS).range(order);
+        if (threadIdx.x % 32 % GROUPS == group && rows.holds(GROUP_ROWS * group)) range = found;
+    }
+    plan.kv_head = context.kv_h;
+    return true;
+}
+
+__device__ __forceinline__ int next_block(const Params& params, int index) {
+    return __shfl_sync(~0u, claim_block(params, index), 0);
+}
+// ---------------------------------------------------------------- the producer
+
+/// Loads Q, and with it the work: each warpgroup's as soon as that is done with the block before.
+struct QueryLoader {
+    const Params& params;
+    const TensorMap& q_map;
+    const Shared& shared;
+    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
+    unsigned parity = 1;
+
+    /// The position of a warpgroup's first row.
+    static __device__ __forceinline__ int first_query(const Work& work, int warpgroup) {
+        return work.q_start + QOrder::first(work.q_block * BLOCK_Q) + QOrder::offset(64 * warpgroup);
+    }
+
+    /// The last warpgroup comes first: under most masks it is done with the last tiles of the block before while others work
+    /// on them, and its rows keep the first ones of this. Meanwhile Q comes to the L2 cache: nobody else reads these rows.
+    __device__ __forceinline__ void load(const Work& work) {
+        const int head = coordinate(work.head, params.q_stride_head), batch = coordinate(work.batch_index, params.q_stride_batch);
+#pragma unroll 1
+        for (int warpgroup = 0; warpgroup < WARPGROUPS; ++warpgroup)
+            if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
+#pragma unroll 1
+        for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            barrier_wait(shared.queries_empty(warpgroup), parity);
+            if (elected) {
+                shared.write_work(warpgroup, parity, work);
+                tma_load_ordered<QTile, QOrder>(shared.queries(warpgroup), q_map, shared.queries_full(warpgroup),
+                                                first_query(work, warpgroup), head, batch);
+            }
+        }
+        parity ^= 1;
+    }
+
+    /// What a warp of its own does, so that K and V of the next block need not wait for the slowest warpgroup.
+    __device__ __forceinline__ void run() {
+        for (unsigned turn = 0;; turn ^= 1) {
+            TileRange own;
+            barrier_wait(shared.plan_full(), turn);
+            const Plan plan = shared.read_plan(own);
+            barrier_arrive(shared.plan_empty());
+            if (plan.kv_head < 0) return;
+            load(plan.work);
+        }
+    }
+};
+
+/// One warp, which loads K and V: for each block of queries its live tiles, the last first, the keys one tile ahead of the
+/// values. It alone walks tiles; consumers read its notes.
+struct Producer {
+    const Params& params;
+    const TensorMap &k_map, &v_map;
+    const Shared& shared;
+    QueryLoader queries;
+    const bool elected = threadIdx.x % 32 == 0;  // the lane that writes and loads
+    Ring<STAGES> keys{1}, values{1};
+    KvOrder order = {};
+    int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
+
+    /// `tile` may be none: there is a note even so. So may the `next` one.
+    __device__ __forceinline__ void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
+        barrier_wait(shared.keys_empty(keys.stage), keys.parity);
+        if (elected) {
+            const bool loaded = tile.live != 0, end = plan.kv_head < 0;
+#pragma unroll
+            for (int i = 0; i < GROUPS; ++i)
+                shared.write(keys.stage, i, {{tile.slot, tile.kind(i)}, loaded, next.live == 0, next.kind(i) == EMPTY, end});
+            const unsigned full = shared.keys_full(keys.stage);
+            if (loaded) {
+                barrier_arrive_expecting(full, KTile::BYTES);
+                Peers::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
+                                                   coordinate(plan.kv_head, params.k_stride_head),
+                                                   coordinate(plan.work.batch_index, params.k_stride_batch), 0);
+            } else {
+                barrier_arrive(full);
+            }
+        }
+        keys.advance();
+    }
+
+    __device__ __forceinline__ void load_values(const GroupTile& tile, const Plan& plan) {
+        if (params.values_ahead != nullptr) return load_values_ahead(tile, plan);
+        barrier_wait(shared.loaded_empty(values.stage), values.parity);
+        if (elected) {
+            const int rows = params.cu_seqlens_kv == nullptr ? BLOCK_KV : plan.work.kv_len - order.first(tile.slot);
+            shared.write_rows(values.stage, min(rows, BLOCK_KV));
+            const unsigned full = shared.loaded_full(values.stage);
+            barrier_arrive_expecting(full, VTile::BYTES);
+            Peers::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
+                                               coordinate(plan.kv_head, params.v_stride_head),
+                                               coordinate(plan.work.batch_index, params.v_stride_batch), 1);
+        }
+        values.advance();
+    }
+
+    /// The same of a tile that was transposed ahead.
+    __device__ __forceinline__ void load_values_ahead(const GroupTile& tile, const Plan& plan) {
+        const unsigned full = shared.values_full(values.stage);
+        barrier_wait(shared.values_empty(values.stage), values.parity);
+        if (elected) {
+            barrier_arrive_expecting(full, ValuesTile::BYTES);
+            Peers::load_bytes(shared.values(values.stage),
+                              tile_ahead<BLOCK_KV, ValuesTile>(params, plan.work, plan.kv_head, tile.slot), ValuesTile::BYTES, full);
+        }
+        values.advance();
+    }
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// other multiprocessors are done.
+    __device__ __forceinline__ void ask_for_plan(int slot) {
+    }
+
+    /// All that a block of queries needs. `own` are the keys of the lane's group.
+    __device__ __forceinline__ void load_block(const Plan& plan, TileRange own) {
+        TileRange all = span(own);
+        const Context context = context_of(params, plan.work);
+        const QueryBlock block(params, context, Rows(params, plan.work));
+        const QueryBlock rows = block.part(GROUP_ROWS * (threadIdx.x % 32 % GROUPS), GROUP_ROWS);
+        auto kind_of = [&](int kv_first, int kv_last) { return rows.kind(kv_first, kv_last); };
+        DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
+        ask_below = all.begin + PLANNED_SLOTS;
+        // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        GroupTile before, tile = {}, next = {};
+        for (int number = -1;; ++number) {
+            before = tile;
+            tile = next;
+            next = tiles.advance();
+            if (number < 0) continue;
+            const bool done = tile.live == 0;
+            ask_for_plan(next.live == 0 ? -1 : next.slot);
+            if (number == 0 || !done) load_keys(tile, next, plan);
+            if (number == 0) queries.load(plan.work);  // which waits for consumers of the block before; keys need not
+            if (number > 0) load_values(before, plan);
+            if (done) return;
+        }
+    }
+
+    __device__ __forceinline__ void run() {
+        TileRange own;
+        Plan plan;
+        for (int index = block_index(); index >= 0; index = next_block(params, index))
+            if (find_plan(params, index, plan, own)) load_block(plan, own);
+        load_keys({}, {}, {{}, -1});
+        if (params.values_ahead != nullptr) return;
+        barrier_wait(shared.loaded_empty(values.stage), values.parity);
+        if (elected) shared.write_end(values.stage);
+    }
+};
+// ---------------------------------------------------------------- queries times keys
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 96, over 4 times 32.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
+    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
+    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    "}"
+template <class ASteps, class BSteps>
+__device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[12][4],
+    unsigned long long a, unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %48, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 a, b;\n"
+        "add.s64 b, %49, %51;\n"
+        "add.s64 a, %50, %52;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, first, 1, 1;\n"
+        "add.s64 b, %49, %53;\n"
+        "add.s64 a, %50, %54;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
+        "add.s64 b, %49, %55;\n"
+        "add.s64 a, %50, %56;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
+        "add.s64 b, %49, %57;\n"
+        "add.s64 a, %50, %58;\n"
+        "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
+          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
+          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
+          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
+          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
+          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
+          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
+          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3])
+        : "r"(accumulate), "l"(b), "l"(a),
+          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
+          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3))
+    );
+}
+#undef SUM
+
+/// A warpgroup's rows of Q as its products take them: from shared memory, but for the first columns, if registers hold them.
+struct Queries {
+    const unsigned address;
+    const unsigned long long tile;  // its matrix descriptor
+    /// Takes the warp's part of what is held; the tile must be whole.
+    __device__ __forceinline__ void hold() {
+    }
+
+    /// Starts Q K^T; `keys` is the descriptor of the K tile.
+    __device__ __forceinline__ void start_scores(Scores& scores, unsigned long long keys) const {
+        wgmma_fence();
+        multiply_queries_keys_async<ColumnSteps<64, HELD_STEPS>, ColumnSteps<BLOCK_KV, HELD_STEPS>>(scores[0], tile, keys,
+                                                                                                    HELD_STEPS > 0);
+        wgmma_commit();
+    }
+};
+// ---------------------------------------------------------------- the consumers
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 3 times 32.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
+    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
+    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
+    "%60, %61, %62, %63" \
+    "}"
+template <class BSteps>
+__device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
+    const unsigned (&a)[3][4], unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 b;\n"
+        "add.s64 b, %65, %66;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1;\n"
+        "add.s64 b, %65, %71;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1;\n"
+        "add.s64 b, %65, %76;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
+          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
+          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
+          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
+          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
+          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
+          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
+          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
+          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
+          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
+          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
+          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
+        : "r"(accumulate), "l"(b),
+          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
+          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
+          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3])
+    );
+}
+#undef SUM
+
+/// A warpgroup: 64 rows of each block of queries. Q K^T of a tile runs beside P V of the one before it.
+struct Consumer {
+    const Params& params;
+    const Shared& shared;
+    const int warpgroup;
+    // What matrix descriptors of tiles are offsets to; with the offset between panels of V, the one tile that needs it.
+    const unsigned long long tiles;
+    const Leaver leaver;
+    Queries queries;
+    Ring<STAGES> keys{0}, values{0};
+    unsigned queries_parity = 0;
+    KvOrder order = {};
+
+    WholeTile whole;
+    TileMask mask;
+    Scores scores;
+    Probs probs;
+    Out out;
+
+    __device__ __forceinline__ Consumer(const Params& params, const Shared& shared, int warpgroup)
+        : params(params),
+          shared(shared),
+          warpgroup(warpgroup),
+          tiles(descriptor(shared.address, BLOCK_KV * 128)),
+          leaver(shared.address),
+          queries{shared.queries(warpgroup), tiles + (long long)warpgroup * (QTile::BYTES >> 4)} {}
+
+    /// Whether no key of a tile is masked.
+    static __device__ __forceinline__ bool full(const Tile& tile) { return tile.kind == FULL; }
+
+    /// Q K^T of a tile; beside it what its score lines don't need the products for.
+    __device__ __forceinline__ void start_scores(const QueryBlock& block, const Tile& tile) {
+        queries.start_scores(scores, tiles + (Shared::KEYS >> 4) + (long long)keys.stage * (KTile::BYTES >> 4));
+        if (full(tile)) whole.prepare(block, tile);
+    }
+
+    __device__ __forceinline__ void wait_for_values(const Ring<STAGES>& ring) const {
+        barrier_wait(shared.values_full(ring.stage), ring.parity);
+    }
+
+    /// P V of the tile that begins at `kv_first`. Dropout, which takes long, waits until Q K^T of the next one is under way.
+    __device__ __forceinline__ void start_output(QueryBlock& block, int kv_first) {
+        block.dropout.drop(probs, kv_first);
+        wait_for_values(values);
+        const unsigned long long v = tiles + (VALUES_FORM + (Shared::VALUES >> 4)) + (long long)values.stage * (ValuesTile::BYTES >> 4);
+        wgmma_fence();
+        multiply_probs_values_async<ValuesSteps<ValuesTile>>(out[0], probs, v, 1);
+        wgmma_commit();
+    }
+
+    /// A note as it was written, with a slot in place of `kv_first`.
+    __device__ __forceinline__ Note read_note() {
+        const unsigned address = own_note();
+        barrier_wait(shared.keys_full(keys.stage), keys.parity);
+        return shared.read(address);
+    }
+
+    __device__ __forceinline__ void place(Note& note) const { note.tile.kv_first = order.first(note.tile.kv_first); }
+
+    __device__ __forceinline__ Note next_note() {
+        Note note = read_note();
+        place(note);
+        return note;
+    }
+
+    __device__ __forceinline__ void release_keys() {
+        leaver.arrive(shared.keys_empty(keys.stage));
+        keys.advance();
+    }
+
+    __device__ __forceinline__ void release_values() {
+        leaver.arrive(shared.values_empty(values.stage));
+        values.advance();
+    }
+
+    __device__ __forceinline__ void exponentiate(Normalizer<1>& normalizer) {
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) normalizer.to_probs(0, scores[0][n]);
+    }
+
+    /// The same; each step of P V is rounded as soon as its probabilities are there.
+    __device__ __forceinline__ void exponentiate(Normalizer<1>& normalizer, Rounded& rounded) {
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) {
+            normalizer.to_probs(0, scores[0][n]);
+            if ((n + 1) % STEP_TILES == 0) rounded.round(n / STEP_TILES, &scores[0][n + 1 - STEP_TILES]);
+        }
+    }
+
+    __device__ __forceinline__ void round(Rounded& rounded) const {
+#pragma unroll
+        for (int step = 0; step < STEPS; ++step) rounded.round(step, &scores[0][step * STEP_TILES]);
+    }
+
+    /// Keys stay until the tile is done: its scores may have to be computed again.
+    __device__ __forceinline__ void scores_done() {}
+    __device__ __forceinline__ void tile_done() { release_keys(); }
+
+    /// Probabilities to operands, whose registers P V of the tile before leaves only now: the longer that has, the better.
+    template <class OutputDone>
+    __device__ __forceinline__ void to_operands(OutputDone output_done) {
+        output_done();
+        Rounded rounded;
+        round(rounded);
+        rounded.hand_over(probs, scores[0]);
+    }
+
+    /// Q K^T once more, of the warp alone.
+    __device__ __forceinline__ void multiply_again() {
+        multiply_queries_keys<Dtype, QTile, KTile, 1>(scores, queries.address, thread_index() / 32 % 4 * 16,
+                                                      shared.keys(keys.stage));
+        fence_async();  // all lanes have read before `warp_arrive` lets the next load come
+        __syncwarp();
+    }
+
+    /// Scores that are exponents relative to the old references become probabilities, rounded as soon as they are there.
+    __device__ __forceinline__ void exponentiate_trusting(Normalizer<1>& normalizer, Rounded& rounded) {
+        normalizer.trust();
+        exponentiate(normalizer, rounded);
+    }
+
+    /// The rest of such a tile. False if the old references didn't serve; the scores are lost then.
+    template <class OutputDone>
+    __device__ __forceinline__ bool take_trusted(Normalizer<1>& normalizer, Rounded& rounded, bool served, OutputDone output_done) {
+        if (!served) {
+            if (!normalizer.lowered(scores, TRUSTED)) return false;
+            round(rounded);
+        }
+        output_done();
+        rounded.hand_over(probs, scores[0]);
+        if (!served) normalizer.rescale_rows(out);
+        return true;
+    }
+
+    /// A tile of which nothing is masked, and whose score lines have a cheap form here, which is tested ahead. False as above.
+    template <class OutputDone>
+    __device__ __forceinline__ bool trust(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
+        Rounded rounded;
+        whole.to_exponents(block, normalizer, scores);
+        exponentiate_trusting(normalizer, rounded);
+        return take_trusted(normalizer, rounded, normalizer.served(TRUSTED), output_done);
+    }
+    /// FlashAttention-2, Algorithm 1, lines 9 and 10, and earlier output relative to the new references.
+    template <class OutputDone>
+    __device__ __forceinline__ void observe(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
+                                            OutputDone output_done) {
+        to_scores<FIRST_STEP>(block, tile);
+        normalizer.observe(scores);
+        exponentiate(normalizer);
+        to_operands(output_done);
+        normalizer.rescale_rows(out);
+    }
+
+    /// A tile that others came before, and earlier output relative to its references. Where something is masked, old ones are
+    /// trusted if all rows have one: they may have no key here either.
+    template <class OutputDone>
+    __device__ __forceinline__ void follow(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
+                                           OutputDone output_done) {
+        bool lost = full(tile) && whole.serves(block, scores);
+        if (lost && trust(normalizer, block, output_done)) return;
+        bool may_trust = false, trusts;
+        while (true) {
+            if (lost) multiply_again();
+
+            to_scores(block, tile);
+            trusts = may_trust && normalizer.has_references();
+            if (trusts) {
+                normalizer.to_exponents(scores);
+                normalizer.trust();
+            } else {
+                normalizer.observe(scores);
+            }
+            exponentiate(normalizer);
+            if (!trusts || normalizer.served(TRUSTED)) break;
+            lost = true;
+            may_trust = false;
+        }
+        to_operands(output_done);
+        if (!trusts) normalizer.rescale_rows(out);
+    }
+    /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
+    __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
+    }
+
+    __device__ __forceinline__ void finish_output(QueryBlock& block, const Tile& tile) {
+        start_output(block, tile.kv_first);
+        wgmma_wait<0>(out);
+        release_values();
+    }
+
+    /// Where a stage's note for the warpgroup is, whose index takes no register.
+    __device__ __forceinline__ unsigned own_note() const { return shared.note_at(keys.stage, thread_index() / 128); }
+
+    /// Beside the products.
+    __device__ __forceinline__ void prepare_mask(const QueryBlock& block, const Tile& tile) {
+        if (!full(tile)) mask.prepare(block, tile.kv_first);
+    }
+
+    /// The products of a tile to scores; pairs are tested for STEP column tiles at once.
+    template <int STEP = N_TILES>
+    __device__ __forceinline__ void to_scores(const QueryBlock& block, const Tile& tile) {
+        modify(block, tile.kv_first, scores);
+        if (!full(tile)) mask.apply<STEP>(block, tile.kv_first, scores);
+    }
+
+    __device__ __forceinline__ void pass_by_values() {
+        barrier_wait(shared.values_full(values.stage), values.parity);
+        release_values();
+    }
+
+    /// The first tile of a run, which no output overlaps.
+    __device__ __forceinline__ void attend_first(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+        start_scores(block, tile);
+        prepare_mask(block, tile);
+        wgmma_wait<0>(scores);
+        scores_done();
+        observe(normalizer, block, tile, [] {});
+        normalizer.end_tile();
+        tile_done();
+    }
+
+    /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
+    __device__ __forceinline__ void follow_on(QueryBlock& block, Normalizer<1>& normalizer, Note& note) {
+        while (!note.last && !note.gap) {
+            const int before = note.tile.kv_first;
+            note = next_note();
+            start_scores(block, note.tile);
+            start_output(block, before);
+            prepare_mask(block, note.tile);
+            wgmma_wait<1>(scores);
+            scores_done();
+            follow(normalizer, block, note.tile, [&] { wgmma_wait<0>(out); });
+            normalizer.end_tile();
+            release_values();
+            tile_done();
+        }
+    }
+
+    /// Passes by the tiles of which the rows keep no key, up to one of which they do; false if the block has none.
+    __device__ __forceinline__ bool find_keys(const QueryBlock& block, Note& note) {
+        for (; note.tile.kind == EMPTY; note = next_note()) {
+            release_keys();
+            clear_beyond(block, note.tile);
+            pass_by_values();
+            if (note.last) return false;
+        }
+        return true;
+    }
+
+    /// The tiles of a block of queries, the first of which is in hand.
+    __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, Note note) {
+        // Runs of tiles that follow each other. At a tile to pass by one ends: the producer may wait for the one before it.
+        for (;; note = next_note()) {
+            const bool passed_by = note.tile.kind == EMPTY;
+            if (passed_by)
+                release_keys();
+            else
+                attend_first(block, normalizer, note.tile);
+            clear_beyond(block, note.tile);
+            if (!passed_by) follow_on(block, normalizer, note);
+            if (note.last) warp_arrive(shared.queries_empty(warpgroup));
+            if (passed_by)
+                pass_by_values();
+            else
+                finish_output(block, note.tile);
+            if (note.last) return;
+        }
+    }
+    __device__ __forceinline__ void work_on(Note note) {
+        const unsigned turn = 1 - queries_parity;
+        barrier_wait(shared.queries_full(warpgroup), queries_parity);
+        queries_parity ^= 1;
+        const Work work = shared.read_work(warpgroup, turn);
+        const Context context = context_of(params, work);
+        QueryBlock block(params, context, Rows(params, work));
+        order = kv_order(block);
+        place(note);
+        if (note.loaded) {
+            block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
+            queries.hold();
+        }
+        Normalizer<1> normalizer(block.magnitude);
+#pragma unroll
+        for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
+        if (note.loaded) {
+            attend(block, normalizer, note);
+        } else {
+            release_keys();
+            warp_arrive(shared.queries_empty(warpgroup));
+        }
+        const float out_scale = block.dropout.scale() * value_descale(params, context);
+        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        const Finished finished(normalizer, sink, out_scale);
+        // Read again, not kept: the loop needs the registers.
+        const Work done = shared.read_work(warpgroup, turn);
+        const Rows rows(params, done);
+        finished.store(params, rows, block.warp_row, out);
+    }
+
+    __device__ __forceinline__ void run() {
+        ProductTurns::begin(warpgroup);
+        for (Note note = read_note(); !note.end; note = read_note()) work_on(note);
+        ProductTurns::end(warpgroup);
+    }
+};
+// ---------------------------------------------------------------- the kernel
+
+/// FlashAttention-3, Algorithms 1 and 2: one warp plans, one loads by TMA, warpgroups of 64 rows each multiply and exponentiate.
+extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
+    causal_forward(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
+             const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const Shared shared(shared_address(memory));
+    if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
+    if (threadIdx.x == THREADS) {
+        tma_prefetch(q_map);
+        tma_prefetch(k_map);
+        tma_prefetch(v_map);
+    }
+    __syncthreads();
+    Peers::begin();
+    const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
+    if (warpgroup == WARPGROUPS) {
+        give_registers<56>();
+        if (warp == WARPS) {
+            Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
+            producer.run();
+        }
+        // Else, where the producer has no register to keep `warp` in; elsewhere ptxas needs fewer so.
+        if (warp > WARPS && params.values_ahead == nullptr)
+            transpose_values<VTile, ValuesTile, WARPS + 1>(shared);
+    } else {
+        take_registers<152>();
+        Consumer consumer(params, shared, warpgroup);
+        consumer.run();
+    }
+    Peers::end();
+}

@@ -1,0 +1,1975 @@
+// paged, decode pass: bf16, head dim 128, for sm_80.
+// Written by attncc 0.2.0 from specs/paged.attn (sha256 ed16ced7f408d390). Do not edit.
+//
+// Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
+// batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which page of
+// sequence b lies on page p of the pool, or negative where none of it does. `length[b]` is how many
+// tokens sequence b has; its last q_len are the queries. Slots beyond a sequence's end, in its last
+// page, come after every query and are never seen.
+//
+//
+// variant paged
+//   const page = 64
+//   input logical_page: i32[batch, _]
+//   input length: i32[batch]
+//   let own_page = logical_page[b, kv_idx // page]
+//   let position = own_page * page + kv_idx % page
+//   keep if own_page >= 0
+//   keep if position <= q_idx + length[b] - q_len
+//
+// schedule
+//   family = portable, loop = q_outer, block_q = 64, block_kv = 32,
+//   warps = 4, stages = 3, split_kv = auto, skip = auto
+//
+// tiles
+//   kv_begin = 0
+//   full_begin = 0
+//   full_end = 0
+//   kv_end = kv_len
+//   any_kept: see tile_kind
+//   all_kept: see tile_kind
+
+// ---------------------------------------------------------------- sizes
+
+constexpr int BLOCK_Q = 64;
+constexpr int BLOCK_KV = 32;
+constexpr int WARPS = 4;
+[[maybe_unused]] constexpr int STAGES = 3;
+[[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
+
+[[maybe_unused]] constexpr int THREADS = 32 * WARPS;
+constexpr int WARP_ROWS = BLOCK_Q / WARPS;
+constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int SCORE_STEP = 4;  // of which so many at once become scores
+[[maybe_unused]] constexpr int MASKED_STEP = 4;  // and of those of masked tiles so many
+constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
+
+// ---------------------------------------------------------------- leaf code
+
+// ---- element.cuh
+
+// 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
+struct fp16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+__device__ __forceinline__ float to_float(fp16 x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+
+// ---- math.cuh
+
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
+__device__ __forceinline__ float log2_approximate(float x) {
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+
+    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
+    static constexpr int PARTS = 1;
+    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
+};
+
+/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+struct PowersOfE {
+    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return expf(x); }
+};
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
+/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
+/// and so leave the result unset.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
+__device__ __forceinline__ long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    return (T*)uniform_long((long long)x);
+}
+
+/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
+/// the whole loop.
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+/// The same for a whole struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T uniform_struct(const T& x) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+    for (int& word : words) word = uniform(word);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// ---- bf16.cuh
+
+struct Dtype : PowersOfTwo {
+    using Element = bf16;
+    static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
+    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
+
+    static __device__ __forceinline__ unsigned pack(float low, float high) {
+        unsigned word;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+        return word;
+    }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
+
+    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+
+    /// sum += a b
+    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+// ---- row_references.cuh
+
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
+template <int M_TILES>
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
+
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
+
+    /// The score of a pair that isn't kept.
+    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+
+    template <class Visit>
+    static __device__ __forceinline__ void each_row(Visit visit) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    }
+
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::offset, References::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
+    }
+
+    /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
+    template <int N_TILES>
+    __device__ __forceinline__ bool serves(const float (&exponents)[M_TILES][N_TILES][4]) const {
+        // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
+        int top[4] = {};
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < N_TILES; n += 2)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
+                    top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
+                }
+        const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
+        float least_sum = row_sum[0][0];
+        each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
+        return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
+    }
+
+    /// Moves the references if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, serves(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    __device__ __forceinline__ void begin_tile() {
+        each_row([&](int m, int r) { tile_sum[m][r] = 0; });
+    }
+
+    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
+                                         float (&out)[M_TILES][D_TILES][4]) {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
+        peak = quad_max(peak);
+        const float sum = quad_sum(row_sum[m][r]);
+        const float excess = peak - Dtype::FIRST;
+        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
+        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
+        offset[m][r] -= step;
+        row_sum[m][r] = 0.25f * sum * rescale;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+#pragma unroll
+        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
+    }
+
+    /// Exponents of row tile m, four of one fragment, to probabilities.
+    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = Dtype::power(x[i]);
+            tile_sum[m][i / 2] += x[i];
+        }
+    }
+
+    __device__ __forceinline__ void end_tile() {
+        each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
+    }
+
+    /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
+    __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
+        offset[m][r] = sum > 0 ? -row_max : 0.0f;
+        row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
+    }
+
+    /// All lanes of the quad must call.
+    __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
+    }
+
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
+        row_max = fmaxf(reference, sink);
+        // What is left of the rest where no sink takes part, without its exponentials.
+        if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
+    }
+};
+
+// ---- keep_all.cuh
+
+/// No dropout. The interface is that of philox.cuh.
+template <int M_TILES>
+struct Dropout {
+    __device__ __forceinline__ void begin_tile(int) {}
+    __device__ __forceinline__ float scale() const { return 1; }
+
+    template <class Probs, class... Place>
+    __device__ __forceinline__ void drop(Probs&, Place...) {}
+};
+
+// ---- stretches.cuh
+
+/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+///
+/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE;
+
+    /// Slots between which the positions from, or up to, a given one stand.
+    static __device__ __forceinline__ int begin(int position) { return position; }
+    static __device__ __forceinline__ int end(int position) { return position; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
+    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
+};
+
+// ---- grid.cuh
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return min(max(__ldg(cu_seqlens + index), 0), total);
+}
+
+/// Where a sequence starts and how long it is: all of the tensor in a dense batch.
+__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+    int first = 0, last = total;
+    if (cu_seqlens != nullptr) {
+        first = sequence_start(cu_seqlens, sequence, total);
+        last = sequence_start(cu_seqlens, sequence + 1, total);
+    }
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
+}
+
+/// The rows of the sequence that `work` names.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
+                                              int rows_each = 1) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(cu_seqlens, middle, total) * rows_each / BLOCK + middle;
+        (first <= block ? low : high) = middle;
+    }
+    block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
+}
+
+/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
+/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+template <int BLOCK_Q, bool SPLITS = true, class Params>
+__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+    const auto splits = [&] { return SPLITS ? params.splits : 1; };
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
+    const int section = index / (params.section * params.q_blocks), first = section * params.section;
+    const int here = min(params.section, all_heads - first);
+    index -= first * params.q_blocks;
+    Work work;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
+    return work;
+}
+
+/// The work of this block in the q_outer grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
+    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+/// The work of this block in the kv_outer grid: one block for each head of each sequence.
+template <class Params>
+__device__ __forceinline__ Work find_head(const Params& params) {
+    Work work;
+    work.q_block = work.split = 0;
+    work.head = uniform(blockIdx.x % params.num_heads);
+    work.sequence = uniform(blockIdx.x / params.num_heads);
+    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
+    find_rows(work, params);
+    return work;
+}
+
+// ---- output.cuh
+
+/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
+struct Unrounded {
+    using Element = float;
+    static constexpr int WORDS = 2;
+    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+        word[0] = __float_as_uint(x);
+        word[1] = __float_as_uint(y);
+    }
+};
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// Stores four neighbouring columns.
+template <class Stored>
+__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
+    Stored::words(low, x.x, x.y);
+    Stored::words(high, x.z, x.w);
+#pragma unroll
+    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
+    store_words(target, all);
+}
+
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
+/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
+/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+struct ColumnsInPairs {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = lane % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) store_words(target, packed);
+        } else {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) store_words(target + 8 * half, packed);
+            }
+        }
+    }
+};
+
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
+struct ColumnsInFours {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return lane % 4 * 4;
+    }
+
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
+    }
+};
+
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    const int column = Columns::template first<Stored>(lane);
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
+        }
+    }
+}
+
+/// The same of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                                           int lane = threadIdx.x % 32) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
+}
+
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+template <int M_TILES>
+constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+
+/// Of these rows, in fours, each lane owns the one of this number.
+__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
+template <int M_TILES, class Places, class Value>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
+#pragma unroll
+    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+        const float x = value(own);
+        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
+        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
+    }
+}
+
+// ---- kept.cuh
+
+/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
+template <class T>
+__device__ __forceinline__ T parked(const T& x) {
+    return x;
+}
+
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
+
+// ---- group_rows.cuh
+
+/// Rows of a group as they stand in a tensor: `target` is query 0 of the group's first head, strides are in elements.
+template <class Element>
+struct GroupPlaces {
+    Element* target;
+    long long head_stride, row_stride;
+    int group, base, count;
+
+    __device__ __forceinline__ bool holds(int slot) const { return base + slot < count; }
+
+    __device__ __forceinline__ long long offset(int slot) const {
+        const int row = base + slot, q_idx = row / group;
+        return (row - q_idx * group) * head_stride + q_idx * row_stride;
+    }
+};
+
+/// The rows of a tile of Q: those of all query heads that share a key head, so that its keys and values are loaded once for
+/// them. Row i of a sequence and key head is query i / group, of head i % group among them.
+template <class Order>
+struct QueryRows {
+    const Work& work;        // its head is a key head
+    int group;               // query heads for each key head
+    int base, count;         // the tile's first row, and how many the sequence and key head have
+    int first, last;         // q_idx
+
+    /// The work of this block in a grid that counts key heads.
+    template <class Params>
+    static __device__ __forceinline__ Work find_work(const Params& params) {
+        return ::find_work<Order::BLOCK>(params, params.num_kv_heads, params.num_heads / params.num_kv_heads);
+    }
+
+    template <class Params>
+    __device__ __forceinline__ QueryRows(const Params& params, const Work& work)
+        : work(work), group(params.num_heads / params.num_kv_heads), base(work.q_block * Order::BLOCK),
+          count(work.q_len * group), first(base / group), last((min(base + Order::BLOCK, count) - 1) / group) {}
+
+    __device__ __forceinline__ bool exist() const { return base < count; }
+
+    __device__ __forceinline__ bool holds(int slot) const { return base + slot < count; }
+
+    /// The first of the group.
+    __device__ __forceinline__ int head() const { return work.head * group; }
+
+    template <class Params>
+    __device__ __forceinline__ int kv_head(const Params& params) const {
+        return work.head;
+    }
+
+    /// Where the rows stand in a tensor with these strides, in elements.
+    template <class Element>
+    __device__ __forceinline__ GroupPlaces<Element> places(Element* tensor, long long batch_stride, long long head_stride,
+                                                           long long row_stride) const {
+        Element* target = tensor + work.batch_index * batch_stride + head() * head_stride + work.q_start * row_stride;
+        return {target, head_stride, row_stride, group, base, count};
+    }
+};
+
+/// What a lane knows of its rows.
+template <class Order, int M_TILES>
+struct LaneRows {
+    int q_first, q_last;  // of the block
+    int q[M_TILES][2], heads[M_TILES][2];
+
+    __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot) : q_first(rows.first), q_last(rows.last) {
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES; ++i) {
+            const int row = min(rows.base + slot + threadIdx.x % 32 / 4 + 8 * i, rows.count - 1);
+            q[i / 2][i % 2] = row / rows.group;
+            heads[i / 2][i % 2] = rows.head() + row % rows.group;
+        }
+    }
+
+    __device__ __forceinline__ int q_idx(int m, int r) const { return q[m][r]; }
+    __device__ __forceinline__ int head(int m, int r) const { return heads[m][r]; }
+
+    /// Of the block.
+    __device__ __forceinline__ int first() const { return q_first; }
+    __device__ __forceinline__ int last() const { return q_last; }
+};
+
+// ---- key_bits.cuh
+
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
+}
+
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
+}
+
+/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
+template <int PERIOD, int PERIODS>
+__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
+    unsigned bits = bits_below(limit - place);
+#pragma unroll
+    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
+        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
+    return bits;
+}
+
+/// What holds for the lane's first two keys holds for all.
+__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
+    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
+}
+
+/// All or none.
+__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
+
+// ---- rotation.cuh
+
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, class Word, int N_TILES, int WORDS>
+__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+    Word first[STEP][WORDS];
+    memcpy(first, tiles, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
+    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
+}
+
+// ---- scores.cuh
+
+/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
+/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
+__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
+    const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
+}
+
+/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+template <class KvOrder>
+__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
+}
+
+/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
+template <int M_TILES, int N_TILES, int GROUPS>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                                            float masked) {
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
+            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
+        }
+}
+
+// ---- pair_tests.cuh
+
+/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
+/// other way.
+template <class KvOrder, int M_TILES, int N_TILES>
+struct Tests {
+    template <class Row, class Test>
+    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
+
+    /// Nothing is known as bits.
+    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
+};
+
+// ---- tile_kind.cuh
+
+// What a tile holds: no kept pair, anything, only kept pairs.
+enum TileKind { EMPTY, PARTIAL, FULL };
+
+// ---- tiles.cuh
+
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
+struct Tile {
+    int kv_first;
+    TileKind kind;
+};
+
+/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
+struct TileRange {
+    int begin, full_begin, full_end, end;
+
+    /// What it keeps of the tile that begins with this slot.
+    template <int BLOCK>
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
+    }
+};
+
+/// The same, from a multiple of BLOCK on.
+template <int BLOCK>
+__device__ __forceinline__ TileRange aligned(TileRange range) {
+    range.begin = range.begin / BLOCK * BLOCK;
+    return range;
+}
+
+/// One of `splits` equal shares of the range, in whole tiles.
+template <int BLOCK_KV>
+__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
+    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
+    const int size = (tiles + splits - 1) / splits;
+    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
+    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
+    return range;
+}
+
+/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
+template <class Order, class KindOf>
+__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
+    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
+    const int kv_first = Order::first(slot);
+    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
+}
+
+/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
+/// of LiveTiles.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct AllTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    int next;
+
+    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
+        : range(range), next(range.begin) {}
+
+    __device__ __forceinline__ Tile advance() {
+        const int kv_first = next;
+        next += BLOCK_KV;
+        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+    }
+};
+
+/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
+/// over, and what follows the last tile is EMPTY.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    KindOf& kind_of;
+    int kv_len;
+    int next;                     // the first slot that isn't classified
+    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
+
+    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
+
+    __device__ __forceinline__ Tile advance() {
+        while (live == 0) {
+            if (next >= range.end) return {0, EMPTY};
+            live = tiles_up_to(range.end + BLOCK_KV - 1);
+            // A split may end before the full range does.
+            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
+            if (CLASSIFIES) classify_open();
+            next += 32 * BLOCK_KV;
+        }
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
+    }
+
+private:
+    /// Those of the next 32 tiles that end at or before kv_end.
+    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+        const int keys = kv_end - next;
+        const unsigned tiles = (unsigned)keys / BLOCK_KV;
+        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
+    }
+
+    __device__ __forceinline__ void classify_open() {
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
+        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
+    }
+};
+
+// ---- load.cuh
+
+// Elements of the inputs. They don't change while a kernel runs, so loads take the read-only path, and the compiler may
+// merge and move them.
+
+__device__ __forceinline__ bool load(const unsigned char* address) { return __ldg(address) != 0; }
+__device__ __forceinline__ int load(const int* address) { return __ldg(address); }
+__device__ __forceinline__ long long load(const long long* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const float* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
+__device__ __forceinline__ float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
+
+// `load`, or 0 where `inside` is false: one predicated instruction, no branch, and nothing is read.
+__device__ __forceinline__ bool load_if(bool inside, const unsigned char* address) {
+    unsigned value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value != 0;
+}
+
+__device__ __forceinline__ int load_if(bool inside, const int* address) {
+    int value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b32 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ long long load_if(bool inside, const long long* address) {
+    long long value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b64 %0, [%1]; }"
+        : "+l"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ float load_if(bool inside, const float* address) {
+    float value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.f32 %0, [%1]; }"
+        : "+f"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+template <class Half>  // fp16 or bf16
+__device__ __forceinline__ float load_if(bool inside, const Half* address) {
+    unsigned short value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b16 %0, [%1]; }"
+        : "+h"(value) : "l"(address), "r"((int)inside));
+    return to_float(Half{value});
+}
+
+// A scalar input: given by address (so that CUDA graphs see its present value) or by value.
+template <class Element, class Value>
+__device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
+    return address != nullptr ? load(address) : value;
+}
+
+__device__ __forceinline__ bool in_range(int index, int size) { return (unsigned)index < (unsigned)size; }
+__device__ __forceinline__ bool in_range(long long index, int size) {
+    return (unsigned long long)index < (unsigned long long)size;
+}
+
+using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 1, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
+
+using Rows = QueryRows<QOrder>;
+using Scores = float[M_TILES][N_TILES][4];
+using Out = float[M_TILES][D_TILES][4];
+
+// ---------------------------------------------------------------- paged
+
+struct Params {
+    const bf16 *q, *k, *v;
+    bf16 *out;
+    float *lse, *partial_out, *row_max, *row_sum;
+    const int *cu_seqlens_q, *cu_seqlens_kv;
+    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
+    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
+    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
+    const int *logical_page;
+    long long logical_page_stride0, logical_page_stride1;
+    const int *length;
+    long long length_stride0;
+    int batch, num_heads, num_kv_heads, q_len;
+    int kv_len, q_blocks, splits, section;
+    float scale;
+    int logical_page_size0, logical_page_size1;
+    int length_size0;
+};
+
+struct Context {
+    int b, h, kv_h;
+    int q_len, kv_len;  // of this sequence
+    int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    float scale;
+    long long difference_2;
+    int length;  // length[b]
+};
+
+__device__ __forceinline__ Context make_context(
+    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
+    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+#line 16 "specs/paged.attn"
+    ctx.length = load(params.length + ctx.b * params.length_stride0);
+#line 1092 "paged_decode_bf16_d128_sm_80.cu"
+    ctx.difference_2 = (long long)ctx.length - ctx.q_len;
+    return ctx;
+}
+
+struct Row {
+    int q_idx, h;
+    long long difference;
+};
+
+__device__ __forceinline__ Row make_row(
+    const Params& params, const Context& ctx, int q_idx, int h) {
+    Row row = {q_idx, h};
+#line 16 "specs/paged.attn"
+    row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
+#line 1107 "paged_decode_bf16_d128_sm_80.cu"
+    return row;
+}
+
+// let own_page = logical_page[b, kv_idx // page]
+// let position = own_page * page + kv_idx % page
+// keep if own_page >= 0
+// keep if position <= q_idx + length[b] - q_len
+__device__ __forceinline__ bool keep(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+#line 12 "specs/paged.attn"
+    const int quotient = kv_idx / 64;
+#line 12 "specs/paged.attn"
+    const long long product = quotient * params.logical_page_stride1;
+#line 12 "specs/paged.attn"
+    const int* logical_page_address = params.logical_page + ctx.b * params.logical_page_stride0 +
+        product;
+#line 12 "specs/paged.attn"
+    const int own_page = load_if(quotient < params.logical_page_size1, logical_page_address);
+#line 15 "specs/paged.attn"
+    const bool keep_1 = own_page >= 0;
+#line 13 "specs/paged.attn"
+    const long long position = (long long)own_page * 64 + kv_idx % 64;
+#line 16 "specs/paged.attn"
+    const bool keep_2 = position <= row.difference;
+#line 1132 "paged_decode_bf16_d128_sm_80.cu"
+    return keep_1 & keep_2;
+}
+
+// The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
+// [full_begin, full_end) are kept.
+struct KvBounds {
+    int kv_begin, full_begin, full_end, kv_end;
+};
+
+__device__ __forceinline__ KvBounds kv_bounds(
+    const Params& params, const Context& ctx, int q_first, int q_last) {
+    const int kv_begin = 0;
+    const int full_begin = 0;
+    const int full_end = 0;
+    const int kv_end = ctx.kv_len;
+    return {kv_begin, full_begin, full_end, kv_end};
+}
+
+// What the tile q_first..q_last x kv_first..kv_last holds, at most.
+__device__ __forceinline__ TileKind tile_kind(
+    const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
+    const int quotient = kv_first / 64;
+    const int* logical_page_base = params.logical_page + ctx.b * params.logical_page_stride0;
+    const int* logical_page_address = logical_page_base + quotient * params.logical_page_stride1;
+    const int logical_page_quotient = load_if(quotient < params.logical_page_size1,
+        logical_page_address);
+    const int quotient_2 = kv_last / 64;
+    const int* logical_page_address_2 = logical_page_base + quotient_2 *
+        params.logical_page_stride1;
+    const int logical_page_quotient_2 = load_if(quotient_2 < params.logical_page_size1,
+        logical_page_address_2);
+    const int larger = max(logical_page_quotient, logical_page_quotient_2);
+    const int smaller = min(logical_page_quotient, logical_page_quotient_2);
+    const bool same = quotient == quotient_2;
+    const long long sum = (long long)smaller * 64 + (same ? kv_first % 64 : 0);
+    const bool any_kept = (larger >= 0) & (sum <= q_last + ctx.difference_2);
+    const long long sum_2 = (long long)larger * 64 + (same ? kv_last % 64 : 63);
+    const bool all_kept = (smaller >= 0) & (sum_2 <= q_first + ctx.difference_2);
+    return !any_kept ? EMPTY : all_kept ? FULL : PARTIAL;
+}
+
+// ---------------------------------------------------------------- a block of queries
+
+/// A block of queries as one of its warps sees it, and what the variant asks of its rows.
+struct QueryBlock {
+    const Params& params;
+    const Context& context;
+    int q_first, q_last;  // of the block
+    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    LaneRows<QOrder, M_TILES> lane_rows;
+    float magnitude = 1;  // of the scale, whose sign is in the Q tile
+    Dropout<M_TILES> dropout;
+    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
+        : params(params), context(context), q_first(rows.first), q_last(rows.last),
+          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+    }
+
+    /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
+    __device__ __forceinline__ QueryBlock part(int first, int count) const {
+        QueryBlock rows = *this;
+        rows.q_first = min(q_first + QOrder::offset(first), q_last);
+        rows.q_last = min(rows.q_first + QOrder::offset(count - 1), q_last);
+        return rows;
+    }
+
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
+        TileRange range = {0, 0, 0, context.kv_len};
+        const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
+        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
+                 order.end(uniform(bounds.kv_end))};
+        return range;
+    }
+
+    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
+        TileKind kind = PARTIAL;
+        kind = tile_kind(params, context, opaque(q_first), opaque(q_last), kv_first, kv_last);
+        return kind;
+    }
+
+    /// A row of the lane.
+    __device__ __forceinline__ Row row(int m, int r) const {
+        return make_row(params, context, lane_rows.q_idx(m, r), lane_rows.head(m, r));
+    }
+
+    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    }
+
+    /// What the score lines make of a product.
+    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
+        return score;
+    }
+
+    /// The logit that takes part in the normaliser of a row alone, in natural units.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        float logit = NEGATIVE_INFINITY;
+        return logit;
+    }
+
+    /// What of the mask must be tested for each pair.
+    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+        bool kept = true;
+        kept = keep(params, context, row, kv_idx);
+        return kept;
+    }
+
+    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
+        unsigned bits = ~0u;
+        return bits;
+    }
+};
+
+/// The score lines of a tile, all of which is kept, pair by pair. The interface is that of whole_tile_form.cu.j2.
+struct WholeTile {
+    Tile tile;
+
+    __device__ __forceinline__ void prepare(const QueryBlock&, const Tile& tile) { this->tile = tile; }
+    __device__ __forceinline__ bool serves(const QueryBlock&, const Scores&) const { return true; }
+
+    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
+                                                 Scores& scores) const {
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        each_score<SCORE_STEP>(scores, [&](int m, int r, int column, float x) {
+            return normalizer.exponent(m, r, block.modified(rows[m][r], tile.kv_first + KvOrder::offset(column), x));
+        });
+    }
+};
+/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+struct TileMask {
+    static constexpr int GROUPS = (N_TILES + 15) / 16;
+
+    unsigned kept[M_TILES][2][GROUPS];
+
+    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        const int keys = block.context.kv_len - kv_first;
+        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
+            return block.keeps(row, kv_first + key);
+        });
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+            const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
+            const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
+        }
+    }
+
+    /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
+    template <int STEP = N_TILES>
+    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+        const float masked = Normalizer<M_TILES>::masked();
+        mask_scores(scores, kept, masked);
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        const int last = block.context.kv_len - kv_first - 1;
+        each_score<STEP>(scores, [&](int m, int r, int column, float x) {
+            return block.keeps(rows[m][r], kv_first + min(KvOrder::offset(column), last)) ? x : masked;
+        });
+    }
+};
+/// The products of a tile to scores, but for the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+}
+using OutColumns = ColumnsInPairs;  // of accumulators
+
+/// What is known of the warp's rows when all keys are done.
+struct Finished {
+    float factor[M_TILES][2];  // what makes the output of an accumulator
+    // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
+    float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
+
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    template <class Sink>
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            float of_row[2];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+        }
+    }
+
+    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
+    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
+        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
+    }
+
+    /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
+    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
+        const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
+        store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
+        if (params.lse != nullptr)
+            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+                                      [&](int own) { return row_max[own] + logf(row_sum[own]); });
+    }
+    /// Stores what one split found, for the combine kernel to merge: O normalised, l and m, all in fp32. An lse in their
+    /// place would be rounded at its own size, which fp32 results would show.
+    __device__ __forceinline__ void store_partial(const Params& params, const Rows& rows, int warp_row, const Out& out) const {
+        const int batch = params.cu_seqlens_q == nullptr ? params.batch : 1;
+        const long long first = (long long)rows.work.split * batch * params.num_heads * params.q_len;
+        store_rows<Unrounded, VALUE_HEAD_DIM, OutColumns>(
+            results(params, rows, params.partial_out + first * VALUE_HEAD_DIM, VALUE_HEAD_DIM), warp_row, out, factor);
+        if (params.row_max == nullptr) return;  // no normaliser: splits just add up
+        store_row_values<M_TILES>(results(params, rows, params.row_max + first, 1), warp_row,
+                                  [&](int own) { return row_max[own]; });
+        store_row_values<M_TILES>(results(params, rows, params.row_sum + first, 1), warp_row,
+                                  [&](int own) { return row_sum[own]; });
+    }
+};
+
+// ---- lanes.cuh
+
+// Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
+
+/// Of a tile of K.
+template <class KTile>
+__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+    return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+/// Of a tile of Q, from `first_row` on.
+template <class QTile>
+__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+    return QTile::lane(queries, first_row + lane % 16, lane / 16);
+}
+
+// ---- aim_anew.cuh
+
+/// Where a lane reads Q, K and V: made anew wherever it does. See aim_ahead.cuh for the other way.
+template <class, int>
+struct Aim {
+    template <class QTile>
+    __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
+        return query_lane<QTile>(queries, first_row, threadIdx.x % 32);
+    }
+
+    template <class KTile>
+    __device__ __forceinline__ typename KTile::Lane key(unsigned keys) const {
+        return key_lane<KTile>(keys, threadIdx.x % 32);
+    }
+
+    __device__ __forceinline__ int values() const { return lane_of_values(); }
+};
+
+// ---- layout.cuh
+
+// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
+/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
+/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
+///
+/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
+template <int ROW_COUNT, int BYTES_A_ROW>
+struct SharedTile {
+    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
+    static constexpr int CHUNKS = ROW_BYTES / 16;
+    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
+    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
+
+    struct Lane {
+        unsigned wide, half, quarter;
+    };
+
+    /// Offset of a row's chunk within a panel of WIDTH bytes.
+    template <int WIDTH>
+    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+        const unsigned line = row / (128 / WIDTH);
+        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
+    }
+
+    /// Where a panel starts whose first chunk is `chunk`.
+    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+
+    /// `base` is the tile's address, a multiple of 128.
+    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
+    }
+
+    /// The lane that many rows below, a multiple of 8.
+    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
+        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
+    }
+
+    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
+    /// must be a multiple of 8.
+    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
+        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
+        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+
+    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
+    struct Place {
+        unsigned address;
+        int row_bytes;
+    };
+
+    /// The place of a chunk, neither it nor the row constant.
+    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
+        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
+        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
+    }
+};
+
+// ---- mma_16bit.cuh
+
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
+
+__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
+/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
+#pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+#pragma unroll UNROLLED
+    for (int step = 0; step < STEPS; ++step) {
+        unsigned q[M_TILES][4];
+        read_queries(step / Dtype::PARTS, q);
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
+#pragma unroll
+        for (int n = 0; n < N_TILES; n += 2) {
+            unsigned k[4];
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            Dtype::take_part(k, step % Dtype::PARTS);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
+        }
+        if (step == 0) meanwhile(0);
+        if (step == min(1, STEPS - 1)) meanwhile(1);
+    }
+}
+
+/// M_TILES * 16 rows of Q, of 16 columns.
+template <class QTile, int M_TILES>
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+}
+
+/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
+/// 64 in each round of a loop.
+template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
+                                                      int first_row, unsigned keys) {
+    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    };
+    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
+}
+
+/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
+/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
+template <class QTile, int M_TILES, int REGISTERS>
+struct QueryFragments {
+    static constexpr int STEPS = QTile::CHUNKS / 2;
+    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
+
+    unsigned queries;
+    int first_row;
+    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
+
+    /// Q must have come.
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+#pragma unroll
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    }
+
+    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
+                                             Meanwhile meanwhile) const {
+        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+            if (step < KEPT)
+                memcpy(q, kept[step], sizeof(q));
+            else
+                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
+        };
+        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
+    }
+};
+
+/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
+/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
+template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
+__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
+                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
+#pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+        unsigned probs[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&x)[4] = scores[m][n + half];
+                to_probs(m, x);
+                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
+                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
+            }
+            dropout.drop(probs[m], m, n);
+        }
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned v[4];
+            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) {
+                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
+                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
+            }
+        }
+    }
+}
+
+// ---- copy.cuh
+
+// Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
+
+__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
+}
+
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
+__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
+}
+
+/// Closes a group: the copies that this thread issued since the last one.
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+
+/// Waits until at most PENDING of this thread's latest groups are under way.
+template <int PENDING>
+__device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
+__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
+    const unsigned thread = opaque(threadIdx.x);
+    const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
+    const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned target = tile + Tile::panel(FIRST);
+    const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
+#pragma unroll
+    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+        const int row = thread_row + start;
+        if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
+        // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
+        const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
+        const unsigned row_target =
+            STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const int first = FIRST + panel * CHUNKS;
+            const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
+            const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
+            if (whole && !CHECKED) {
+                copy_async(chunk_target, address + panel * WIDTH);
+            } else {
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || inside);
+                copy_async_or_zero(chunk_target, address + panel * WIDTH, exists);
+            }
+        }
+    }
+}
+
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
+__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
+}
+
+/// Starts to load a tile whose rows stand as `Order` says; all THREADS threads take part. `source` is the tile's first row,
+/// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
+/// zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
+    const char* bytes = static_cast<const char*>(source);
+    if (Order::whole(0, rows))
+        load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
+    else
+        load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
+}
+
+/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
+}
+
+// ---- words.cuh
+
+// Ordinary accesses to shared memory by address.
+
+__device__ __forceinline__ unsigned load_word(unsigned address) {
+    unsigned word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- queries.cuh
+
+/// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
+/// tile may still be on its way; a barrier must follow before it is used.
+template <class Dtype, class QTile, int THREADS>
+__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
+    if (!(scale <= 0)) return scale;
+    copy_wait<0>();
+    __syncthreads();
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
+    }
+    return scale == 0 ? 1 : -scale;
+}
+
+using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
+using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
+using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
+
+// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
+// hide what each waits for, if the accumulators and what goes with them leave room for that many: some of what the variant
+// keeps of a block, too, where it is more than 32 words. For targets above sm_90 fp32 kernels take more registers.
+constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES), CONTEXT_WORDS = sizeof(Context) / 4;
+constexpr int OTHERS = sizeof(Element) == 2 ? 48 : __CUDA_ARCH__ > 900 ? 128 : 96;
+constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORDS > 32 ? CONTEXT_WORDS - 32 : 0)));
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+
+// A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a
+// thread's registers, besides some 88 for all else, is for Q; three leave none.
+using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
+
+using QueryAim = Aim<QTile, WARP_ROWS>;
+
+// ---------------------------------------------------------------- one tile of attention
+
+/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
+/// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
+template <class LoadAhead, class ValuesReady>
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
+                                       unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
+                                       Normalizer<M_TILES>& normalizer, Out& out) {
+    Scores scores;
+    queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
+    const unsigned values = values_ready();
+    TileMask mask;
+    bool masks = tile.kind != FULL;
+    const bool whole = true;
+    WholeTile form;
+    if (whole) form.prepare(block, tile);
+    if (whole && form.serves(block, scores)) {
+        form.to_exponents(block, normalizer, scores);
+    } else {
+        modify(block, tile.kv_first, scores);
+        mask.prepare(block, tile.kv_first);
+        mask.apply(block, tile.kv_first, scores);
+        normalizer.to_exponents(scores);
+        masks = false;
+    }
+    if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
+        if (masks) {
+            mask.prepare(block, tile.kv_first);
+            mask.apply(block, tile.kv_first, scores);
+        }
+        normalizer.settle(scores, out);
+    }
+    normalizer.begin_tile();
+    block.dropout.begin_tile(tile.kv_first);
+    auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
+    normalizer.end_tile();
+}
+
+// ---- kv_stream.cuh
+
+/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
+struct KvRows {
+    const char *keys, *values;
+    long long key_stride, value_stride;
+    int kv_len;
+};
+
+/// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
+/// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
+/// copies are without branches, and run under the products, as do the addresses that they take.
+///
+/// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
+/// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
+template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+struct KvStream {
+    static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
+
+    const KvRows& rows;
+    Tiles& tiles;
+    unsigned key_buffers, value_buffers;
+    int slot = 0;        // of the tile in hand
+    Tile queue[STAGES];  // the tile in hand, and those ahead of it
+
+    /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
+    __device__ __forceinline__ KvStream(const KvRows& rows, Tiles& tiles, unsigned buffers)
+        : rows(rows), tiles(tiles), key_buffers(buffers),
+          value_buffers(buffers + STAGES * KTile::BYTES) {
+#pragma unroll 1
+        for (int i = 0; i < FIRST; ++i) {
+            shift(FIRST);
+            queue[FIRST - 1] = tiles.advance();
+            load_keys(queue[FIRST - 1], i);
+            if (STAGES > 1) load_values(queue[FIRST - 1], i);
+            copy_commit();
+        }
+    }
+
+    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
+    __device__ __forceinline__ Tile tile() const { return queue[0]; }
+    __device__ __forceinline__ unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
+    __device__ __forceinline__ unsigned values() const { return value_buffers + slot * VTile::BYTES; }
+
+    /// Returns when the first tile, and what the caller had issued before it, is in shared memory.
+    __device__ __forceinline__ void wait_first() const {
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+    }
+
+    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
+    __device__ __forceinline__ void wait_keys() {
+        if (STAGES > 1) queue[AHEAD] = tiles.advance();
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+    }
+
+    /// Starts what is to be loaded next, in two parts, 0 and 1: under the products with the keys.
+    __device__ __forceinline__ void load_ahead(int part) {
+        const int free_slot = slot == 0 ? AHEAD : slot - 1;
+        if (part == 0 && STAGES > 1) load_keys(queue[AHEAD], free_slot);
+        if (part == 0) return;
+        load_values(queue[AHEAD], free_slot);
+        copy_commit();
+    }
+
+    /// Returns when the values of the tile in hand are there. With one stage, all warps have left its keys then.
+    __device__ __forceinline__ void wait_values() {
+        if (STAGES > 1) return;
+        copy_wait<0>();
+        __syncthreads();
+        next = tiles.advance();
+        load_keys(next, 0);
+        copy_commit();
+    }
+
+    __device__ __forceinline__ void step() {
+        if (STAGES == 1) queue[0] = next;
+        shift(STAGES);
+        slot = slot == AHEAD ? 0 : slot + 1;
+    }
+
+private:
+    Tile next;  // with one stage: the tile whose keys are on their way
+
+    __device__ __forceinline__ void shift(int count) {
+#pragma unroll
+        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    }
+
+    __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
+        load_tile_straight<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
+                                                      rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
+                                                      rows_of(tile));
+    }
+
+    __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
+        load_tile_straight<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
+                                                        rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
+                                                        rows_of(tile));
+    }
+
+    __device__ __forceinline__ int rows_of(const Tile& tile) const {
+        return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first;
+    }
+};
+
+// ---- load_rows.cuh
+
+// Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
+
+/// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
+template <class QTile, int THREADS, int BYTES, class Element, class Order>
+__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
+    load_tile_straight<QTile, Order, THREADS, BYTES>(tile, (const char*)places.target, places.stride * (long long)sizeof(Element),
+                                                     places.rows);
+}
+
+/// Rows whose places take a division each, of few tiles that meet many keys: a short loop.
+template <class QTile, int THREADS, int BYTES, class Places>
+__device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
+#pragma unroll 1
+    for (int index = threadIdx.x; index < QTile::ROWS * QTile::CHUNKS; index += THREADS) {
+        const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
+        const bool exists = places.holds(row) && chunk * 16 < BYTES;
+        const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;
+        copy_async_or_zero(QTile::place(tile, row, chunk).address, source, exists);
+    }
+}
+
+// ---- block_range.cuh
+
+/// The keys that a block's rows look at, where its warps don't tell their own from others'. See warp_ranges.cuh.
+template <int WARPS>
+struct Ranges {
+    TileRange range;
+
+    __device__ __forceinline__ explicit Ranges(const TileRange& range) : range(range) {}
+
+    __device__ __forceinline__ TileRange all() const { return range; }
+
+    template <int BLOCK>
+    __device__ __forceinline__ Tile own(const Tile& tile, unsigned) const {
+        return tile;
+    }
+};
+
+// ---------------------------------------------------------------- the kernel
+
+/// FlashAttention-2, Algorithm 1: a block owns BLOCK_Q rows of one head and goes over the keys that they keep.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    paged_decode(const __grid_constant__ Params params) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    // What a block is, and the keys that its rows look at.
+    const Work& work = parked(Rows::find_work(params));
+    const Rows rows(params, work);
+    if (!rows.exist()) return;
+    const int kv_head = rows.kv_head(params);
+    const Context& context = parked(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
+                                                                work.kv_len, work.q_start, work.kv_start)));
+    QueryBlock block(params, context, rows);
+
+    const unsigned queries = shared_address(shared);
+    load_rows<QTile, THREADS, HEAD_DIM * sizeof(Element)>(
+        queries, rows.places(params.q, params.q_stride_batch, params.q_stride_head, params.q_stride_row));
+
+    const Ranges<WARPS> ranges(block.range());
+    TileRange range = uniform_struct(aligned<BLOCK_KV>(ranges.all()));
+    range = uniform_struct(share<BLOCK_KV>(range, work.split, params.splits));
+    // K and V, copied by all threads; the first tiles are asked for.
+    const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
+                       work.kv_start * params.k_stride_row;
+    const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
+                       work.kv_start * params.v_stride_row;
+    // The loop of fp32 has no registers for strides, only uniform ones; nor has one whose warps know of their own.
+    auto bytes = [](long long stride) {
+        return (stride * (long long)sizeof(Element));
+    };
+    const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
+                       context.kv_len};
+    auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
+    LiveTiles<
+        KvOrder, true, decltype(kind_of)> tiles(range, context.kv_len, kind_of);
+    KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
+        stream(kv, tiles, queries + QTile::BYTES);
+
+    block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
+
+    stream.wait_first();  // and Q
+    const BlockQueries held(queries, block.warp_row);
+
+    Out out = {};
+    const bool idle = !rows.holds(uniform(block.warp_row));  // few rows: the other warps load alone
+    Normalizer<M_TILES> normalizer(block.magnitude);
+    for (; stream.live(); stream.step()) {
+        const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
+        stream.wait_keys();
+        auto load_ahead = [&](int part) { stream.load_ahead(part); };
+        auto values_ready = [&] {
+            stream.wait_values();
+            return stream.values();
+        };
+        if (idle) {
+            load_ahead(0);
+            load_ahead(1);
+            values_ready();
+            continue;
+        }
+        attend(block, tile, held, QueryAim(), stream.keys(), load_ahead, values_ready, normalizer, out);
+    }
+    // Decoded again, neither kept nor parked, where the loop needs the registers.
+    const Work done = work;
+    const Rows finished_rows(params, done);
+    auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    const Finished finished(normalizer, sink, block.dropout.scale());
+    if (params.partial_out != nullptr) return finished.store_partial(params, finished_rows, block.warp_row, out);
+    finished.store(params, finished_rows, block.warp_row, out);
+}

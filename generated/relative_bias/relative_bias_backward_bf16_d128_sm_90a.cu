@@ -1,0 +1,3534 @@
+// relative_bias, backward pass: bf16, head dim 128, for sm_90a.
+// Written by attncc 0.2.0 from specs/relative_bias.attn (sha256 5d6a31fa41bd876c). Do not edit.
+//
+// Attention with a learned bias for each head and relative position, in both directions. Distances
+// beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
+// are keys after the query.
+//
+//
+// variant relative_bias
+//   const reach = 128
+//   input bias: f32[head, 257] learnable
+//   let offset = clamp(kv_idx - q_pos, -reach, reach) + reach
+//   score = score + bias[h, offset]
+//
+// schedule
+//   family = hopper, loop = kv_outer, block_q = 64, block_kv = 128,
+//   warps = 8, stages = 2, split_kv = 1, skip = auto
+//
+// tiles: all full, nothing is masked
+
+// ---------------------------------------------------------------- sizes
+
+constexpr int BLOCK_Q = 64;
+constexpr int BLOCK_KV = 128;
+constexpr int STAGES = 2, KEY_STAGES = 2;
+constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
+constexpr int ROW_ALIGNMENT = BLOCK_Q;
+constexpr int DQ_COLUMNS = 64;  // of dQ that are computed at once
+
+constexpr bool PAIRS = false;  // of blocks may share tiles, each with half of the columns of dQ
+
+constexpr int OWNERS = 2;                    // warpgroups that own keys; one more adds to dQ, one loads
+constexpr int THREADS = 128 * (OWNERS + 2);
+constexpr int KEY_SHARES = 2;  // of a block, of one owner each; or one that both own, a gradient each
+constexpr int OWN_KEYS = BLOCK_KV / KEY_SHARES;  // of each owner
+constexpr int STRIPS = OWN_KEYS / 64;        // a product has 64 rows
+constexpr int PARTS = 2, PART_Q = BLOCK_Q / PARTS;  // whose scores an owner has at once
+constexpr int Q_TILES = PART_Q / 8;          // of 8 columns each: scores,
+constexpr int STEPS = PART_Q / 16;           // of a product over the queries
+constexpr int SCORE_STEP = 1;  // of which so many at once become exponents, and of a tile
+constexpr int WHOLE_STEP = SCORE_STEP;  // of which all is kept so many
+constexpr int D_TILES = PADDED_HEAD_DIM / 8, VALUE_D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // dK and dV
+
+// ---------------------------------------------------------------- leaf code
+
+// ---- element.cuh
+
+// 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
+struct fp16 { unsigned short bits; };
+struct bf16 { unsigned short bits; };
+
+__device__ __forceinline__ float to_float(fp16 x) {
+    float wide;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
+    return wide;
+}
+
+__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+
+// ---- math.cuh
+
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
+__device__ __forceinline__ float log2_approximate(float x) {
+    float result;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+
+    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
+    static constexpr int PARTS = 1;
+    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
+};
+
+/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+struct PowersOfE {
+    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return expf(x); }
+};
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+__device__ __forceinline__ float warp_max(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
+    return x;
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
+    return x;
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
+/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
+/// and so leave the result unset.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
+__device__ __forceinline__ long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    return (T*)uniform_long((long long)x);
+}
+
+/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
+/// the whole loop.
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+/// The same for a whole struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T uniform_struct(const T& x) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+    for (int& word : words) word = uniform(word);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
+__device__ __forceinline__ int thread_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+    return index;
+}
+
+// ---- bf16.cuh
+
+struct Dtype : PowersOfTwo {
+    using Element = bf16;
+    static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
+    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
+
+    static __device__ __forceinline__ unsigned pack(float low, float high) {
+        unsigned word;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+        return word;
+    }
+
+    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
+    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
+
+    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+
+    /// sum += a b
+    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+// ---- recompute_softmax.cuh
+
+/// P again, from scores less lse. `unit`: natural units in one unit of the scores, of any sign.
+struct Recompute {
+    static constexpr bool HAS_DELTA = true;  // which is subtracted from dP
+
+    float factor;
+
+    __device__ __forceinline__ explicit Recompute(float unit) : factor(unit * LOG2_E) {}
+
+    /// What `prob` takes of a pair that is kept; of others it takes -inf.
+    __device__ __forceinline__ float exponent(float score) const { return score * factor; }
+
+    static __device__ __forceinline__ float prob(float exponent) { return exp2_flushed(exponent); }
+
+    /// dP/dS, but for what the row's sum has in it.
+    static __device__ __forceinline__ float slope(float, float prob) { return prob; }
+};
+
+// ---- replay_all.cuh
+
+/// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
+template <int M_TILES, int KEYS>
+struct Replay {
+    __device__ __forceinline__ void begin(unsigned long long, unsigned, int, int) {}
+    __device__ __forceinline__ void begin_tile(int) {}
+    __device__ __forceinline__ void begin_columns(int) {}
+    __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
+};
+
+// ---- barrier.cuh
+
+// Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
+// read a stage. Named barriers join the warps of a warpgroup.
+
+__device__ __forceinline__ void barrier_init(unsigned barrier, int arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals));
+}
+
+/// Makes what `barrier_init` wrote visible to TMA.
+__device__ __forceinline__ void barrier_init_done() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+
+__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/// One arrival for the warp. Its lanes have left what the barrier guards: what they did there together (wgmma, ldmatrix) or
+/// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
+__device__ __forceinline__ void warp_arrive(unsigned barrier) {
+    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+}
+
+/// One arrival for those lanes that arrive; whether it was the phase's last one.
+__device__ __forceinline__ bool last_arrival(unsigned barrier, bool arrives) {
+    unsigned pending;  // before
+    asm volatile(
+        "{ .reg .pred p;\n"
+        ".reg .b64 state;\n"
+        "setp.ne.u32 p, %2, 0;\n"
+        "mov.b64 state, 0;\n"
+        "@p mbarrier.arrive.shared::cta.b64 state, [%1];\n"
+        "mbarrier.pending_count.b64 %0, state; }"
+        : "=r"(pending) : "r"(barrier), "r"((unsigned)arrives)
+        : "memory");
+    return arrives & (pending == 1);
+}
+
+/// Whether the barrier's phase of this parity is over.
+__device__ __forceinline__ bool barrier_test(unsigned barrier, unsigned parity) {
+    unsigned over;
+    asm volatile(
+        "{ .reg .pred over;\n"
+        "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, over; }"
+        : "=r"(over) : "r"(barrier), "r"(parity)
+        : "memory");
+    return over;
+}
+
+/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
+__device__ __forceinline__ bool elected_lane() {
+    unsigned elected;
+    asm volatile(
+        "{ .reg .pred elected;\n"
+        "elect.sync _|elected, 0xffffffff;\n"
+        "selp.u32 %0, 1, 0, elected; }"
+        : "=r"(elected));
+    return elected;
+}
+
+/// Arrives; the phase then also waits for this many bytes of TMA.
+__device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+
+/// Waits for the end of the barrier's phase of this parity; one that has just been initialised is past parity 1.
+__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+    asm volatile(
+        "{ .reg .pred done;\n"
+        "WAIT: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+        "@done bra DONE;\n"
+        "bra WAIT;\n"
+        "DONE: }" ::"r"(barrier), "r"(parity)
+        : "memory");
+}
+
+/// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
+__device__ __forceinline__ void named_wait(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// Counts among those threads, and goes on.
+__device__ __forceinline__ void named_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
+/// all free, with 1.
+template <int STAGES>
+struct Ring {
+    unsigned parity;
+    int stage = 0;
+
+    __device__ __forceinline__ explicit Ring(unsigned parity) : parity(parity) {}
+
+    __device__ __forceinline__ void advance() {
+        if (++stage == STAGES) {
+            stage = 0;
+            parity ^= 1;
+        }
+    }
+};
+
+/// The same in one register, where dividing costs less than another.
+template <int STAGES>
+struct Turns {
+    unsigned turn = 0;
+
+    __device__ __forceinline__ int stage() const { return turn % STAGES; }
+    __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
+};
+
+// ---- grid.cuh
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return min(max(__ldg(cu_seqlens + index), 0), total);
+}
+
+/// Where a sequence starts and how long it is: all of the tensor in a dense batch.
+__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+    int first = 0, last = total;
+    if (cu_seqlens != nullptr) {
+        first = sequence_start(cu_seqlens, sequence, total);
+        last = sequence_start(cu_seqlens, sequence + 1, total);
+    }
+    start = uniform(first);
+    length = uniform(max(last - first, 0));
+}
+
+/// The rows of the sequence that `work` names.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+}
+
+/// The same of its rows and its keys.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
+                                              int rows_each = 1) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(cu_seqlens, middle, total) * rows_each / BLOCK + middle;
+        (first <= block ? low : high) = middle;
+    }
+    block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
+}
+
+/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
+/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+template <int BLOCK_Q, bool SPLITS = true, class Params>
+__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+    const auto splits = [&] { return SPLITS ? params.splits : 1; };
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
+    const int section = index / (params.section * params.q_blocks), first = section * params.section;
+    const int here = min(params.section, all_heads - first);
+    index -= first * params.q_blocks;
+    Work work;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
+    return work;
+}
+
+/// The work of this block in the q_outer grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
+    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+/// The work of this block in the kv_outer grid: one block for each head of each sequence.
+template <class Params>
+__device__ __forceinline__ Work find_head(const Params& params) {
+    Work work;
+    work.q_block = work.split = 0;
+    work.head = uniform(blockIdx.x % params.num_heads);
+    work.sequence = uniform(blockIdx.x / params.num_heads);
+    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
+    find_rows(work, params);
+    return work;
+}
+
+// ---- key_grid.cuh
+
+/// What a block of the backward pass that owns keys works on: `kv_len` keys of one sequence and kv head, and its rows.
+struct KeyWork {
+    int sequence;     // b
+    int batch_index;  // into the batch axis of the tensors: 0 in a packed batch
+    int kv_head, kv_block;
+    int part;  // which of its gradients, where one block makes dK and another dV
+    int q_start, q_len, kv_start, kv_len;
+};
+
+/// The work of this block. The first keys go first: under a causal mask they have the most rows.
+template <int BLOCK_KV, int PARTS, class Params>
+__device__ __forceinline__ KeyWork find_keys(const Params& params) {
+    KeyWork work;
+    int index = block_index();
+    work.part = uniform(index % PARTS);
+    index /= PARTS;
+    work.kv_block = index % params.kv_blocks;
+    index /= params.kv_blocks;
+    work.kv_head = uniform(index % params.num_kv_heads);
+    work.sequence = work.batch_index = index / params.num_kv_heads;
+    find_sequence<BLOCK_KV>(work.sequence, work.kv_block, params.cu_seqlens_kv, params.kv_len, params.batch);
+    work.kv_block = uniform(work.kv_block);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+// ---- kv_blocks.cuh
+
+/// Block `index` of keys in the order of persistent kernels: the heads of one section, whose queries fit the L2 cache, go
+/// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
+/// (queue.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the queue. Blocks 2i and
+/// 2i + 1 of a pair are neighbours of one head.
+template <int BLOCK_KV, class Peers, class Params>
+__device__ __forceinline__ KeyWork find_key_work(const Params& params, int index) {
+    const int heads = (params.cu_seqlens_q == nullptr ? opaque(params.batch) : 1) * params.num_kv_heads;
+    const int together = Peers::blocks(), rank = index % together;
+    const int kv_blocks = opaque(params.kv_blocks) / together;  // what is computed of it would take registers between blocks
+    index /= together;
+    const int section = index / (params.section * kv_blocks), first = section * params.section;
+    const int here = min(params.section, heads - first);
+    index -= first * kv_blocks;
+    KeyWork work;
+    work.part = 0;
+    work.kv_block = (params.turns == nullptr ? index / here : kv_blocks - 1 - index / here) * together + rank;
+    const int head = first + index % here;
+    work.kv_head = head % params.num_kv_heads;
+    work.sequence = work.batch_index = head / params.num_kv_heads;
+    find_sequence<BLOCK_KV>(work.sequence, work.kv_block, params.cu_seqlens_kv, params.kv_len, params.batch);
+    find_rows(work, params);
+    return work;
+}
+
+/// The block to work on after `index`, or after -1 the first; -1 if none is left. Where all take alike long, each thread block
+/// has its share of them. Else a counter has the next, so whoever gets a number runs, and so do those with smaller ones. The
+/// warp calls together.
+template <class Params>
+__device__ __forceinline__ int claim_keys(const Params& params, int index) {
+    if (params.next_block == nullptr)
+        index = index < 0 ? block_index() : index + gridDim.x;
+    else if (thread_index() % 32 == 0)
+        index = atomicAdd(params.next_block, 1);
+    index = __shfl_sync(~0u, index, 0);
+    return index < params.blocks ? index : -1;
+}
+
+// ---- tile_kind.cuh
+
+// What a tile holds: no kept pair, anything, only kept pairs.
+enum TileKind { EMPTY, PARTIAL, FULL };
+
+// ---- query_tiles.cuh
+
+/// The queries that keep some key of a range, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end) keep
+/// all of them.
+struct QueryRange {
+    int begin, full_begin, full_end, end;
+};
+
+/// A tile of queries as two owners of keys see it: whether there are keys that it keeps, and whether it keeps all of them, in
+/// a bit for each owner. A tile begins at a multiple of 64 slots: `word` holds the rest in the bits below.
+struct QueryTile {
+    int head, word;
+    bool ends_head;  // the last of it
+
+    static constexpr int FULL_AT = 2, LAST = 16, SHARED = 32;
+
+    __device__ __forceinline__ int slot() const { return word & -64; }
+    __device__ __forceinline__ unsigned live() const { return word & 3; }
+    __device__ __forceinline__ unsigned full() const { return word >> FULL_AT & 3; }
+    __device__ __forceinline__ bool last() const { return word & LAST; }      // of the block of keys
+    __device__ __forceinline__ bool shared() const { return word & SHARED; }  // its last rows belong to another sequence
+};
+
+/// The live tiles of a block of keys in ascending order, head after head of the group. The lanes of a warp classify 16 tiles at
+/// once, each for the keys of one owner. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's owner
+/// `range()` in the head that `begin_head(head)` was told, and `kind(head, slot)`.
+template <int BLOCK_Q, class Keys>
+struct QueryTiles {
+    const Keys& keys;
+    int head;
+    int next = 0, end = 0;        // of the head: the first slot that isn't classified, and that behind the last
+    unsigned live = 0, full = 0;  // of the 16 tiles before `next`, two bits each; those handed out are no longer live
+
+    __device__ __forceinline__ QueryTiles(const Keys& keys, int first_head) : keys(keys), head(first_head - 1) { find(); }
+
+    /// Whether a tile is left.
+    __device__ __forceinline__ bool more() const { return live != 0; }
+
+    __device__ __forceinline__ QueryTile take() {
+        const int shift = (__ffs(live) - 1) & ~1, slot = next + (shift / 2 - TILES) * BLOCK_Q;
+        QueryTile tile = {head, (int)(slot | (live >> shift & 3) | (full >> shift & 3) << QueryTile::FULL_AT), false};
+        live &= ~(3u << shift);
+        find();
+        if (!more()) tile.word |= QueryTile::LAST;
+        tile.ends_head = !more() | head != tile.head;
+        return tile;
+    }
+
+    /// Whether it is known that at most so many are left.
+    __device__ __forceinline__ bool few(int most) const {
+        return next >= end && __popc((live | live >> 1) & 0x55555555u) <= most && head == keys.last_head();
+    }
+
+private:
+    static constexpr int TILES = 16;
+
+    __device__ __forceinline__ void find() {
+        while (live == 0) {
+            if (next < end) {
+                classify();
+            } else {
+                if (head == keys.last_head()) return;
+                begin_head();
+            }
+        }
+    }
+
+    __device__ __forceinline__ void begin_head() {
+        ++head;
+        keys.begin_head(head);
+        const QueryRange range = keys.range();
+        next = __reduce_min_sync(~0u, range.begin) / BLOCK_Q * BLOCK_Q;
+        end = __reduce_max_sync(~0u, range.end);
+    }
+
+    __device__ __forceinline__ void classify() {
+        const TileKind kind = keys.kind(head, next + thread_index() % 32 / 2 * BLOCK_Q);
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL);
+        next += TILES * BLOCK_Q;
+    }
+};
+
+// ---- backward_pipeline.cuh
+
+/// What the producer tells of a stage of queries.
+struct QueryNote {
+    int row_block;  // the first of the tile, see row_blocks.cuh
+    QueryTile tile;
+};
+
+/// What is to be done with a stage of keys: nothing any more, or a gradient to be stored, with DIFFERENTIATE after tiles of
+/// queries. Without it no query keeps any of the keys, and nothing is loaded. VALUES_PARITY: that of the values' barrier;
+/// KEYS_PARITY: that of the keys' own.
+enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4, KEYS_PARITY = 8 };
+
+/// The barriers and notes of the backward pass in shared memory. Only the producer walks tiles. KEY_SHARES: of a block of keys, one
+/// for each owner; of one that both own, one tells the other what dS is a multiple of. KEY_BARRIERS: those that belong to keys besides,
+/// and RANGE_STAGES: see who derives from it (blocks_late.cuh, blocks_ahead.cuh).
+template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANGE_STAGES>
+struct BackwardPipeline {
+    static constexpr int WORK_BYTES = 32 + 16;
+    static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
+    static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
+    static constexpr int OTHERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
+    static constexpr int CLAIM = OTHERS + (PAIRS ? STAGES : 0), BARRIERS = CLAIM + (PAIRS ? 2 : 0);
+    static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
+    static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
+    static constexpr int CLAIM_AT = ASKED_AT + 16, BYTES = CLAIM_AT + (PAIRS ? 16 : 0), NO_STAGE = -1;
+    static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
+    static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
+    static constexpr int DSCORES_ARRIVALS = KEY_SHARES == 1 ? 32 * DSCORES_WARPS : DSCORES_WARPS;
+
+    unsigned base;
+
+    __device__ __forceinline__ unsigned keys_full(int stage) const { return base + 8 * stage; }
+    __device__ __forceinline__ unsigned keys_empty(int stage) const { return base + 8 * (KEY_STAGES + stage); }
+    __device__ __forceinline__ unsigned queries_full(int stage) const { return base + 8 * (QUERIES + stage); }
+    __device__ __forceinline__ unsigned queries_empty(int stage) const { return base + 8 * (QUERIES + STAGES + stage); }
+    __device__ __forceinline__ unsigned douts_full(int stage) const { return base + 8 * (DOUTS + stage); }
+    __device__ __forceinline__ unsigned douts_empty(int stage) const { return base + 8 * (DOUTS + STAGES + stage); }
+    __device__ __forceinline__ unsigned dscores_full(int stage) const { return base + 8 * (DSCORES + stage); }
+    __device__ __forceinline__ unsigned dscores_empty(int stage) const { return base + 8 * (DSCORES + STAGES + stage); }
+
+    __device__ __forceinline__ unsigned slopes_full(int stage) const { return base + 8 * (SLOPES + stage); }
+
+    /// dS of the other block of a pair.
+    __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
+
+    // The block of keys that the first block of a pair has claimed for both, as the second is told.
+    __device__ __forceinline__ unsigned claim_full() const { return base + 8 * CLAIM; }
+    __device__ __forceinline__ unsigned claim_empty() const { return base + 8 * (CLAIM + 1); }
+    __device__ __forceinline__ unsigned claim() const { return base + CLAIM_AT; }
+    __device__ __forceinline__ int claimed() const {
+        int index, unused;
+        take_pair(claim(), index, unused);
+        return index;
+    }
+
+    /// `writers`: who say what a stage of keys is about.
+    __device__ __forceinline__ void init_keys(int writers) const {
+        for (int stage = 0; stage < KEY_STAGES; ++stage) {
+            barrier_init(keys_full(stage), writers);
+            barrier_init(keys_empty(stage), 32 * (OWNER_WARPS + ADDER_WARPS));
+        }
+    }
+
+    /// `blocks`: the warps of how many leave a stage before it is written to again.
+    __device__ __forceinline__ void init_queries(int blocks) const {
+        for (int stage = 0; stage < STAGES; ++stage) {
+            barrier_init(queries_full(stage), 1);
+            barrier_init(queries_empty(stage), OWNER_WARPS * blocks);
+            barrier_init(douts_full(stage), 1);
+            barrier_init(douts_empty(stage), OWNER_WARPS * blocks);
+            barrier_init(dscores_full(stage), DSCORES_ARRIVALS);
+            barrier_init(dscores_empty(stage), ADDER_WARPS * blocks);
+            if (PAIRS) barrier_init(others_full(stage), 1);
+            if (KEY_SHARES == 1) barrier_init(slopes_full(stage), 32 * (OWNER_WARPS - DSCORES_WARPS));
+        }
+        if (PAIRS) {
+            barrier_init(claim_full(), 1);
+            barrier_init(claim_empty(), 1);
+        }
+        barrier_init_done();
+    }
+
+    /// What a stage of keys is about, and what is to be done with it. The first is not kept in registers: who needs it reads it.
+    __device__ __forceinline__ void write(int stage, const KeyWork& work) const {
+        const unsigned address = base + WORK_AT + WORK_BYTES * stage;
+        put_four(address, work.sequence, work.batch_index, work.kv_head, work.kv_block);
+        put_four(address + 16, work.q_start, work.q_len, work.kv_start, work.kv_len);
+    }
+
+    __device__ __forceinline__ void write_order(int stage, int order) const {
+        put_pair(base + WORK_AT + WORK_BYTES * stage + 32, order, 0);
+    }
+
+    __device__ __forceinline__ KeyWork work(int stage) const {
+        const unsigned address = base + WORK_AT + WORK_BYTES * stage;
+        KeyWork work;
+        work.part = 0;
+        take_four(address, work.sequence, work.batch_index, work.kv_head, work.kv_block);
+        take_four(address + 16, work.q_start, work.q_len, work.kv_start, work.kv_len);
+        return work;
+    }
+
+    __device__ __forceinline__ int order(int stage) const {
+        int order, unused;
+        take_pair(base + WORK_AT + WORK_BYTES * stage + 32, order, unused);
+        return order;
+    }
+
+    // What an owner's keys look at: one warp asks for it by stage and head, a warp for each owner answers. Between the question and the
+    // answers all of them wait for each other.
+    static __device__ __forceinline__ void wait_for_ranges() { named_wait(4, 32 * (1 + KEY_SHARES)); }
+
+    __device__ __forceinline__ void ask(int stage, int head) const { put_pair(base + ASKED_AT, stage, head); }
+    __device__ __forceinline__ void asked(int& stage, int& head) const { take_pair(base + ASKED_AT, stage, head); }
+
+    __device__ __forceinline__ void write(int stage, int share, const QueryRange& range) const {
+        put_four(range_at(stage, share), range.begin, range.full_begin, range.full_end, range.end);
+    }
+
+    __device__ __forceinline__ QueryRange range(int stage, int share) const {
+        QueryRange range;
+        take_four(range_at(stage, share), range.begin, range.full_begin, range.full_end, range.end);
+        return range;
+    }
+
+    // A stage of queries has two notes, for its even and odd turns: who adds to dQ reads one when the next may be there already.
+    __device__ __forceinline__ void write(int stage, unsigned turn, const QueryNote& note) const {
+        const unsigned address = query_note_at(stage, turn);
+        put_pair(address, note.row_block, note.tile.word);
+        put_pair(address + 8, note.tile.head, note.tile.ends_head);
+    }
+
+    /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
+    __device__ __forceinline__ QueryNote query_note(int stage, unsigned turn) const {
+        QueryNote note;
+        take_pair(query_note_at(stage, turn), note.row_block, note.tile.word);
+        return note;
+    }
+
+    /// The head of a tile, for those who need it.
+    __device__ __forceinline__ int head(int stage, unsigned turn) const {
+        int head, unused;
+        take_pair(query_note_at(stage, turn) + 8, head, unused);
+        return head;
+    }
+
+    /// Whether the tile is the last of its head.
+    __device__ __forceinline__ bool ends_head(int stage, unsigned turn) const {
+        int head, ends;
+        take_pair(query_note_at(stage, turn) + 8, head, ends);
+        return ends;
+    }
+
+protected:
+    __device__ __forceinline__ unsigned range_at(int stage, int share) const {
+        return base + RANGES_AT + 16 * (RANGE_STAGES > 1 ? stage * KEY_SHARES + share : share);
+    }
+
+    __device__ __forceinline__ unsigned query_note_at(int stage, unsigned turn) const {
+        return base + QUERY_NOTES_AT + 16 * (stage + turn * STAGES);
+    }
+
+    static __device__ __forceinline__ void put_pair(unsigned address, int x, int y) {
+        asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory");
+    }
+
+    static __device__ __forceinline__ void put_four(unsigned address, int x, int y, int z, int w) {
+        asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+    }
+
+    static __device__ __forceinline__ void take_four(unsigned address, int& x, int& y, int& z, int& w) {
+        asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];" : "=r"(x), "=r"(y), "=r"(z), "=r"(w) : "r"(address) : "memory");
+    }
+
+    static __device__ __forceinline__ void take_pair(unsigned address, int& x, int& y) {
+        x = y = 0;
+        if (threadIdx.x % 32 == 0)
+            asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];" : "=r"(x), "=r"(y) : "r"(address) : "memory");
+        x = uniform(x);
+        y = uniform(y);
+    }
+};
+
+// ---- blocks_late.cuh
+
+/// Where the producer claims a block of keys when it has loaded the tiles of the one before, and waits for what that looks at. There is
+/// one stage of values.
+template <int KEY_STAGES, int STAGES, int KEY_SHARES>
+struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
+    using Base = BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1>;
+    static constexpr int VALUE_STAGES = 1, BYTES = Base::BYTES;
+    static constexpr int OWNERS_OF_WEIGHTS = 2;  // each writes its own, when it begins a block
+
+    __device__ __forceinline__ unsigned values_full() const { return this->base + 8 * Base::OF_KEYS; }
+    __device__ __forceinline__ unsigned values_empty() const { return this->base + 8 * (Base::OF_KEYS + 1); }
+
+    __device__ __forceinline__ void init(int blocks) const {
+        this->init_keys(1);
+        barrier_init(values_full(), 1);
+        barrier_init(values_empty(), Base::OWNER_WARPS);
+        this->init_queries(blocks);
+    }
+
+    __device__ __forceinline__ void wait_for_values(int order) const { barrier_wait(values_full(), order & VALUES_PARITY); }
+    __device__ __forceinline__ void leave_values() const { warp_arrive(values_empty()); }
+
+    /// How many heads of q share the keys. Divided anew each time: a producer has few registers.
+    template <class Params>
+    __device__ __forceinline__ int group(const Params& params, int) const {
+        return params.num_heads / opaque(params.num_kv_heads);
+    }
+
+    /// What a block looks at in a head.
+    template <class Params>
+    __device__ __forceinline__ void wait_for_answers(const Params&, int stage, unsigned, int head, int) const {
+        if (thread_index() % 32 == 0) this->ask(stage, head);
+        Base::wait_for_ranges();
+        Base::wait_for_ranges();
+    }
+
+    __device__ __forceinline__ void answer(int) const { Base::wait_for_ranges(); }
+};
+
+// ---- factors_are_one.cuh
+
+/// What dS of the raw score is to that of the final one: the same. The interface is that of factors_kept.cuh.
+template <int N_TILES>
+struct Factors {
+    __device__ __forceinline__ explicit Factors(float (&)[1][N_TILES][4]) {}
+    __device__ __forceinline__ void set(int, int, float, float) {}
+    template <int STEP>
+    __device__ __forceinline__ void rotate() {}
+    __device__ __forceinline__ void multiply(int, int, float&, float&) const {}
+};
+
+// ---- finished.cuh
+
+// A kernel that begins before the one ahead of it is done (programmatic dependent launch), and waits for what it needs of it:
+// the one ahead counts what is finished.
+//
+// Nobody waits for good. Blocks of a launch behind are given room only when all blocks of this one have begun, each by
+// `let_others_begin`, or have ended: who counts has its multiprocessor by then, and waits for nothing that comes behind.
+//
+// What has been added is seen. A warp's additions come before its `count_finished`: `__syncwarp` orders those of all lanes
+// before the lane that counts, whose release makes them visible with the count. Who finds the whole count acquires it, and
+// `__syncthreads` hands that on to the thread block.
+
+/// Those that are launched behind this kernel may begin where there is room: they know what to wait for.
+__device__ __forceinline__ void let_others_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
+
+/// The kernel ahead is done, and all that it wrote is visible.
+__device__ __forceinline__ void wait_for_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/// Adds to a count. What the warp has done comes before. Its lanes call together.
+__device__ __forceinline__ void count_finished(int* count, int more) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(more) : "memory");
+}
+
+/// Waits for a count; what was done before comes before what this thread does now.
+__device__ __forceinline__ void wait_for_count(const int* count, int all) {
+    while (true) {
+        int found;
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(count) : "memory");
+        if (found >= all) return;
+        __nanosleep(500);
+    }
+}
+
+/// Waits until all has been added to the rows of these heads of q, of all sequences. A thread block calls together; one of its
+/// threads looks, since many that do slow down the counting.
+template <class Params>
+__device__ __forceinline__ void wait_for_heads(const Params& params, int first, int last) {
+    if (params.finished == nullptr) return;
+    const int behind = threadIdx.x == 0 ? last / params.group + 1 : 0;
+#pragma unroll 1
+    for (int head = first / params.group; head < behind; ++head) wait_for_count(params.finished + head, params.adders);
+    __syncthreads();
+}
+
+// ---- layout.cuh
+
+// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
+/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
+/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
+///
+/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
+template <int ROW_COUNT, int BYTES_A_ROW>
+struct SharedTile {
+    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
+    static constexpr int CHUNKS = ROW_BYTES / 16;
+    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
+    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
+
+    struct Lane {
+        unsigned wide, half, quarter;
+    };
+
+    /// Offset of a row's chunk within a panel of WIDTH bytes.
+    template <int WIDTH>
+    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+        const unsigned line = row / (128 / WIDTH);
+        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
+    }
+
+    /// Where a panel starts whose first chunk is `chunk`.
+    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+
+    /// `base` is the tile's address, a multiple of 128.
+    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
+    }
+
+    /// The lane that many rows below, a multiple of 8.
+    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
+        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
+    }
+
+    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
+    /// must be a multiple of 8.
+    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
+        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
+        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+
+    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
+    struct Place {
+        unsigned address;
+        int row_bytes;
+    };
+
+    /// The place of a chunk, neither it nor the row constant.
+    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
+        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
+        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
+    }
+};
+
+// ---- learns_nothing.cuh
+
+/// Of the rows of a tile, two are this lane's own in the end: `side` 0 and 1.
+__device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4 * 8 + threadIdx.x % 4 * 2 + side; }
+
+/// No learnable input is read. The interface is that of the printed struct Learned.
+struct NothingLearned {
+    __device__ __forceinline__ bool in_one_place() const { return true; }
+    __device__ __forceinline__ void begin_apart() {}
+    template <class... Pair>
+    __device__ __forceinline__ void apart(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void end_apart(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void begin_tile(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void pair(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void column(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void row(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void tile(const Pair&...) {}
+    template <class... Pair>
+    __device__ __forceinline__ void head(const Pair&...) {}
+};
+
+// ---- add_vector.cuh
+
+// Adding up in global memory, four floats at once: sm_90 and later.
+
+__device__ __forceinline__ void add_four(float* address, const float (&x)[4]) {
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};"
+                 ::"l"(address), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
+}
+
+/// Adds a lane's eight numbers of a 16 x 16 tile to the tile's 256; lane after lane, so that a warp's access is four lines.
+__device__ __forceinline__ void add_fragment(float* tile, const float (&x)[2][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) add_four(tile + (half * 32 + threadIdx.x % 32) * 4, x[half]);
+}
+
+/// Reads them back.
+__device__ __forceinline__ void load_fragment(const float* tile, float (&x)[2][4]) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const float4 four = *(const float4*)(tile + (half * 32 + threadIdx.x % 32) * 4);
+        x[half][0] = four.x, x[half][1] = four.y, x[half][2] = four.z, x[half][3] = four.w;
+    }
+}
+
+// ---- output.cuh
+
+/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
+struct Unrounded {
+    using Element = float;
+    static constexpr int WORDS = 2;
+    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
+        word[0] = __float_as_uint(x);
+        word[1] = __float_as_uint(y);
+    }
+};
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// Stores four neighbouring columns.
+template <class Stored>
+__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
+    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
+    Stored::words(low, x.x, x.y);
+    Stored::words(high, x.z, x.w);
+#pragma unroll
+    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
+    store_words(target, all);
+}
+
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
+/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
+/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+struct ColumnsInPairs {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = lane % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) store_words(target, packed);
+        } else {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) store_words(target + 8 * half, packed);
+            }
+        }
+    }
+};
+
+/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
+struct ColumnsInFours {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return lane % 4 * 4;
+    }
+
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
+    }
+};
+
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    const int column = Columns::template first<Stored>(lane);
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
+        }
+    }
+}
+
+/// The same of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                                           int lane = threadIdx.x % 32) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
+}
+
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+template <int M_TILES>
+constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+
+/// Of these rows, in fours, each lane owns the one of this number.
+__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
+template <int M_TILES, class Places, class Value>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
+#pragma unroll
+    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+        const float x = value(own);
+        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
+        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
+    }
+}
+
+// ---- queue.cuh
+
+// Additions to global memory in an order that doesn't depend on how fast thread blocks are. Blocks of keys that add to the same
+// tiles stand in a queue: at each tile, those ahead add first. All go through their tiles in ascending order, and each has a
+// number in memory that says how far it is: everything below has been added, by it and by those ahead of it.
+
+__device__ __forceinline__ int load_relaxed(const int* address) {
+    int x;
+    asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(x) : "l"(address) : "memory");
+    return x;
+}
+
+__device__ __forceinline__ void store_relaxed(int* address, int x) {
+    asm volatile("st.relaxed.gpu.global.s32 [%0], %1;" ::"l"(address), "r"(x) : "memory");
+}
+
+/// What the warp has done comes before what its lanes store from now on, and what other thread blocks did before they stored what has
+/// been loaded comes before what the warp does now.
+__device__ __forceinline__ void order_memory() {
+    __syncwarp();
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+/// The place of a warp in such a queue. Its lanes call together.
+struct Queue {
+    static constexpr int DONE = 0x7fffffff;  // by the block itself: who finds it looks at the next
+
+    int* own;         // the number of the warp and its block; those of the blocks ahead follow, all of them 0 in the beginning
+    int ahead;        // how many there are
+    int nearest = 1;  // of them that may not be done
+    int granted = 0;  // the blocks ahead have added everything below
+
+    /// Everything below the tile has been added, which is told; waits until all blocks ahead have added to it, or won't. They are asked
+    /// while what was added is on its way: one fence orders both.
+    __device__ __forceinline__ void take_turn(int tile) {
+        const int known = min(tile, granted);
+        const int number = granted > tile ? DONE : ask();
+        order_memory();
+        tell(known);
+        if (granted <= tile) take(number);
+        if (granted <= tile) {
+            do take(ask());
+            while (granted <= tile);
+            order_memory();
+        }
+        if (known < tile) tell(tile);  // there was nothing to add to what is below: it is done when it is for those ahead
+    }
+
+    /// Nothing more is added.
+    __device__ __forceinline__ void leave() const {
+        order_memory();
+        tell(DONE);
+    }
+
+private:
+    __device__ __forceinline__ void tell(int number) const {
+        if (threadIdx.x % 32 == 0) store_relaxed(own, number);
+    }
+
+    /// Each lane another block's number.
+    __device__ __forceinline__ int ask() const {
+        const int place = nearest + threadIdx.x % 32;
+        return place <= ahead ? load_relaxed(own + place) : DONE;
+    }
+
+    /// What is known by these numbers: the nearest block that isn't done speaks for those ahead of it.
+    __device__ __forceinline__ void take(int number) {
+        const unsigned working = __ballot_sync(~0u, number != DONE);
+        if (working != 0)
+            granted = __shfl_sync(~0u, number, __ffs(working) - 1);
+        else if ((nearest += 32) > ahead)
+            granted = DONE;
+    }
+};
+
+// ---- row_blocks.cuh
+
+// What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
+// and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
+// multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
+constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
+
+/// The row block that a head of a sequence begins with.
+template <class Work, class Params>
+__device__ __forceinline__ long long first_row_block(const Params& params, const Work& work, int head) {
+    const int before = params.cu_seqlens_q == nullptr ? 0 : work.q_start / ROW_ALIGNMENT + work.sequence;
+    return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
+}
+
+/// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
+template <class Params>
+__device__ __forceinline__ Work find_row_block(const Params& params, int index) {
+    Work work;
+    int aligned = index % params.row_blocks / ALIGNED_BLOCKS;
+    work.head = index / params.row_blocks % params.num_heads;
+    work.sequence = work.batch_index = index / params.row_blocks / params.num_heads;
+    find_sequence<ROW_ALIGNMENT>(work.sequence, aligned, params.cu_seqlens_q, params.q_len, params.batch);
+    work.q_block = aligned * ALIGNED_BLOCKS + index % ALIGNED_BLOCKS;
+    find_q_rows(work, params);
+    return work;
+}
+
+/// How many row blocks there are.
+template <class Params>
+__device__ __forceinline__ int all_row_blocks(const Params& params) {
+    return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
+}
+
+// ---- key_bits.cuh
+
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
+}
+
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
+}
+
+/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
+template <int PERIOD, int PERIODS>
+__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
+    unsigned bits = bits_below(limit - place);
+#pragma unroll
+    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
+        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
+    return bits;
+}
+
+/// What holds for the lane's first two keys holds for all.
+__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
+    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
+}
+
+/// All or none.
+__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
+
+// ---- rotation.cuh
+
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, class Word, int N_TILES, int WORDS>
+__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+    Word first[STEP][WORDS];
+    memcpy(first, tiles, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
+    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
+}
+
+// ---- scores.cuh
+
+/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
+/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
+__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
+    const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
+}
+
+/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+template <class KvOrder>
+__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
+}
+
+/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
+template <int M_TILES, int N_TILES, int GROUPS>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                                            float masked) {
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
+            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
+        }
+}
+
+// ---- words.cuh
+
+// Ordinary accesses to shared memory by address.
+
+__device__ __forceinline__ unsigned load_word(unsigned address) {
+    unsigned word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
+    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
+}
+
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- statistics_pieces.cuh
+
+// What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
+// each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
+// pieces of 16 bits, together as exact as fp32, and A picks one of them.
+
+/// Eight 16-bit numbers for a row: -lse in pieces 0 to 2 and 6, which repeats 0; -delta in pieces 3 to 5. They are finite, since
+/// those that A doesn't pick meet its zeros. Of a row without weight (lse -inf) they make all
+/// probabilities 0.
+template <class Dtype>
+struct Statistics {
+    static constexpr int FLOATS = 4, ROW_BYTES = 4 * FLOATS;
+    static constexpr int WEIGHT_BYTES = 256;  // of an A operand: 8 rows, which serve all 64, of columns 0 to 7 and 8 to 15
+
+    struct Pieces {
+        float first, second, third;
+
+        __device__ __forceinline__ explicit Pieces(float x) {
+            first = Dtype::low(Dtype::pack(x, 0));
+            second = Dtype::low(Dtype::pack(x - first, 0));
+            third = x - first - second;
+        }
+    };
+
+    static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
+        const Pieces minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
+        *(uint4*)(statistics + 4 * row) =
+            make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
+                       Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
+    }
+
+    /// lse, beyond all scores for a row without weight, and delta.
+    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
+        const uint4 x = *(const uint4*)(statistics + 4 * row);
+        return make_float2(-(Dtype::low(x.x) + Dtype::low(x.x >> 16) + Dtype::low(x.y)),
+                           -(Dtype::low(x.y >> 16) + Dtype::low(x.z) + Dtype::low(x.z >> 16)));
+    }
+
+    /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
+    /// -delta * delta_weight, the latter a number of 8 bits. The row's eight numbers are columns 0 to 7 and again 8 to 15: so two
+    /// pieces of lse_weight meet all of -lse, and the third its first piece. The threads of a warpgroup call.
+    static __device__ __forceinline__ void write_weights(unsigned target, float lse_weight, float delta_weight) {
+        const Pieces pieces(lse_weight);
+        const int thread = thread_index() % 128, word = thread % 4;
+        const bool delta = thread >= 64, later = thread % 64 >= 32;
+        const float piece = delta ? 0 : later ? pieces.second : pieces.first;
+        const float delta_piece = delta & !later ? delta_weight : 0, third = delta | later ? 0 : pieces.third;
+        const float low = word == 0 | word == 1 ? piece : word == 2 ? delta_piece : third;
+        const float high = word == 0 ? piece : word == 1 | word == 2 ? delta_piece : 0;
+        store_word(target + 4 * thread, Dtype::pack(low, high));
+    }
+};
+
+/// Descriptor of rows as B operand: eight of them each 128 bytes, no swizzle; columns 8 to 15 are columns 0 to 7 again.
+__device__ __forceinline__ unsigned long long statistics_descriptor(unsigned address) {
+    return (unsigned long long)(128 >> 4) << 32 | (address & 0x3ffff) >> 4;
+}
+
+/// Descriptor of an A operand of weights: one group of eight rows for all 64; columns 8 to 15 follow 128 bytes behind.
+__device__ __forceinline__ unsigned long long weights_descriptor(unsigned address) {
+    return 128 >> 4 << 16 | (address & 0x3ffff) >> 4;
+}
+
+// ---- stretches.cuh
+
+/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+///
+/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE;
+
+    /// Slots between which the positions from, or up to, a given one stand.
+    static __device__ __forceinline__ int begin(int position) { return position; }
+    static __device__ __forceinline__ int end(int position) { return position; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
+    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+
+    /// The position of a slot of the sequence.
+    static __device__ __forceinline__ int position(int slot) { return slot; }
+};
+
+// ---- tma.cuh
+
+// The tensor memory accelerator: one thread asks for a box of a tensor, which arrives swizzled in shared memory as a panel of
+// a `SharedTile`. Maps are made by the launcher: axes (column, row, head, batch), boxes of 64 columns.
+
+struct alignas(64) TensorMap {
+    unsigned char bytes[128];
+};
+
+__device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
+}
+
+/// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
+__device__ __forceinline__ int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
+
+/// The box from (column, row) on, with the map's number of rows; columns and rows outside the tensor become zeros.
+__device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, unsigned barrier, int column, int row,
+                                         int head, int batch) {
+    asm volatile(
+        "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(
+            target),
+        "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+/// Bytes as they are, a multiple of 16. `barrier` expects them already.
+__device__ __forceinline__ void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
+                 "l"(source), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/// The way back; returns when the bytes have been read, so that others may take their place.
+__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
+    asm volatile(
+        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
+        "cp.async.bulk.commit_group;\n"
+        "cp.async.bulk.wait_group.read 0;" ::"l"(target), "r"(source), "r"(bytes)
+        : "memory");
+}
+
+/// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
+__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// ---- tma_stretches.cuh
+
+/// Brings a box into the L2 cache, ahead of its load.
+__device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(row),
+                 "r"(head), "r"(batch)
+                 : "memory");
+}
+
+/// The same for a tile whose rows stand as `Order` says.
+template <class Tile, class Order>
+__device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel) tma_fetch_ahead(map, panel * 64, position, head, batch);
+}
+
+/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
+/// expects its bytes already.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                                int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+        tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
+}
+
+/// The same; `barrier` counts its bytes.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                 int head, int batch) {
+    barrier_arrive_expecting(barrier, Tile::BYTES);
+    tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
+}
+
+// ---- peers_none.cuh
+
+/// A warp that leaves stages of its own block alone.
+struct Leaver {
+    __device__ __forceinline__ explicit Leaver(unsigned) {}
+    __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
+};
+
+/// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
+struct Peers {
+    static constexpr __device__ int blocks() { return 1; }
+    static constexpr __device__ int rank() { return 0; }
+    static __device__ __forceinline__ void begin() {}
+    static __device__ __forceinline__ void end() {}
+
+    template <class Tile, class Order>
+    static __device__ __forceinline__ void load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                       int head, int batch, unsigned) {
+        tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
+    }
+
+    static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
+        bulk_load(target, source, bytes, barrier);
+    }
+
+    static __device__ __forceinline__ void send(unsigned, unsigned, int, unsigned) {}
+    static __device__ __forceinline__ void tell(unsigned, int, unsigned) {}
+    static __device__ __forceinline__ void arrive_at_other(unsigned) {}
+};
+
+// ---- transposed.cuh
+
+// What a warp does with its part of a transposed tile of scores: 16 keys, whose fragments (see mma_16bit.cuh) have queries as
+// columns. Packed by twos of neighbouring queries, fragments n and n + 1 are an A operand of a product over the queries.
+
+/// `thread_index`, as a number that isn't negative: remainders of it take one instruction.
+__device__ __forceinline__ unsigned own_thread() { return thread_index(); }
+
+/// Visits two neighbouring queries of each key that the lane holds: visit(n, r, column, x, y), where r is the half of 8 keys, x the
+/// score of the query at `column`, counted from the tile's first, and y that of the next. Keys vary fastest, so that what
+/// depends on the query alone is computed once.
+template <int N_TILES, class Visit>
+__device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit visit) {
+    const int lane_column = own_thread() % 4 * 2;
+#pragma unroll
+    for (int n = 0; n < N_TILES; ++n)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) visit(n, r, lane_column + 8 * n, scores[0][n][2 * r], scores[0][n][2 * r + 1]);
+}
+
+/// What a lane of the warp has in x, a struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T of_lane(const T& x, int lane) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+#pragma unroll
+    for (int& word : words) word = __shfl_sync(~0u, word, lane);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+/// Visits fragments in rounds of STEP, for what is long or needs many registers: visit(n, column, x), where n counts from the
+/// round's first, and x[2 * r + side] is the score of the query at `column` + side. Those visited move behind the others, as
+/// registers can't be counted off; `moved()` moves what else belongs to them.
+template <int STEP, int N_TILES, class Visit, class Moved>
+__device__ __forceinline__ void each_fragment(float (&scores)[1][N_TILES][4], Visit visit, Moved moved) {
+    static_assert(N_TILES % STEP == 0, "all rounds are alike");
+    const int lane_column = own_thread() % 4 * 2;
+#pragma unroll 1
+    for (int column = lane_column; column < 8 * N_TILES; column += 8 * STEP) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n) visit(n, column + 8 * n, scores[0][n]);
+        rotate_columns<STEP>(scores[0]);
+        moved();
+    }
+}
+
+/// The word of an operand that fragment n and half r of the keys are packed to.
+template <int STEPS>
+__device__ __forceinline__ unsigned& word_of(unsigned (&operand)[STEPS][4], int n, int r) {
+    return operand[n / 2][n % 2 * 2 + r];
+}
+
+/// Where this lane's row of four 8 x 8 matrices is: of the first 16 queries, and of the warp's keys as columns.
+template <class Tile>
+__device__ __forceinline__ unsigned transposed_row(unsigned panel) {
+    const int lane = own_thread() % 32, warp = own_thread() / 32 % 4;
+    return panel + Tile::template in_panel<128>(lane / 16 * 8 + lane % 8, warp * 2 + lane / 8 % 2);
+}
+
+/// Stores four 8 x 8 matrices transposed, a lane's word of each in x; the lane's address is that of a row of one of them.
+__device__ __forceinline__ void store_matrices_transposed(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]),
+                 "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- warpgroup.cuh
+
+// What the threads that multiply do to tiles in shared memory before wgmma reads them. Each warpgroup has a named barrier,
+// and all of them together one more.
+
+__device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
+
+/// Moves the sign of `scale` into the warpgroup's Q tile, and zero too, so that scores need a positive factor: the one
+/// returned.
+template <class Dtype, class QTile>
+__device__ __forceinline__ float take_sign(unsigned queries, float scale, int warpgroup) {
+    if (!(scale <= 0)) return scale;
+#pragma unroll 1
+    for (int byte = threadIdx.x % 128 * 4; byte < QTile::BYTES; byte += 128 * 4) {
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
+    }
+    fence_async();
+    warpgroup_wait(warpgroup);
+    return scale == 0 ? 1 : -scale;
+}
+
+/// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
+/// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
+template <class Tile, int THREADS>
+__device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier = 1 + THREADS / 128) {
+#pragma unroll 1
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+#pragma unroll 1
+        for (int byte = (rows * 8 + thread_index() % THREADS) * 16; byte < Tile::ROWS * 128; byte += THREADS * 16)
+            store_words(tile + panel * Tile::ROWS * 128 + byte, {0, 0, 0, 0});
+    fence_async();
+    named_wait(barrier, THREADS);
+}
+
+/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype, with all its bits.
+/// Of one that is too small, 0 included, or too large, the keys take the rest, a power of 2 if it is too large.
+template <class Dtype>
+__device__ __forceinline__ float effective_scale(float scale) {
+    if (fabsf(scale) > Dtype::MOST_SCALE) return __uint_as_float((__float_as_uint(scale) & 0x807fffff) | 0x3f800000);
+    return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
+}
+
+/// Gives the keys their part, and returns the effective scale. All THREADS that multiply share the work.
+template <class Dtype, class KTile, int THREADS>
+__device__ __forceinline__ float take_scale(unsigned keys, float scale) {
+    const float effective = effective_scale<Dtype>(scale);
+    if (effective == scale) return scale;
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
+        const unsigned word = load_word(keys + byte);
+        store_word(keys + byte, Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective)));
+    }
+    fence_async();
+    named_wait(1 + THREADS / 128, THREADS);
+    return effective;
+}
+
+// ---- wgmma.cuh
+
+// Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
+// swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
+// mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
+
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+
+/// Keeps the compiler from moving uses of an asynchronous result above the wait for it.
+template <int N_TILES>
+__device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
+}
+
+/// Leaves undefined what a product is about to overwrite: else the compiler would keep it until then.
+template <int N_TILES>
+__device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
+}
+
+/// The same for 16-bit operands in registers, which a product may still be reading.
+template <int STEPS>
+__device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
+#pragma unroll
+    for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
+}
+
+/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
+/// place while another is under way, ptxas would serialise them.
+__device__ __forceinline__ unsigned moved(unsigned x) {
+    unsigned zero;
+    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
+    return x | zero;
+}
+
+/// Waits until at most PENDING groups are under way; `result` is what the others computed.
+template <int PENDING, int N_TILES>
+__device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
+    pin(result);
+}
+
+/// COUNT column tiles of accumulators, from FIRST on.
+template <int FIRST, int COUNT, int N_TILES>
+__device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4] {
+    static_assert(FIRST + COUNT <= N_TILES, "within the tile");
+    return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
+}
+
+/// A step's registers of an A operand, as an operand of one step.
+template <int STEPS>
+__device__ __forceinline__ unsigned (&step_of(unsigned (&x)[STEPS][4], int step))[1][4] {
+    return reinterpret_cast<unsigned(&)[1][4]>(x[step]);
+}
+
+[[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
+
+/// What a matrix descriptor (PTX ISA) says besides addresses: the swizzle, which is as wide as rows are, and how many bytes it is
+/// from 8 rows to the next 8.
+constexpr __device__ unsigned long long descriptor_form(unsigned long long swizzle, unsigned eight_rows) {
+    return swizzle << 62 | (unsigned long long)eight_rows >> 4 << 32;
+}
+
+/// A matrix descriptor of a tile in panels of 128 bytes: its address, and the offset from panel to panel, which counts where
+/// columns are not what is summed over. What is added to it are offsets in units of 16 bytes; as one 64-bit sum, they take one
+/// uniform instruction.
+__device__ __forceinline__ unsigned long long descriptor(unsigned address, unsigned panel_bytes) {
+    return descriptor_form(SWIZZLE_128, 8 * 128) | panel_bytes >> 4 << 16 | (address & 0x3ffff) >> 4;
+}
+
+/// Offsets of 16 columns each, for operands whose columns are summed over: steps FIRST, FIRST + 1, ... of a tile of ROWS rows.
+template <int ROWS, int FIRST = 0>
+struct ColumnSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) {
+        return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
+    }
+};
+
+/// Offsets of 16 rows each, for operands whose rows are summed over.
+struct RowSteps {
+    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * 16 * 128 >> 4; }
+};
+
+template <int COUNT>
+__device__ __forceinline__ void give_registers() {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+template <int COUNT>
+__device__ __forceinline__ void take_registers() {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
+}
+
+// ---- learned.cuh
+
+// Gradients of learnable inputs, added up from pairs. How far a sum goes before it is added to memory depends on what its
+// place depends on. All have one interface: `pair` for each pair, in hand the fragment's row `key` of the warp, `column`
+// after each column (fragment n, its left or right `side`), and at the end of a tile `row` for each of the two rows that are
+// this lane's own (`own_query`), `tile`, and `head`. All but `column` take what adds a float to memory.
+
+/// Words of an exact sum (below).
+constexpr int EXACT_WORDS = 17;
+
+/// Adds x to number `place` of sums in memory: floats, or where `exact` asks for it, sums that don't depend on the order. Of
+/// such a sum word i counts units of 2^(16 i - 149): a float's 24 bits go to one word, shifted by 15 at most, so 2^24
+/// additions fit. The last word counts what is no number.
+__device__ __forceinline__ void add_learned(int exact, void* sums, long long place, float x) {
+    if (!exact) {
+        atomicAdd((float*)sums + place, x);
+        return;
+    }
+    const int bits = __float_as_int(x), biased = bits >> 23 & 255, exponent = max(biased, 1) - 1;
+    const long long mantissa = (bits & 0x7fffff) | (biased > 0 ? 0x800000 : 0);
+    const long long shifted = mantissa << exponent % 16;
+    const bool finite = biased != 255;
+    auto* words = (unsigned long long*)sums + place * EXACT_WORDS;
+    atomicAdd(words + (finite ? exponent / 16 : EXACT_WORDS - 1),
+              (unsigned long long)(!finite ? 1 : bits < 0 ? -shifted : shifted));
+}
+
+/// 2^exponent, for exponents of normal doubles.
+__device__ __forceinline__ double power_of_two(int exponent) {
+    return __longlong_as_double((long long)(1023 + exponent) << 52);
+}
+
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fffffff); }
+
+/// Sums over the lanes whose number differs in bits of `LANES`.
+template <int LANES>
+__device__ __forceinline__ float sum_lanes(float x) {
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2)
+        if (LANES & lane) x += __shfl_xor_sync(~0u, x, lane);
+    return x;
+}
+
+/// The steps in which a sum has nothing to do: who derives from it says the others.
+struct IdleSteps {
+    __device__ __forceinline__ void begin_tile(bool) {}
+    __device__ __forceinline__ void column(int, int) {}
+    template <class Add>
+    __device__ __forceinline__ void row(int, Add) {}
+    template <class Add>
+    __device__ __forceinline__ void tile(Add) {}
+    template <class Add>
+    __device__ __forceinline__ void head(int, Add) {}
+};
+
+/// One place for all pairs of a head.
+template <int M_TILES>
+struct HeadSum : IdleSteps {
+    float sum = 0;
+
+    template <class Add>
+    __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
+    template <class Add>
+    __device__ __forceinline__ void head(int key, Add add) {
+        if (key != 0) return;
+        sum = sum_lanes<31>(sum);
+        if (threadIdx.x % 32 == 0) add(sum);
+    }
+};
+
+/// A place for each key.
+template <int M_TILES>
+struct KeySum : IdleSteps {
+    float sum[2 * M_TILES] = {};
+
+    template <class Add>
+    __device__ __forceinline__ void pair(int key, float x, Add) { sum[key] += x; }
+    template <class Add>
+    __device__ __forceinline__ void head(int key, Add add) {
+        const float x = sum_lanes<3>(sum[key]);
+        if (threadIdx.x % 4 == 0) add(x);
+    }
+};
+
+/// A place for each row. Code that adds to memory is long, so it stands once for each side, not for each column.
+template <int M_TILES>
+struct RowSum : IdleSteps {
+    float sum = 0, own[2];
+
+    __device__ __forceinline__ void begin_tile(bool) { own[0] = own[1] = 0; }
+    template <class Add>
+    __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
+    __device__ __forceinline__ void column(int n, int side) {
+        const float x = sum_lanes<28>(sum);
+        if (threadIdx.x % 32 / 4 == n) (side == 0 ? own[0] : own[1]) = x;
+        sum = 0;
+    }
+    template <class Add>
+    __device__ __forceinline__ void row(int side, Add add) { add(own[side]); }
+};
+
+/// What a tile adds to memory if it is known to have one place.
+struct TileSum : IdleSteps {
+    float sum;
+    bool same;
+
+    __device__ __forceinline__ void begin_tile(bool one_place) {
+        sum = 0;
+        same = one_place;
+    }
+    template <class Add>
+    __device__ __forceinline__ void tile(Add add) {
+        if (!same) return;
+        const float x = sum_lanes<31>(sum);
+        if (threadIdx.x % 32 == 0) add(x);
+    }
+};
+
+/// A place for each pair; of a tile that is known to have one place, its sum is added.
+template <int M_TILES>
+struct PairSum : TileSum {
+    template <class Add>
+    __device__ __forceinline__ void pair(int, float x, Add add) {
+        if (same)
+            sum += x;
+        else if (x != 0)
+            add(x);
+    }
+};
+
+// ---- learned_runs.cuh
+
+/// A place for each pair, of tiles that a lane goes through twice. The first time, the sum of one that is known to have one place
+/// is added; pairs of another are met a second time, with `apart`, in an order in which neighbours often have one place: such
+/// runs are summed up before they are added to memory.
+template <int M_TILES>
+struct PairRuns : TileSum {
+    long long place;  // of the run
+
+    template <class Add>
+    __device__ __forceinline__ void pair(int, float x, Add) { sum += x; }
+
+    __device__ __forceinline__ void begin_apart() {
+        sum = 0;
+        place = -1;
+    }
+    /// `at` is -1 for a pair without a place. add(place, x) adds to memory.
+    template <class Add>
+    __device__ __forceinline__ void apart(long long at, float x, Add add) {
+        if (at != place) {
+            end_apart(add);
+            place = at;
+            sum = 0;
+        }
+        sum += x;
+    }
+    template <class Add>
+    __device__ __forceinline__ void end_apart(Add add) {
+        if (!same & place >= 0 & sum != 0) add(place, sum);
+    }
+};
+
+// ---- load.cuh
+
+// Elements of the inputs. They don't change while a kernel runs, so loads take the read-only path, and the compiler may
+// merge and move them.
+
+__device__ __forceinline__ bool load(const unsigned char* address) { return __ldg(address) != 0; }
+__device__ __forceinline__ int load(const int* address) { return __ldg(address); }
+__device__ __forceinline__ long long load(const long long* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const float* address) { return __ldg(address); }
+__device__ __forceinline__ float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
+__device__ __forceinline__ float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
+
+// `load`, or 0 where `inside` is false: one predicated instruction, no branch, and nothing is read.
+__device__ __forceinline__ bool load_if(bool inside, const unsigned char* address) {
+    unsigned value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value != 0;
+}
+
+__device__ __forceinline__ int load_if(bool inside, const int* address) {
+    int value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b32 %0, [%1]; }"
+        : "+r"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ long long load_if(bool inside, const long long* address) {
+    long long value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b64 %0, [%1]; }"
+        : "+l"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+__device__ __forceinline__ float load_if(bool inside, const float* address) {
+    float value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.f32 %0, [%1]; }"
+        : "+f"(value) : "l"(address), "r"((int)inside));
+    return value;
+}
+
+template <class Half>  // fp16 or bf16
+__device__ __forceinline__ float load_if(bool inside, const Half* address) {
+    unsigned short value = 0;
+    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b16 %0, [%1]; }"
+        : "+h"(value) : "l"(address), "r"((int)inside));
+    return to_float(Half{value});
+}
+
+// A scalar input: given by address (so that CUDA graphs see its present value) or by value.
+template <class Element, class Value>
+__device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
+    return address != nullptr ? load(address) : value;
+}
+
+__device__ __forceinline__ bool in_range(int index, int size) { return (unsigned)index < (unsigned)size; }
+__device__ __forceinline__ bool in_range(long long index, int size) {
+    return (unsigned long long)index < (unsigned long long)size;
+}
+
+using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 1, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
+using OwnOrder = TileOrder<OWN_KEYS, 1, 1>;
+
+using Scores = float[1][Q_TILES][4];       // transposed: 16 keys a warp, PART_Q queries
+using Operand = unsigned[PART_Q / 16][4];   // the same with 16 bits, as A operands of products over the queries
+
+using KeyGradient = float[1][D_TILES][4];
+using ValueGradient = float[1][VALUE_D_TILES][4];
+
+using KTile = SharedTile<BLOCK_KV, (HEAD_DIM + 63) / 64 * 128>;
+using VTile = SharedTile<BLOCK_KV, (VALUE_HEAD_DIM + 63) / 64 * 128>;
+using QTile = SharedTile<BLOCK_Q, KTile::ROW_BYTES>;
+using OutTile = SharedTile<BLOCK_Q, VTile::ROW_BYTES>;
+using DScoresTile = SharedTile<BLOCK_Q, BLOCK_KV * 2>;
+
+// ---------------------------------------------------------------- relative_bias
+
+struct Params {
+    const bf16 *q, *k, *v, *dout;
+    bf16 *dk, *dv;
+    float *dq_sum;
+    const float *statistics;
+    int *next_block, *turns, *finished;
+    const int *cu_seqlens_q, *cu_seqlens_kv;
+    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
+    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
+    long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
+    long long dk_stride_batch, dk_stride_head, dk_stride_row, dv_stride_batch;
+    long long dv_stride_head, dv_stride_row;
+    void *bias__gradient;
+    long long bias__gradient_stride0, bias__gradient_stride1;
+    const float *bias;
+    long long bias_stride0, bias_stride1;
+    int batch, num_heads, num_kv_heads, q_len;
+    int kv_len, row_blocks, kv_blocks, exact;
+    int blocks, section;
+    float scale;
+    int bias_size0, bias_size1;
+};
+
+struct Context {
+    int b, h, kv_h;
+    int q_len, kv_len;  // of this sequence
+    int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    float scale;
+};
+
+__device__ __forceinline__ Context make_context(
+    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
+    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    return ctx;
+}
+
+struct Row {
+    int q_idx;
+    int q_pos;
+};
+
+__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+    Row row = {q_idx};
+    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+    return row;
+}
+
+// The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
+struct ScoreGradient {
+    float score, slope, learned_0;
+};
+
+// score = score + bias[h, offset]
+__device__ __forceinline__ ScoreGradient score_gradient(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
+    const long long product = (min(max(kv_idx - row.q_pos, -128), 128) + 128) * params.bias_stride1;
+    return {score + load(params.bias + ctx.h * params.bias_stride0 + product), 1.0f, 1.0f};
+}
+
+// gradient of bias[h, (min(max((kv_idx - q_pos), -128), 128) + 128)]
+__device__ __forceinline__ long long place_learned_0(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+    const int sum = min(max(kv_idx - row.q_pos, -128), 128) + 128;
+    const long long product = sum * params.bias__gradient_stride1;
+    return 0 + ctx.h * params.bias__gradient_stride0 + product;
+}
+
+__device__ __forceinline__ bool same_learned_0(
+    const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
+    const int difference = ctx.q_len - ctx.kv_len;
+    const int smaller = min(max(kv_first + difference - q_last, -128), 128);
+    return smaller == min(max(kv_last + difference - q_first, -128), 128);
+}
+
+// What the pairs of a head add to the gradients of learnable inputs.
+template <int M_TILES>
+struct Learned {
+    PairRuns<M_TILES> sum_0;
+
+    __device__ __forceinline__ void begin_tile(const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
+        sum_0.begin_tile(same_learned_0(params, ctx, q_first, q_last, kv_first, kv_last));
+    }
+
+    __device__ __forceinline__ void pair(int key, const ScoreGradient& found, float dscore, const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+        sum_0.pair(key, dscore == 0 ? 0.0f : dscore * found.learned_0, [&](float x) {
+            const long long place = place_learned_0(params, ctx, row, kv_idx);
+            if (place >= 0) add_learned(params.exact, params.bias__gradient, place, x);
+        });
+    }
+
+    __device__ __forceinline__ void column(int n, int side) {
+        sum_0.column(n, side);
+    }
+
+    __device__ __forceinline__ void row(int side, const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+        sum_0.row(side, [&](float x) {
+            const long long place = place_learned_0(params, ctx, row, kv_idx);
+            if (place >= 0) add_learned(params.exact, params.bias__gradient, place, x);
+        });
+    }
+
+    __device__ __forceinline__ void tile(const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+        sum_0.tile([&](float x) {
+            const long long place = place_learned_0(params, ctx, row, kv_idx);
+            if (place >= 0) add_learned(params.exact, params.bias__gradient, place, x);
+        });
+    }
+
+    __device__ __forceinline__ void head(int key, const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+        sum_0.head(key, [&](float x) {
+            const long long place = place_learned_0(params, ctx, row, kv_idx);
+            if (place >= 0) add_learned(params.exact, params.bias__gradient, place, x);
+        });
+    }
+
+    __device__ __forceinline__ bool in_one_place() const {
+        return sum_0.same;
+    }
+
+    __device__ __forceinline__ void begin_apart() {
+        sum_0.begin_apart();
+    }
+
+    __device__ __forceinline__ void apart(const ScoreGradient& found, float dscore, const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+        sum_0.apart(place_learned_0(params, ctx, row, kv_idx), dscore == 0 ? 0.0f : dscore * found.learned_0, [&](long long place, float x) { add_learned(params.exact, params.bias__gradient, place, x); });
+    }
+
+    __device__ __forceinline__ void end_apart(const Params& params) {
+        sum_0.end_apart([&](long long place, float x) { add_learned(params.exact, params.bias__gradient, place, x); });
+    }
+};
+
+constexpr bool ASKS_ALWAYS = true;  // about pairs of tiles of which all is kept, too
+constexpr bool MASKS_AHEAD = false;  // what is kept is found while scores are made
+[[maybe_unused]] constexpr bool LEARNS = true;  // inputs that score lines read get a gradient
+[[maybe_unused]] constexpr bool DRAINS = false;  // all products of a tile end before the next begins
+[[maybe_unused]] constexpr bool SLOPES_ASIDE = false;  // see slopes_aside.cuh
+using LearnedSums = Learned<1>;
+
+// ---------------------------------------------------------------- what the warpgroups share
+
+/// Where things are in shared memory, and the barriers that guard them.
+struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
+    static constexpr int STATISTICS_BYTES = BLOCK_Q * Statistics<Dtype>::ROW_BYTES;
+    static constexpr int QUERY_BYTES = QTile::BYTES + STATISTICS_BYTES;
+    // Tiles come last: compute-sanitizer takes an operand for 2048 bytes in a row, which those of `Statistics` aren't.
+    static constexpr int WEIGHTS = 0, WEIGHT_BYTES = 2 * OWNERS_OF_WEIGHTS * Statistics<Dtype>::WEIGHT_BYTES;
+    static constexpr bool BARRIERS_FIRST = VALUE_STAGES > 1;  // there is no room for them behind
+    static constexpr int STATISTICS = BARRIERS_FIRST ? (WEIGHT_BYTES + BYTES + 1023) / 1024 * 1024 : WEIGHT_BYTES;
+    static constexpr int KEYS = STATISTICS + STAGES * STATISTICS_BYTES, VALUES = KEYS + KEY_STAGES * KTile::BYTES;
+    static constexpr int QUERIES = VALUES + VALUE_STAGES * VTile::BYTES, DOUTS = QUERIES + STAGES * QTile::BYTES;
+    static constexpr int DSCORES = DOUTS + STAGES * OutTile::BYTES;
+    static constexpr int SLOPES = DSCORES + STAGES * DScoresTile::BYTES;  // see `Slopes`
+    static constexpr int SLOPES_BYTES = 0;  // one half of those of 64 keys
+    static constexpr int OTHER_DSCORES = SLOPES + SLOPES_BYTES;  // of the other block of a pair,
+    static constexpr int OTHER_KEYS = OTHER_DSCORES + PAIRS * STAGES * DScoresTile::BYTES;  // the columns that this one makes of dQ
+    static constexpr int OTHER_KEY_BYTES = PAIRS * KTile::BYTES / 2, TILES_END = OTHER_KEYS + OTHER_KEY_BYTES;
+    static constexpr int PIPELINE = BARRIERS_FIRST ? WEIGHT_BYTES : TILES_END;
+    static_assert(KEYS % 1024 == 0, "a tile's swizzle counts from multiples of 1024");
+
+    unsigned address;
+
+    __device__ __forceinline__ explicit Shared(unsigned address) : Blocks{address + PIPELINE}, address(address) {}
+    __device__ __forceinline__ unsigned keys(int stage) const { return address + KEYS + stage * KTile::BYTES; }
+    __device__ __forceinline__ unsigned values(int stage) const { return address + VALUES + stage * VTile::BYTES; }
+    __device__ __forceinline__ unsigned queries(int stage) const { return address + QUERIES + stage * QTile::BYTES; }
+    __device__ __forceinline__ unsigned douts(int stage) const { return address + DOUTS + stage * OutTile::BYTES; }
+    __device__ __forceinline__ unsigned dscores(int stage) const { return address + DSCORES + stage * DScoresTile::BYTES; }
+    /// Of an owner, or of both if they share their keys.
+    __device__ __forceinline__ unsigned slopes(int owner) const {
+        return address + SLOPES + (KEY_SHARES > 1 ? owner : 0) * 64 * BLOCK_Q * 2;
+    }
+    __device__ __forceinline__ unsigned other_dscores(int stage) const { return address + OTHER_DSCORES + stage * DScoresTile::BYTES; }
+    __device__ __forceinline__ unsigned other_keys() const { return address + OTHER_KEYS; }
+    __device__ __forceinline__ unsigned statistics(int stage) const { return address + STATISTICS + stage * STATISTICS_BYTES; }
+    /// Of lse (0) and of delta (1).
+    __device__ __forceinline__ unsigned weights(int owner, int which) const {
+        return address + WEIGHTS + (OWNERS_OF_WEIGHTS > 1 ? 2 * owner + which : which) * Statistics<Dtype>::WEIGHT_BYTES;
+    }
+};
+
+__device__ __forceinline__ Context context_of(const Params& params, const KeyWork& work, int head) {
+    return make_context(params, work.sequence, head, work.kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+}
+
+// ---------------------------------------------------------------- the producer
+
+__device__ __forceinline__ int first_own_key(const KeyWork& work, int share) {
+    return KvOrder::position(work.kv_block * BLOCK_KV + share * OWN_KEYS);
+}
+
+/// The number of the block's head among those of k, of all sequences of a batch that isn't packed.
+__device__ __forceinline__ int key_head(const Params& params, const KeyWork& work) {
+    return work.batch_index * params.num_kv_heads + work.kv_head;
+}
+
+/// A warp for each owner, which finds the queries that its keys look at, when it is asked. Who walks tiles hasn't the registers to
+/// search for documents.
+struct RangeFinder {
+    const Params& params;
+    const Shared& shared;
+    int share;
+
+    __device__ __forceinline__ QueryRange range(const KeyWork& work, int head) const {
+        QueryRange range = {0, 0, work.q_len, QOrder::end(work.q_len)};
+        const int kv_first = first_own_key(work, share);
+        // A pair goes through the tiles of both blocks, and needs dS of all their keys, those that don't exist included.
+        if (kv_first >= work.kv_len && Peers::blocks() == 1) return {0, 0, 0, 0};
+        return range;
+    }
+
+    __device__ __forceinline__ void run() const {
+        while (true) {
+            Shared::wait_for_ranges();
+            int stage, head;
+            shared.asked(stage, head);
+            if (stage == Shared::NO_STAGE) return;
+            const QueryRange found = range(shared.work(stage), head);
+            if (thread_index() % 32 == 0) shared.write(stage, share, found);
+            shared.answer(stage);
+        }
+    }
+};
+
+/// The keys of the owner that a lane of the producer classifies tiles for: even lanes for the first, odd ones for the second.
+struct OwnKeys {
+    const Params& params;
+    const Shared& shared;
+    int stage;
+    unsigned parity;  // of its barriers
+
+    __device__ __forceinline__ int first_head() const { return shared.work(stage).kv_head * shared.group(params, stage); }
+    __device__ __forceinline__ int last_head() const { return first_head() + shared.group(params, stage) - 1; }
+
+    static __device__ __forceinline__ int own_share() { return thread_index() % KEY_SHARES; }
+
+    /// Waits for what those who find ranges say of it.
+    __device__ __forceinline__ void begin_head(int head) const {
+        shared.wait_for_answers(params, stage, parity, head, head - first_head());
+    }
+
+    __device__ __forceinline__ QueryRange range() const { return shared.range(stage, own_share()); }
+
+    /// Of the tile from a slot on. One that reaches beyond the last query or the last key is never FULL.
+    __device__ __forceinline__ TileKind kind([[maybe_unused]] int head, int slot) const {
+        const KeyWork work = shared.work(stage);
+        const QueryRange range = this->range();
+        const int end = slot + BLOCK_Q, q_first = QOrder::first(slot), kv_first = first_own_key(work, own_share());
+        const bool ragged = !QOrder::whole(q_first, work.q_len) | !OwnOrder::whole(kv_first, work.kv_len);
+        if (slot >= range.end | end <= range.begin) return EMPTY;
+        if (!ragged & slot >= range.full_begin & end <= range.full_end) return FULL;
+        TileKind kind = PARTIAL;
+        return kind == FULL & ragged ? PARTIAL : kind;
+    }
+};
+
+/// Loads tiles of queries, with what is noted of them.
+struct TileLoader {
+    const Params& params;
+    const TensorMap &q_map, &dout_map;
+    const Shared& shared;
+    Ring<STAGES> queries{1};
+
+    __device__ __forceinline__ TileLoader(const Params& params, const TensorMap& q_map, const TensorMap& dout_map, const Shared& shared)
+        : params(params), q_map(q_map), dout_map(dout_map), shared(shared) {}
+
+    /// The lane that writes and loads.
+    static __device__ __forceinline__ bool elected() { return thread_index() % 32 == 0; }
+
+    /// The rows of the tensors that a block of keys, and a tile of queries, begin with.
+    static __device__ __forceinline__ int first_key(const KeyWork& work) {
+        return work.kv_start + KvOrder::first(work.kv_block * BLOCK_KV);
+    }
+    static __device__ __forceinline__ int first_query(const KeyWork& work, const QueryTile& tile) {
+        return work.q_start + QOrder::first(tile.slot());
+    }
+
+    /// The first row block of a tile.
+    __device__ __forceinline__ int row_block(const KeyWork& work, const QueryTile& tile) const {
+        return (int)first_row_block(params, work, tile.head) + tile.slot() / ROW_BLOCK;
+    }
+
+    /// Queries of a tile, to a stage that is free. By the elected lane.
+    __device__ __forceinline__ void load_queries(const KeyWork& work, const QueryTile& tile, int row_block) const {
+        const unsigned full = shared.queries_full(queries.stage);
+        const bool others = params.cu_seqlens_q != nullptr && tile.slot() + BLOCK_Q > work.q_len;
+        shared.write(queries.stage, queries.parity ^ 1, {row_block, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
+        barrier_arrive_expecting(full, Shared::QUERY_BYTES);
+        Peers::load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
+                                          coordinate(tile.head, params.q_stride_head),
+                                          coordinate(work.batch_index, params.q_stride_batch), 0);
+        bulk_load(shared.statistics(queries.stage), params.statistics + (long long)row_block * ROW_BLOCK * Statistics<Dtype>::FLOATS,
+                  Shared::STATISTICS_BYTES, full);
+    }
+
+    __device__ __forceinline__ void load_douts(const KeyWork& work, const QueryTile& tile) const {
+        const unsigned full = shared.douts_full(queries.stage);
+        barrier_arrive_expecting(full, OutTile::BYTES);
+        Peers::load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
+                                            coordinate(tile.head, params.dout_stride_head),
+                                            coordinate(work.batch_index, params.dout_stride_batch), 1);
+    }
+};
+
+/// What block `index` of keys is. False if it has no keys: one of those that a packed batch has to spare, or of lengths that make no
+/// sense. Nobody adds for it, which is counted here.
+__device__ __forceinline__ bool find_block(const Params& params, int index, KeyWork& work) {
+    work = find_key_work<BLOCK_KV, Peers>(params, index);
+    if (KvOrder::first(work.kv_block * BLOCK_KV) < work.kv_len) return true;
+    if (params.finished != nullptr) count_finished(params.finished + key_head(params, work), Shared::ADDER_WARPS);
+    return false;
+}
+
+/// One warp, which loads what the others work on: for each block of keys the tiles of queries that keep some of them, head
+/// after head of the group. It alone walks tiles and claims blocks; the others read its notes.
+struct Producer : TileLoader {
+    const TensorMap &k_map, &v_map;
+    Ring<KEY_STAGES> keys{1};
+    unsigned values_parity = 1;
+
+    __device__ __forceinline__ Producer(const Params& params, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map,
+                                        const TensorMap& dout_map, const Shared& shared)
+        : TileLoader(params, q_map, dout_map, shared), k_map(k_map), v_map(v_map) {}
+
+    __device__ __forceinline__ void load_keys(int order) {
+        if (!elected()) return;
+        shared.write_order(keys.stage, order);
+        const unsigned full = shared.keys_full(keys.stage);
+        if (!(order & DIFFERENTIATE)) return barrier_arrive(full);
+        const KeyWork work = shared.work(keys.stage);
+        barrier_arrive_expecting(full, KTile::BYTES + (Peers::blocks() > 1 ? Shared::OTHER_KEY_BYTES : 0));
+        const int head = coordinate(work.kv_head, params.k_stride_head), batch = coordinate(work.batch_index, params.k_stride_batch);
+        tma_load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, first_key(work), head, batch);
+        if (Peers::blocks() > 1)
+            tma_load(shared.other_keys(), k_map, full, Peers::rank() * 64, (work.kv_block ^ 1) * BLOCK_KV, head, batch);
+    }
+
+    __device__ __forceinline__ void load_values() {
+        barrier_wait(shared.values_empty(), values_parity);
+        values_parity ^= 1;
+        if (!elected()) return;
+        const KeyWork work = shared.work(keys.stage);
+        tma_load_ordered<VTile, KvOrder>(shared.values(0), v_map, shared.values_full(), first_key(work),
+                                         coordinate(work.kv_head, params.v_stride_head),
+                                         coordinate(work.batch_index, params.v_stride_batch));
+    }
+
+    __device__ __forceinline__ void load_queries(const QueryTile& tile) {
+        barrier_wait(shared.queries_empty(queries.stage), queries.parity);
+        if (!elected()) return;
+        const KeyWork work = shared.work(keys.stage);
+        TileLoader::load_queries(work, tile, row_block(work, tile));
+    }
+
+    __device__ __forceinline__ void load_douts(const QueryTile& tile) {
+        barrier_wait(shared.douts_empty(queries.stage), queries.parity);
+        if (elected()) TileLoader::load_douts(shared.work(keys.stage), tile);
+    }
+
+    /// As `claim_keys`. Of a pair the first block claims for both, and tells the other: as often as there have been stages of keys.
+    __device__ __forceinline__ int claim(int index) const {
+        if (Peers::blocks() == 1 || params.next_block == nullptr) return claim_keys(params, index);
+        if (Peers::rank() == 0) {
+            if (elected()) index = 2 * atomicAdd(params.next_block, 1);
+            index = __shfl_sync(~0u, index, 0);
+            if (index >= params.blocks) index = -1;
+            barrier_wait(shared.claim_empty(), keys.parity);
+            if (elected()) Peers::tell(shared.claim(), index, shared.claim_full());
+            return index;
+        }
+        if (elected()) barrier_arrive_expecting(shared.claim_full(), 4);
+        barrier_wait(shared.claim_full(), keys.parity ^ 1);
+        index = shared.claimed();
+        if (elected()) Peers::arrive_at_other(shared.claim_empty());
+        return index < 0 ? index : index + 1;
+    }
+
+    /// All that a block of keys needs. False if it has none.
+    __device__ __forceinline__ bool begin_block(int index) {
+        KeyWork work;
+        if (!find_block(params, index, work)) return false;
+        barrier_wait(shared.keys_empty(keys.stage), keys.parity);
+        if (elected()) shared.write(keys.stage, work);
+        __syncwarp();
+        return true;
+    }
+
+    __device__ __forceinline__ void load_block() {
+        const OwnKeys own = {params, shared, keys.stage, keys.parity};
+        QueryTiles<BLOCK_Q, OwnKeys> tiles(own, own.first_head());
+        const int parity = keys.parity == 0 ? KEYS_PARITY : 0;
+        load_keys(parity | (tiles.more() ? STORE | DIFFERENTIATE | (values_parity ^ 1) : STORE));
+        bool values = false;
+        while (tiles.more()) {
+            const QueryTile tile = tiles.take();
+            load_queries(tile);
+            if (!values) load_values();
+            values = true;
+            load_douts(tile);
+            queries.advance();
+        }
+        keys.advance();
+    }
+
+    __device__ __forceinline__ void run() {
+        for (int index = claim(-1); index >= 0; index = claim(index))
+            if (begin_block(index)) load_block();
+        barrier_wait(shared.keys_empty(keys.stage), keys.parity);
+        load_keys(END);
+        if (elected()) shared.ask(Shared::NO_STAGE, 0);
+        Shared::wait_for_ranges();
+    }
+};
+
+__device__ __forceinline__ void run_producer(const Params& params, const TensorMap& q_map, const TensorMap& k_map, const TensorMap& v_map,
+                                             const TensorMap& dout_map, const Shared& shared, int warp) {
+    if (warp == 0) {
+        Producer producer(params, q_map, k_map, v_map, dout_map, shared);
+        producer.run();
+    } else if (warp <= KEY_SHARES) {
+        const RangeFinder finder = {params, shared, warp - 1};
+        finder.run();
+    }
+}
+// ---------------------------------------------------------------- owners of keys
+
+// ---------------------------------------------------------------- pairs of keys and queries
+
+// ---- probs_kept.cuh
+
+/// P with 16 bits, as dV takes it. dS is a multiple of dP - delta by P itself, which registers hold until it is made: so P is rounded
+/// late, but for the first 16 queries.
+struct Probs {
+    static constexpr int EARLY_STEPS = DRAINS ? 2 : 1;  // of 16 queries each, that are rounded when all exponents have become P
+
+    const Scores& scores;
+    Operand& words;
+
+    __device__ __forceinline__ void begin(unsigned) {}
+    __device__ __forceinline__ void put(int, int, float, float) {}
+
+    /// Those of the steps FIRST to LAST - 1.
+    template <int FIRST, int LAST>
+    __device__ __forceinline__ void round() {
+#pragma unroll
+        for (int i = 4 * FIRST; i < 4 * LAST; ++i) {
+            const float(&four)[4] = scores[0][i / 2];
+            word_of(words, i / 2, i % 2) = Dtype::pack(four[i % 2 * 2], four[i % 2 * 2 + 1]);
+        }
+    }
+};
+
+__device__ __forceinline__ bool keeps_pair([[maybe_unused]] const Params& params, [[maybe_unused]] const Context& context,
+                                           [[maybe_unused]] const Row& row, [[maybe_unused]] int kv_idx) {
+    bool kept = true;
+    return kept;
+}
+
+/// What the mask keeps of a tile of S^T, 16 keys and PART_Q queries: of fragment n in the bits from 4 * n on, of its half r and
+/// `side` in that at 2 * r + side. It takes no scores, so what it reads can arrive while they are made.
+struct KeptPairs {
+    unsigned bits = ~0u;
+
+    __device__ __forceinline__ bool has(int n, int r, int side) const { return bits >> (4 * n + 2 * r + side) & 1; }
+
+    /// Moves the next fragment's bits to where fragment 0 has them.
+    __device__ __forceinline__ void advance() { bits = opaque(bits >> 4); }
+
+    /// Where rows are read from inputs, each lane makes one, and hands out what it has read.
+    __device__ __forceinline__ void find(const Params& params, const Context& context, int q_first, int kv_first) {
+        const int own = kv_first + own_thread() % 32 / 4, kv_last = context.kv_len - 1;
+        const int kv_idx[2] = {min(own, kv_last), min(own + 8, kv_last)};
+        bits = 0;
+#pragma unroll 1  // so that lanes wait for each other once, not in each round
+        for (int part = 0; part < PART_Q / 32; ++part, q_first += 32) {
+            const int queries = context.q_len - q_first;
+            [[maybe_unused]] const Row made = make_row(params, context, q_first + min((int)own_thread() % 32, queries - 1));
+#pragma unroll 1
+            for (int column = own_thread() % 4 * 2; column < 32; column += 8) {
+                unsigned four = 0;
+#pragma unroll
+                for (int side = 0; side < 2; ++side) {
+                    const int query = column + side;
+                    const Row row = make_row(params, context, q_first + query);
+                    const bool inside = query < queries;
+                    four |= (inside & keeps_pair(params, context, row, kv_idx[0])) << side;
+                    four |= (inside & keeps_pair(params, context, row, kv_idx[1])) << (2 + side);
+                }
+                bits = bits >> 4 | four << 28;
+            }
+        }
+        if (opaque(own) + 8 > kv_last) bits &= 0x33333333;  // added again: kept through the loop, the sum is a register too many
+        if (own > kv_last) bits = 0;
+        bits >>= 32 - 4 * Q_TILES;
+    }
+};
+/// What makes up for the pairs that dropout drops.
+__device__ __forceinline__ float dropout_scale([[maybe_unused]] const Params& params) {
+    float scale = 1;
+    return scale;
+}
+
+/// What an owner's warp makes of a tile of S^T, 16 keys from kv_first on and the queries of a tile: exponents, P, and with dP
+/// the gradient dS.
+struct Pairs {
+    const Params& params;
+    Recompute recompute;
+    Scores& scores;    // S, exponents, then what dS is a multiple of dP - delta by: P, or another number
+    Scores& dprobs;    // before there is dP, the derivative of the score lines
+    Operand& dscores;
+    Probs probs;
+    Factors<Q_TILES> factors{dprobs};
+    Replay<1, 16> replay;
+
+    /// Before the pairs of a tile and its head. Dropout needs to know which they are.
+    __device__ __forceinline__ void begin_tile([[maybe_unused]] const Context& context, [[maybe_unused]] int q_first,
+                                               [[maybe_unused]] int kv_first) {
+    }
+
+    /// What the score lines make of a product, and its derivative.
+    __device__ __forceinline__ ScoreGradient modified([[maybe_unused]] const Context& context, [[maybe_unused]] const Row& row,
+                                                      [[maybe_unused]] int kv_idx, float score) const {
+        ScoreGradient found = {score, 1};
+        found = score_gradient(params, context, row, kv_idx, score * effective_scale<Dtype>(context.scale));
+        return found;
+    }
+
+    /// Products to what P is computed of, where all is kept and no score lines are.
+    __device__ __forceinline__ void scale() {
+        each_pair(scores, [&](int, int, int, float& x, float& y) {
+            x = recompute.exponent(x);
+            y = recompute.exponent(y);
+        });
+    }
+
+    /// The same in a tile of which all is kept.
+    __device__ __forceinline__ void modify(const Context& context, int q_first, int kv_first) {
+        kv_first = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));
+        visit<WHOLE_STEP>([&](int column, int side, int r, float& x) {
+            const int q_idx = q_first + QOrder::offset(column) + QOrder::offset(side), kv_idx = kv_first + KvOrder::offset(8 * r);
+            const ScoreGradient found = modified(context, make_row(params, context, q_idx), kv_idx, x);
+            x = recompute.exponent(found.score);
+            return found.slope;
+        }, [] {});
+    }
+
+    /// The same in any tile. With MASKS_AHEAD `kept_pairs` is what is kept of it.
+    __device__ __forceinline__ void modify_and_mask(const Context& context, int q_first, int kv_first, KeptPairs kept_pairs) {
+        const int q_last = context.q_len - 1, kv_last = context.kv_len - 1;
+        kv_first = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));
+        visit<SCORE_STEP>([&](int column, int side, int r, float& x) {
+            const int own = kv_first + KvOrder::offset(8 * r), kv_idx = min(own, kv_last);
+            const int q_idx = q_first + QOrder::offset(column) + QOrder::offset(side);
+            const Row row = make_row(params, context, min(q_idx, q_last));
+            const ScoreGradient found = modified(context, row, kv_idx, x);
+            const bool kept = MASKS_AHEAD ? kept_pairs.has(0, r, side)
+                                          : own <= kv_last & q_idx <= q_last & keeps_pair(params, context, row, kv_idx);
+            x = kept ? recompute.exponent(found.score) : NEGATIVE_INFINITY;
+            return found.slope;
+        }, [&] {
+            if (MASKS_AHEAD) kept_pairs.advance();
+        });
+    }
+
+    /// Products to what P is computed of, as far as they are kept.
+    __device__ __forceinline__ void mask(const KeptPairs& kept) {
+        each_pair(scores, [&](int n, int r, int, float& x, float& y) {
+            x = kept.has(n, r, 0) ? recompute.exponent(x) : NEGATIVE_INFINITY;
+            y = kept.has(n, r, 1) ? recompute.exponent(y) : NEGATIVE_INFINITY;
+        });
+    }
+
+    /// Each score, by change(column, side, r, x), which returns its factor. Of a query all keys at once: what depends on it
+    /// alone is computed once, and held for as long. `next()` comes after each fragment.
+    template <int STEP, class Change, class Next>
+    __device__ __forceinline__ void visit(Change change, Next next) {
+        each_fragment<STEP>(scores, [&](int n, int column, float (&x)[4]) {
+            float slopes[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) slopes[i % 2 * 2 + i / 2] = change(column, i / 2, i % 2, x[i % 2 * 2 + i / 2]);
+            factors.set(n, 0, slopes[0], slopes[1]);
+            factors.set(n, 1, slopes[2], slopes[3]);
+            next();
+        }, [&] { factors.template rotate<STEP>(); });
+    }
+
+    /// P, without what dropout drops, and in place of the exponents what dS is a multiple of dP - delta by. Where delta
+    /// isn't subtracted from it, dP of what is dropped counts as 0 there.
+    __device__ __forceinline__ void exponentiate() {
+        each_pair(scores, [&](int n, int r, int, float& x, float& y) {
+            if (r == 0) replay.begin_columns(n);
+            const float prob_x = Recompute::prob(x), prob_y = Recompute::prob(y);
+            probs.put(n, r, replay.keeps(0, n, r, 0) ? prob_x : 0, replay.keeps(0, n, r, 1) ? prob_y : 0);
+            x = Recompute::slope(x, prob_x) * dropout_scale(params);
+            y = Recompute::slope(y, prob_y) * dropout_scale(params);
+            if (!Recompute::HAS_DELTA) {
+                x = replay.keeps(0, n, r, 0) ? x : 0;
+                y = replay.keeps(0, n, r, 1) ? y : 0;
+            }
+            factors.multiply(n, r, x, y);
+        });
+    }
+    /// dS, in place of dP. Slopes that were put aside have been multiplied by.
+    __device__ __forceinline__ void differentiate() {
+#pragma unroll
+        for (int i = 0; i < 4 * Q_TILES; ++i) dprobs[0][i / 4][i % 4] *= scores[0][i / 4][i % 4];
+    }
+
+    /// dS with 16 bits.
+    __device__ __forceinline__ void round_dscores() {
+        each_pair(dprobs, [&](int n, int r, int, float x, float y) { word_of(dscores, n, r) = Dtype::pack(x, y); });
+    }
+
+    // ---------------------------------------------------------------- learnable inputs
+
+    /// `differentiate` where inputs get a gradient: what dS adds to them is summed up.
+    template <class Learned>
+    __device__ __forceinline__ void learn(Learned& learned, const Context& context, int q_first, int kv_first) {
+        const int q_last = context.q_len - 1, kv_last = context.kv_len - 1;
+        const int own = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));
+        learned.begin_tile(params, context, q_first, min(q_first + QOrder::offset(PART_Q - 1), q_last), kv_first,
+                           min(kv_first + KvOrder::offset(15), kv_last));
+        const int lane_column = own_thread() % 4 * 2;
+#pragma unroll
+        for (int n = 0; n < Q_TILES; ++n) {
+            const int column = lane_column + 8 * n;
+#pragma unroll
+            for (int side = 0; side < 2; ++side) {
+                const Row row = make_row(params, context, min(q_first + QOrder::offset(column) + QOrder::offset(side), q_last));
+#pragma unroll
+                for (int r = 0; r < 2; ++r) {
+                    const int kv_idx = min(own + KvOrder::offset(8 * r), kv_last);
+                    float& x = dprobs[0][n][2 * r + side];
+                    if (!SLOPES_ASIDE) x *= scores[0][n][2 * r + side];
+                    learned.pair(r, modified(context, row, kv_idx, 0), x, params, context, row, kv_idx);
+                }
+                learned.column(n, side);
+            }
+        }
+#pragma unroll
+        for (int side = 0; side < 2; ++side) {
+            const int q_idx = q_first + QOrder::offset(own_query(side));
+            if (own_query(side) < PART_Q & q_idx <= q_last)
+                learned.row(side, params, context, make_row(params, context, q_idx), min(kv_first, kv_last));
+        }
+        learned.tile(params, context, make_row(params, context, q_first), min(kv_first, kv_last));
+    }
+
+    /// The rest of it, for pairs that aren't known to have one entry of an input: from dS as the warp has stored it, with the
+    /// tile's first query at `target`. Each lane goes along a diagonal, since many tables are read by the distance of a pair.
+    template <class Learned>
+    __device__ __forceinline__ void learn_apart(Learned& learned, const Context& context, int q_first, int kv_first,
+                                                unsigned target) {
+        if (learned.in_one_place()) return;
+        __syncwarp();
+        learned.begin_apart();
+        const int lane = own_thread() % 32, first_column = own_thread() / 32 % 4 * 16;
+#pragma unroll 1
+        for (int step = 0; step < PART_Q / 2; ++step) {
+            const int key = step % 16, query = (lane + step / 16 * 32 + key) % PART_Q, column = first_column + key;
+            const int q_idx = q_first + QOrder::offset(query), kv_idx = kv_first + KvOrder::offset(key);
+            if (q_idx >= context.q_len | kv_idx >= context.kv_len) continue;
+            const unsigned two = load_word(target + DScoresTile::in_panel<128>(query, column / 8) + column % 8 / 2 * 4);
+            const Row row = make_row(params, context, q_idx);
+            learned.apart(modified(context, row, kv_idx, 0), column % 2 == 0 ? Dtype::low(two) : Dtype::high(two), params,
+                          context, row, kv_idx);
+        }
+        learned.end_apart(params);
+    }
+};
+// ---------------------------------------------------------------- products of the owners of keys
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 8 times 16.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15" \
+    "}"
+template <class ASteps, class BSteps>
+__device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[4][4],
+    unsigned long long a, unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 a, b;\n"
+        "add.s64 b, %17, %19;\n"
+        "add.s64 a, %18, %20;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %21;\n"
+        "add.s64 a, %18, %22;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %23;\n"
+        "add.s64 a, %18, %24;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %25;\n"
+        "add.s64 a, %18, %26;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %27;\n"
+        "add.s64 a, %18, %28;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %29;\n"
+        "add.s64 a, %18, %30;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %31;\n"
+        "add.s64 a, %18, %32;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %33;\n"
+        "add.s64 a, %18, %34;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3])
+        : "r"(accumulate), "l"(b), "l"(a),
+          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
+          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
+          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
+          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+    );
+}
+#undef SUM
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 8 times 16.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15" \
+    "}"
+template <class ASteps, class BSteps>
+__device__ __forceinline__ void multiply_values_dout_async(float (&sum)[4][4],
+    unsigned long long a, unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 a, b;\n"
+        "add.s64 b, %17, %19;\n"
+        "add.s64 a, %18, %20;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %21;\n"
+        "add.s64 a, %18, %22;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %23;\n"
+        "add.s64 a, %18, %24;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %25;\n"
+        "add.s64 a, %18, %26;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %27;\n"
+        "add.s64 a, %18, %28;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %29;\n"
+        "add.s64 a, %18, %30;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %31;\n"
+        "add.s64 a, %18, %32;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "add.s64 b, %17, %33;\n"
+        "add.s64 a, %18, %34;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3])
+        : "r"(accumulate), "l"(b), "l"(a),
+          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
+          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
+          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
+          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+          "n"(BSteps::at(7)), "n"(ASteps::at(7))
+    );
+}
+#undef SUM
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 1 times 16.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15" \
+    "}"
+template <class ASteps, class BSteps>
+__device__ __forceinline__ void multiply_statistics_async(float (&sum)[4][4],
+    unsigned long long a, unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 a, b;\n"
+        "add.s64 b, %17, %19;\n"
+        "add.s64 a, %18, %20;\n"
+        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3])
+        : "r"(accumulate), "l"(b), "l"(a),
+          "n"(BSteps::at(0)), "n"(ASteps::at(0))
+    );
+}
+#undef SUM
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 2 times 16.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
+    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
+    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
+    "%60, %61, %62, %63" \
+    "}"
+template <class BSteps>
+__device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
+    const unsigned (&a)[2][4], unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 b;\n"
+        "add.s64 b, %65, %66;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
+        "add.s64 b, %65, %71;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
+          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
+          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
+          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
+          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
+          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
+          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
+          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
+          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
+          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
+          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
+          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
+        : "r"(accumulate), "l"(b),
+          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
+          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3])
+    );
+}
+#undef SUM
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 1 times 16.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
+    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
+    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
+    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
+    "%60, %61, %62, %63" \
+    "}"
+template <class BSteps>
+__device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
+    const unsigned (&a)[1][4], unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 b;\n"
+        "add.s64 b, %65, %66;\n"
+        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
+          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
+          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
+          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
+          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
+          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
+          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
+          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
+          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
+          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
+          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
+          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
+        : "r"(accumulate), "l"(b),
+          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3])
+    );
+}
+#undef SUM
+
+/// What a warpgroup that owns STRIPS * 64 keys of a block holds, its gradients apart, and its products.
+struct OwnerProducts {
+    const Params& params;
+    const Shared& shared;
+    Turns<STAGES> queries;
+    int number;        // of the owner
+    unsigned keys_at;  // where the block's keys are
+    bool pending = false;  // products of the tile before may still be under way
+    const Leaver leaver;
+    const unsigned kept_row;  // of the lane's, where a tile of dS is stored, see `transposed_row`
+
+    Scores scores;    // S, then P where that is kept until dS
+    Scores dprobs;    // dP
+    Operand probs;    // P with 16 bits, as dV takes it
+    Operand dscores;  // dS with 16 bits
+
+    __device__ __forceinline__ OwnerProducts(const Params& params, const Shared& shared)
+        : params(params), shared(shared), leaver(shared.address), kept_row(transposed_row<DScoresTile>(0)) {}
+
+    /// Made anew where slopes are put aside: registers are few there.
+    __device__ __forceinline__ unsigned own_row() const { return SLOPES_ASIDE ? transposed_row<DScoresTile>(0) : kept_row; }
+
+    /// Which of the owners this is. Asked for anew with each tile, while that is on its way.
+    __device__ __forceinline__ void find_number() { number = uniform(own_thread() / 128); }
+
+    __device__ __forceinline__ int strip_number(int strip) const { return (KEY_SHARES > 1 ? number : 0) * STRIPS + strip; }
+
+    /// Of the block's keys. Of the block nothing is kept in registers but this: it says where the rest is.
+    __device__ __forceinline__ int key_stage() const { return (keys_at - shared.keys(0)) / KTile::BYTES; }
+    /// Where the values are: beside the keys, in stages of theirs, or in a stage that they have alone.
+    __device__ __forceinline__ unsigned values_at() const {
+        if (Shared::VALUE_STAGES == 1) return shared.values(0);
+        return keys_at + (Shared::VALUES - Shared::KEYS) + key_stage() * (VTile::BYTES - KTile::BYTES);
+    }
+    __device__ __forceinline__ KeyWork work() const { return shared.work(key_stage()); }
+    __device__ __forceinline__ Ring<KEY_STAGES> keys() const {
+        Ring<KEY_STAGES> keys(shared.order(key_stage()) / KEYS_PARITY % 2);
+        keys.stage = key_stage();
+        return keys;
+    }
+
+    /// The first key of the warp in a strip.
+    __device__ __forceinline__ int first_key(const KeyWork& work, int strip) const {
+        return KvOrder::position(work.kv_block * BLOCK_KV + strip_number(strip) * 64 + own_thread() % 128 / 32 * 16);
+    }
+
+    /// Where dS of a part of the tile's rows, and of a strip's keys, is.
+    __device__ __forceinline__ unsigned dscores_at(int strip, int part) const {
+        return shared.dscores(queries.stage()) + strip_number(strip) * DScoresTile::panel(8) + part * PART_Q * 128;
+    }
+
+    /// The first query of a part of a tile.
+    static __device__ __forceinline__ int first_query(const QueryTile& tile, int part) {
+        return QOrder::position(tile.slot() + part * PART_Q);
+    }
+
+    // ---------------------------------------------------------------- products
+
+    /// An address that all parts of a tile share. Descriptors made of it ahead of their loop would take registers from it.
+    static __device__ __forceinline__ unsigned of_part(unsigned address) { return PARTS > 1 ? opaque((int)address) : address; }
+
+    /// Adds minus the lse of the tile's queries, or minus their delta, to the accumulators; `begin`: to nothing.
+    __device__ __forceinline__ void multiply_statistics(int which, int part, bool begin) {
+        const unsigned address = shared.statistics(queries.stage()) + part * PART_Q * Statistics<Dtype>::ROW_BYTES;
+        multiply_statistics_async<RowSteps, RowSteps>((which == 0 ? scores : dprobs)[0], weights_descriptor(shared.weights(number, which)),
+                                                      statistics_descriptor(address), !begin);
+    }
+
+    __device__ __forceinline__ void start_scores(int strip, int part) {
+        const unsigned long long k = descriptor(of_part(keys_at + strip_number(strip) * 64 * 128), 16);
+        const unsigned long long q = descriptor(shared.queries(queries.stage()) + part * PART_Q * 128, 16);
+        forget(scores);
+        wgmma_fence();
+        multiply_statistics(0, part, true);
+        multiply_keys_queries_async<ColumnSteps<BLOCK_KV>, ColumnSteps<BLOCK_Q>>(scores[0], k, q, 1);
+        wgmma_commit();
+    }
+
+    __device__ __forceinline__ void start_dprobs(int strip, int part) {
+        const unsigned long long v = descriptor(of_part(values_at() + strip_number(strip) * 64 * 128), 16);
+        const unsigned long long dout = descriptor(shared.douts(queries.stage()) + part * PART_Q * 128, 16);
+        forget(dprobs);
+        wgmma_fence();
+        multiply_statistics(1, part, true);
+        multiply_values_dout_async<ColumnSteps<BLOCK_KV>, ColumnSteps<BLOCK_Q>>(dprobs[0], v, dout, 1);
+        wgmma_commit();
+    }
+
+    /// Adds what the steps FIRST to LAST - 1 of a part, 16 queries each, add to dV. Behind a `wgmma_fence`.
+    template <int FIRST, int LAST>
+    __device__ __forceinline__ void start_dv(ValueGradient& dv, int part) {
+        if constexpr (FIRST < LAST) {
+            const unsigned long long dout = descriptor(shared.douts(queries.stage()) + part * PART_Q * 128, BLOCK_Q * 128);
+            add_value_gradient_async<RowSteps>(dv[0], step_of(probs, FIRST), dout + RowSteps::at(FIRST), 1);
+            if constexpr (FIRST + 1 < LAST) return start_dv<FIRST + 1, LAST>(dv, part);
+            wgmma_commit();
+        }
+    }
+
+    /// `pin` of those operands.
+    template <int FIRST, int LAST>
+    __device__ __forceinline__ void pin_probs() {
+        if constexpr (FIRST < LAST) {
+            pin(step_of(probs, FIRST));
+            pin_probs<FIRST + 1, LAST>();
+        }
+    }
+
+    __device__ __forceinline__ void start_dk(KeyGradient& dk, int part) {
+        const unsigned long long q = descriptor(shared.queries(queries.stage()) + part * PART_Q * 128, BLOCK_Q * 128);
+        wgmma_fence();
+        add_key_gradient_async<RowSteps>(dk[0], dscores, q, 1);
+        wgmma_commit();
+    }
+
+    /// The stage of the tile before.
+    __device__ __forceinline__ int stage_before() const { return queries.stage() == 0 ? STAGES - 1 : queries.stage() - 1; }
+};
+/// A warpgroup that owns STRIPS * 64 keys of a block. `Own` is what derives from it: what it makes of a tile of queries, and of
+/// which gradients of the keys it holds sums.
+struct BlockOwner : OwnerProducts {
+    using OwnerProducts::OwnerProducts;
+
+    // ---------------------------------------------------------------- a tile of queries
+
+    /// The context of the tile's head. Made anew for each tile: kept, it would take registers from the products.
+    __device__ __forceinline__ Context context() const {
+        return context_of(params, work(), shared.head(queries.stage(), queries.parity()));
+    }
+
+    /// What the mask keeps of a strip and part of a tile, where that can be known before scores.
+    __device__ __forceinline__ KeptPairs find_kept(const QueryTile& tile, int strip, int part) const {
+        KeptPairs kept;
+        if (MASKS_AHEAD && !(tile.full() >> number & 1))
+            kept.find(params, context(), first_query(tile, part), first_key(work(), strip));
+        return kept;
+    }
+
+    __device__ __forceinline__ void modify(Pairs& pairs, const QueryTile& tile, int strip, int part, const KeptPairs& kept) {
+        const bool full = tile.full() >> number & 1;
+        if (full && !ASKS_ALWAYS) return pairs.scale();
+        if (MASKS_AHEAD && !ASKS_ALWAYS) return pairs.mask(kept);
+        const Context context = this->context();
+        const int q_first = first_query(tile, part), kv_first = first_key(work(), strip);
+        pairs.begin_tile(context, q_first, kv_first);
+        if (full)
+            pairs.modify(context, q_first, kv_first);
+        else
+            pairs.modify_and_mask(context, q_first, kv_first, kept);
+    }
+
+    /// Stores dS for who makes dQ of it.
+    __device__ __forceinline__ void store_dscores(int strip, int part) {
+        const unsigned row = dscores_at(strip, part) + own_row();
+#pragma unroll
+        for (int step = 0; step < PART_Q / 16; ++step) store_matrices_transposed(row + step * 16 * 128, dscores[step]);
+    }
+
+    template <int N_TILES>
+    static __device__ __forceinline__ void set_zero(float (&sums)[1][N_TILES][4]) {
+#pragma unroll
+        for (int i = 0; i < 4 * N_TILES; ++i) sums[0][i / 4][i % 4] = 0;
+    }
+
+    /// Zeros in place of the rows of another sequence. Both owners write them, each for itself.
+    __device__ __forceinline__ void clear_others(const QueryTile& tile) {
+        const int rows = work().q_len - tile.slot();
+        barrier_wait(shared.douts_full(queries.stage()), queries.parity());
+        clear_rows<QTile, 128>(shared.queries(queries.stage()), rows, 1 + number);
+        clear_rows<OutTile, 128>(shared.douts(queries.stage()), rows, 1 + number);
+    }
+
+    // ---------------------------------------------------------------- a block of keys
+
+    template <class Own>
+    __device__ __forceinline__ void work_on_tiles(Own& own, Pairs& pairs) {
+        while (true) {
+            find_number();
+            barrier_wait(shared.queries_full(queries.stage()), queries.parity());
+            const QueryTile tile = shared.query_note(queries.stage(), queries.parity()).tile;
+            own.work_on_tile(pairs, tile);
+            ++queries.turn;
+            if (tile.last()) break;
+        }
+        own.finish_products();
+    }
+
+    /// What the products of a block need besides its tiles: see `prepare_keys` and `Statistics`.
+    __device__ __forceinline__ Pairs begin_block(int order) {
+        const KeyWork work = this->work();
+        const Context context = context_of(params, work, 0);
+        shared.wait_for_values(order);
+        const int rows = work.kv_len - work.kv_block * BLOCK_KV;
+        if (rows < BLOCK_KV && params.cu_seqlens_kv != nullptr) {
+            clear_rows<KTile, 128 * OWNERS>(keys_at, rows);
+            clear_rows<VTile, 128 * OWNERS>(values_at(), rows);
+        }
+        const float scale = take_scale<Dtype, KTile, 128 * OWNERS>(keys_at, context.scale);
+        Statistics<Dtype>::write_weights(shared.weights(number, 0), 1 / scale, 1 / dropout_scale(params));
+        fence_async();
+        warpgroup_wait(number);
+        Pairs pairs = {params, Recompute(1), scores, dprobs, dscores, {scores, probs}};
+        return pairs;
+    }
+
+    /// The first row of dK and of dV of the block's sequence and head.
+    __device__ __forceinline__ Element* dk_rows(const KeyWork& work) const {
+        return params.dk + work.batch_index * params.dk_stride_batch + work.kv_head * params.dk_stride_head;
+    }
+    __device__ __forceinline__ Element* dv_rows(const KeyWork& work) const {
+        return params.dv + work.batch_index * params.dv_stride_batch + work.kv_head * params.dv_stride_head;
+    }
+
+    /// Stores the warp's rows of a gradient, times `factor`.
+    template <int COLUMNS, int N_TILES>
+    __device__ __forceinline__ void store(const KeyWork& work, Element* target, long long stride, int strip, float factor,
+                                          const float (&gradient)[1][N_TILES][4]) const {
+        const int first = first_key(work, strip), rows = work.kv_len - first;
+        const long long row = work.kv_start + (long long)first;
+        const float factors[1][2] = {{factor, factor}};
+        store_rows<Dtype, KvOrder, COLUMNS>(target + row * stride, stride, rows, 0, gradient, factors, own_thread() % 32);
+    }
+
+    /// Gives back where the block was.
+    template <class Own>
+    __device__ __forceinline__ Ring<KEY_STAGES> work_on_block(Own& own, int order) {
+        find_number();
+        own.clear();
+        if (order & DIFFERENTIATE) {
+            Pairs pairs = begin_block(order);
+            work_on_tiles(own, pairs);
+            shared.leave_values();
+        }
+        const KeyWork work = this->work();
+        const Ring<KEY_STAGES> keys = this->keys();
+        barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself: all have read what the stage is about
+        own.store_gradients(work);
+        return keys;
+    }
+
+    template <class Own>
+    __device__ __forceinline__ void run(Own& own) {
+        for (Ring<KEY_STAGES> keys(0);; keys.advance()) {
+            barrier_wait(shared.keys_full(keys.stage), keys.parity);
+            const int order = shared.order(keys.stage);
+            if (order == END) return;
+            keys_at = uniform(shared.keys(keys.stage));
+            keys = work_on_block(own, order);
+        }
+    }
+};
+
+/// Owns both gradients of its keys: S^T and dP^T of them, and from those dK and dV.
+struct Owner : BlockOwner {
+    using BlockOwner::BlockOwner;
+
+    static constexpr int EARLY_STEPS = Probs::EARLY_STEPS;
+    static constexpr bool PUTS_ASIDE = false;  // where dS will be stored
+
+    LearnedSums learned[STRIPS];
+    KeyGradient dk[STRIPS];
+    ValueGradient dv[STRIPS];
+
+    /// Waits for all products; those of the tile before no longer need its queries.
+    __device__ __forceinline__ void finish_products() {
+        wgmma_wait<0>(scores);
+        pin(dscores);
+#pragma unroll
+        for (int strip = 0; strip < STRIPS; ++strip) pin(dk[strip]), pin(dv[strip]);
+        if (!pending) return;
+        const int before = stage_before();
+        leaver.arrive(shared.queries_empty(before));
+        leaver.arrive(shared.douts_empty(before));
+        pending = false;
+    }
+
+    /// Of a tile, all of it: who makes dQ may begin.
+    __device__ __forceinline__ void hand_over_dscores() {
+        fence_async();
+        __syncwarp();
+        warp_arrive(shared.dscores_full(queries.stage()));
+    }
+
+    __device__ __forceinline__ void work_on_strip(Pairs& pairs, const QueryTile& tile, int strip, int part) {
+        const bool first = strip == 0 && part == 0;
+        start_scores(strip, part);
+        const KeptPairs kept = find_kept(tile, strip, part);
+        finish_products();
+        modify(pairs, tile, strip, part, kept);
+        if (PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        pairs.probs.begin(dscores_at(strip, part) + own_row());
+        pairs.exponentiate();
+        if (first) barrier_wait(shared.douts_full(queries.stage()), queries.parity());
+        pairs.probs.template round<0, EARLY_STEPS>();
+        pin_probs<0, EARLY_STEPS>();
+        start_dprobs(strip, part);
+        start_dv<0, EARLY_STEPS>(dv[strip], part);
+        wgmma_wait<(EARLY_STEPS > 0 && !SLOPES_ASIDE)>(dprobs);
+        if (LEARNS)
+            pairs.learn(learned[strip], context(), first_query(tile, part), first_key(work(), strip));
+        else
+            pairs.differentiate();
+        wgmma_wait<0>(dv[strip]);
+        pin_probs<0, EARLY_STEPS>();
+        pairs.probs.template round<EARLY_STEPS, STEPS>();
+        pairs.round_dscores();
+        if (!PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        store_dscores(strip, part);
+        if (strip == STRIPS - 1 && part == PARTS - 1) hand_over_dscores();
+        if (LEARNS)
+            pairs.learn_apart(learned[strip], context(), first_query(tile, part), first_key(work(), strip),
+                              dscores_at(strip, part));
+        pin_probs<EARLY_STEPS, STEPS>();
+        pin(dscores);
+        wgmma_fence();
+        start_dv<EARLY_STEPS, STEPS>(dv[strip], part);
+        start_dk(dk[strip], part);
+        wgmma_wait<(DRAINS ? 0 : 1)>(dv[strip]);  // the next scores take the registers of P
+        pin_probs<EARLY_STEPS, STEPS>();
+        if (DRAINS) pin(dscores);
+    }
+
+    __device__ __forceinline__ void work_on_tile(Pairs& pairs, const QueryTile& tile) {
+        if (tile.live() >> number & 1) {
+            if (tile.shared()) clear_others(tile);
+#pragma unroll 1
+            for (int part = 0; part < PARTS; ++part) {
+                work_on_strip(pairs, tile, 0, part);
+                if (STRIPS > 1) work_on_strip(pairs, tile, 1, part);
+            }
+            pending = true;
+        } else {
+            skip();
+        }
+        if (LEARNS && shared.ends_head(queries.stage(), queries.parity())) finish_head();
+    }
+
+    /// None of the warpgroup's keys matters to the tile.
+    __device__ __forceinline__ void skip() {
+        finish_products();
+        barrier_wait(shared.douts_full(queries.stage()), queries.parity());
+        barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        warp_arrive(shared.dscores_full(queries.stage()));
+        leaver.arrive(shared.queries_empty(queries.stage()));
+        leaver.arrive(shared.douts_empty(queries.stage()));
+    }
+
+    /// Adds what the tiles of a head have summed up to memory.
+    __device__ __forceinline__ void finish_head() {
+        const Context context = this->context();
+#pragma unroll
+        for (int strip = 0; strip < STRIPS; ++strip) {
+#pragma unroll
+            for (int key = 0; key < 2; ++key) {
+                const int kv_idx = first_key(work(), strip) + KvOrder::offset(8 * key) + KvOrder::offset(own_thread() % 32 / 4);
+                learned[strip].head(key, params, context, make_row(params, context, 0), min(kv_idx, context.kv_len - 1));
+            }
+            learned[strip] = {};
+        }
+    }
+
+    __device__ __forceinline__ void clear() {
+#pragma unroll
+        for (int strip = 0; strip < STRIPS; ++strip) set_zero(dk[strip]), set_zero(dv[strip]);
+    }
+
+    __device__ __forceinline__ void store_gradients(const KeyWork& work) const {
+        const float scale = context_of(params, work, 0).scale;
+        const float kept_scale = dropout_scale(params);
+        store_strip(work, scale, kept_scale, 0);
+        if (STRIPS > 1) store_strip(work, scale, kept_scale, 1);
+    }
+
+    __device__ __forceinline__ void store_strip(const KeyWork& work, float dk_factor, float dv_factor, int strip) const {
+        Element *dk_rows = this->dk_rows(work), *dv_rows = this->dv_rows(work);
+        store<HEAD_DIM>(work, dk_rows, params.dk_stride_row, strip, dk_factor, dk[strip]);
+        store<VALUE_HEAD_DIM>(work, dv_rows, params.dv_stride_row, strip, dv_factor, dv[strip]);
+    }
+};
+
+__device__ __forceinline__ void run_owner(const Params& params, const Shared& shared, int) {
+    Owner owner(params, shared);
+    owner.run(owner);
+}
+// ---------------------------------------------------------------- dQ
+
+/// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 4 times 16.
+#define SUM \
+    "{" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
+    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
+    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "}"
+template <class ASteps, class BSteps>
+__device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4],
+    unsigned long long a, unsigned long long b, int accumulate) {
+    asm volatile(
+        "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
+        ".reg .b64 a, b;\n"
+        "add.s64 b, %33, %35;\n"
+        "add.s64 a, %34, %36;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 1;\n"
+        "add.s64 b, %33, %37;\n"
+        "add.s64 a, %34, %38;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
+        "add.s64 b, %33, %39;\n"
+        "add.s64 a, %34, %40;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
+        "add.s64 b, %33, %41;\n"
+        "add.s64 a, %34, %42;\n"
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
+        "}"
+        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
+          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
+          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
+          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
+          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
+          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
+          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
+          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
+        : "r"(accumulate), "l"(b), "l"(a),
+          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
+          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3))
+    );
+}
+#undef SUM
+
+using DqColumns = float[1][DQ_COLUMNS / 8][4];
+
+/// The warpgroup that makes dQ = dS K of each tile of queries and adds it to what other blocks of keys make of it.
+struct Adder {
+    const Params& params;
+    const Shared& shared;
+    const Leaver leaver{shared.address};
+    Ring<KEY_STAGES> keys{0};
+    Ring<STAGES> queries{0};
+    unsigned keys_at;  // where those of the block are
+    float factor;      // of dQ
+    Queue queue;       // of the warp, where sums have an order
+
+    /// dS K over the keys of owners FIRST to LAST, of COLUMNS columns; MORE: added to what is under way.
+    template <int FIRST, int LAST, bool MORE = false>
+    static __device__ __forceinline__ void start(DqColumns& dq, unsigned long long dscores, unsigned long long k) {
+        wgmma_fence();
+#pragma unroll
+        for (int owner = FIRST; owner <= LAST; ++owner) {
+            const int step = owner * OWN_KEYS / 16;
+            multiply_query_gradient_async<ColumnSteps<BLOCK_Q>, RowSteps>(
+                dq[0], dscores + ColumnSteps<BLOCK_Q>::at(step), k + RowSteps::at(step), MORE || owner > FIRST);
+        }
+        wgmma_commit();
+    }
+
+    static __device__ __forceinline__ bool paired() { return Peers::blocks() > 1; }
+
+    /// Of dQ, those that the block makes.
+    static __device__ __forceinline__ int first_column() { return Peers::rank() * DQ_COLUMNS; }
+    static __device__ __forceinline__ int end_column() { return paired() ? first_column() + DQ_COLUMNS : PADDED_HEAD_DIM; }
+
+    /// The block's dS goes to the other one of the pair, and that one's comes. Where it goes both adders are done with the tile two
+    /// turns before: or no owner would have written this one.
+    __device__ __forceinline__ void exchange() const {
+        if (threadIdx.x % 128 != 0) return;
+        const unsigned full = shared.others_full(queries.stage);
+        barrier_arrive_expecting(full, DScoresTile::BYTES);
+        Peers::send(shared.other_dscores(queries.stage), shared.dscores(queries.stage), DScoresTile::BYTES, full);
+    }
+
+    /// Where sums have an order: this tile's turn in it, and that of those before is over.
+    __device__ __forceinline__ void take_turn(int row_block) {
+        if (params.turns != nullptr) queue.take_turn(row_block);
+    }
+
+    /// Columns from `column` on. What an owner has skipped, it hasn't written.
+    __device__ __forceinline__ void add(const QueryNote& note, int column) {
+        DqColumns dq;
+        const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
+        const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
+        if (KEY_SHARES == 1 || note.tile.live() == 3)
+            start<0, KEY_SHARES - 1>(dq, dscores, k);
+        else if (note.tile.live() == 1)
+            start<0, 0>(dq, dscores, k);
+        else
+            start<1, 1>(dq, dscores, k);
+        if (column == 0) take_turn(note.row_block);
+        if (paired()) {
+            barrier_wait(shared.others_full(queries.stage), queries.parity);
+            start<0, KEY_SHARES - 1, true>(dq, descriptor(shared.other_dscores(queries.stage), 16),
+                                           descriptor(shared.other_keys(), BLOCK_KV * 128));
+        }
+        wgmma_wait<0>(dq);
+        if (column + DQ_COLUMNS >= end_column()) leaver.arrive(shared.dscores_empty(queries.stage));
+        if (factor != 1)
+#pragma unroll
+            for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;
+        const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
+        float* sum = params.dq_sum + (note.row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
+#pragma unroll
+        for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
+    }
+
+    __device__ __forceinline__ void work_on() {
+        keys_at = uniform(shared.keys(keys.stage));
+        const float scale = context_of(params, shared.work(keys.stage), 0).scale, effective = effective_scale<Dtype>(scale);
+        // The kernel that rounds dQ knows the scale, if it is a number of the call.
+        factor = effective == scale | scale == 0 ? 1 : effective / scale;
+        while (true) {
+            barrier_wait(shared.dscores_full(queries.stage), queries.parity);
+            const QueryNote note = shared.query_note(queries.stage, queries.parity);
+            if (paired()) exchange();
+            if (params.dq_sum == nullptr) {  // another kernel makes dQ
+                warp_arrive(shared.dscores_empty(queries.stage));
+            } else {
+#pragma unroll (PAIRS ? 1 : PADDED_HEAD_DIM / DQ_COLUMNS)
+                for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(note, column);
+            }
+            queries.advance();
+            if (note.tile.last()) return;
+        }
+    }
+
+    /// The last keys of a sequence and head go first, see `find_key_work`.
+    __device__ __forceinline__ Queue queue_of(const KeyWork& work) const {
+        const int head = key_head(params, work), warp = threadIdx.x % 128 / 32;
+        const int before = params.cu_seqlens_kv == nullptr ? 0 : work.kv_start / BLOCK_KV + work.sequence;
+        return {params.turns + (4LL * head + warp) * params.kv_blocks + before + work.kv_block,
+                (KvOrder::end(work.kv_len) - 1) / BLOCK_KV - work.kv_block};
+    }
+
+    __device__ __forceinline__ void run() {
+        while (true) {
+            barrier_wait(shared.keys_full(keys.stage), keys.parity);
+            const int order = shared.order(keys.stage);
+            if (order == END) return;
+            if (params.turns != nullptr) queue = queue_of(shared.work(keys.stage));
+            if (order & DIFFERENTIATE) work_on();
+            if (params.turns != nullptr) queue.leave();
+            if (params.finished != nullptr) count_finished(params.finished + key_head(params, shared.work(keys.stage)), 1);
+            barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself, as the owners do
+            keys.advance();
+        }
+    }
+};
+// ---------------------------------------------------------------- the kernel
+
+/// FlashAttention-2, Algorithm 2: keys outermost. One warp loads by TMA, two warpgroups own keys and make dS, dK and dV of
+/// them, one makes dQ of dS and adds it up in global memory.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    relative_bias_backward(const __grid_constant__ TensorMap q_map, const __grid_constant__ TensorMap k_map,
+             const __grid_constant__ TensorMap v_map, const __grid_constant__ TensorMap dout_map,
+             const __grid_constant__ Params params) {
+    extern __shared__ __align__(1024) unsigned char memory[];
+    const Shared shared(shared_address(memory));
+    let_others_begin();
+    if (threadIdx.x == 0) shared.init(Peers::blocks());
+    __syncthreads();
+    Peers::begin();
+    const int warpgroup = uniform(threadIdx.x / 128);
+    if (warpgroup < OWNERS) {
+        take_registers<200>();
+        run_owner(params, shared, warpgroup);
+    } else if (warpgroup == OWNERS) {
+        give_registers<64>();
+        Adder adder = {params, shared};
+        adder.run();
+    } else {
+        give_registers<48>();
+        run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (OWNERS + 1));
+    }
+    Peers::end();
+}

@@ -1,0 +1,46 @@
+#include "memory/tma.cuh"
+
+/// As `tma_load`, of a map with the axes (column, canvas column, canvas row, head, batch).
+__device__ __forceinline__ void tma_load_patch(unsigned target, const TensorMap& map, unsigned barrier, int column,
+                                               int canvas_column, int canvas_row, int head, int batch) {
+    asm volatile(
+        "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
+        "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target),
+        "l"(&map), "r"(barrier), "r"(column), "r"(canvas_column), "r"(canvas_row), "r"(head), "r"(batch)
+        : "memory");
+}
+
+/// Brings such a box into the L2 cache, ahead of its load.
+__device__ __forceinline__ void tma_fetch_patch_ahead(const TensorMap& map, int column, int canvas_column, int canvas_row,
+                                                      int head, int batch) {
+    asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];" ::"l"(&map), "r"(column),
+                 "r"(canvas_column), "r"(canvas_row), "r"(head), "r"(batch)
+                 : "memory");
+}
+
+/// The same for a tile whose rows stand as `Order` says.
+template <class Tile, class Order>
+__device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+        tma_fetch_patch_ahead(map, panel * 64, position % Order::CANVAS_WIDTH, position / Order::CANVAS_WIDTH, head, batch);
+}
+
+/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
+/// expects its bytes already.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                                int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+        tma_load_patch(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position % Order::CANVAS_WIDTH,
+                       position / Order::CANVAS_WIDTH, head, batch);
+}
+
+/// The same; `barrier` counts its bytes.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                 int head, int batch) {
+    barrier_arrive_expecting(barrier, Tile::BYTES);
+    tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
+}

@@ -1,0 +1,33 @@
+#include "memory/tma.cuh"
+
+/// Brings a box into the L2 cache, ahead of its load.
+__device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
+    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(row),
+                 "r"(head), "r"(batch)
+                 : "memory");
+}
+
+/// The same for a tile whose rows stand as `Order` says.
+template <class Tile, class Order>
+__device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel) tma_fetch_ahead(map, panel * 64, position, head, batch);
+}
+
+/// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
+/// expects its bytes already.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap& map, unsigned barrier, int position, int head,
+                                                int batch) {
+#pragma unroll
+    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
+        tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
+}
+
+/// The same; `barrier` counts its bytes.
+template <class Tile, class Order>
+__device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
+                                                 int head, int batch) {
+    barrier_arrive_expecting(barrier, Tile::BYTES);
+    tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
+}

@@ -1,0 +1,21 @@
+#include "scheduler/grid.cuh"
+
+/// Block `index` of queries of persistent kernels.
+template <int BLOCK_Q, bool SPLITS, class Params>
+__device__ __forceinline__ Work find_work(const Params& params, int index) {
+    Work work = find_queries<BLOCK_Q, SPLITS>(params, index, params.num_heads, 1);
+    find_rows(work, params);
+    return work;
+}
+
+/// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
+/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
+/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+template <class Params>
+__device__ __forceinline__ int claim_block(const Params& params, int index) {
+    if (params.next_block == nullptr)
+        index += gridDim.x;
+    else if (threadIdx.x % 32 == 0)
+        index = atomicInc(params.next_block, params.blocks - 1) + gridDim.x;
+    return index < params.blocks ? index : -1;
+}

@@ -1,0 +1,18 @@
+#include "common/math.cuh"
+
+/// P = exp(score - lse), dS = P (dP - delta).
+struct Gradient {
+    float factor;
+
+    /// `unit`: natural units in one unit of the scores.
+    __device__ __forceinline__ explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
+
+    /// The probability, and the gradient of the score. `rest` is what rounding took from the score; `prob_gradient` is
+    /// dP. A pair that isn't kept weighs nothing, whatever its score, and one of -inf in natural units neither: for them
+    /// both are exactly 0, if dP and delta are finite.
+    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float rest, float prob_gradient,
+                                        [[maybe_unused]] const RowStatistics& row, float& prob) const {
+        prob = row.prob<Dtype>(kept, score, factor, rest);
+        return prob * (prob_gradient - row.delta);
+    }
+};

@@ -1,0 +1,32 @@
+#include "common/math.cuh"
+
+/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
+/// trust_softmax.cuh) says when it moves.
+template <int M_TILES>
+struct RowReferences {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
+
+    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
+
+    /// The score of a pair that isn't kept.
+    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+
+    template <class Visit>
+    static __device__ __forceinline__ void each_row(Visit visit) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    }
+
+    /// An exponent relative to the row's reference.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+};

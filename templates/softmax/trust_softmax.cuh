@@ -1,0 +1,149 @@
+#include "softmax/row_references.cuh"
+
+/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that trusts old maxima. Any reference in place of a row's
+/// maximum gives the same softmax, so where nothing is masked the exponentials subtract what earlier tiles have left, and
+/// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
+/// scores again where it wasn't, and to take the textbook step.
+template <int M_TILES>
+struct Normalizer : RowReferences<M_TILES> {
+    using References = RowReferences<M_TILES>;
+    using References::factor, References::offset, References::each_row;  // a row without keys so far has an infinite offset
+
+    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the reference
+    float tile_sum[M_TILES][2];      // the sums of that tile
+    float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * LOG2_E) {
+        refer(-NEGATIVE_INFINITY);
+    }
+
+    /// Gives all rows the same reference: minus it, as an exponent.
+    __device__ __forceinline__ void refer(float exponent) {
+        each_row([&](int m, int r) { offset[m][r] = exponent; });
+    }
+
+    /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
+    __device__ __forceinline__ void stay() {
+        each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
+    }
+
+    /// Whether all rows of the warp have met a key.
+    __device__ __forceinline__ bool has_references() const {
+        float highest = NEGATIVE_INFINITY;
+        each_row([&](int m, int r) { highest = fmaxf(highest, offset[m][r]); });
+        return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
+    }
+
+    /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
+    /// infinite sum.
+    __device__ __forceinline__ void trust() {
+        each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
+    }
+
+    /// Begins a tile by the book: each row's largest score so far becomes its reference, and scores exponents.
+    template <int N_TILES>
+    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4]) {
+        each_row([&](int m, int r) {
+            float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
+#pragma unroll
+            for (int n = 1; n < N_TILES; ++n) {
+                even = fmaxf(even, scores[m][n][2 * r]);
+                odd = fmaxf(odd, scores[m][n][2 * r + 1]);
+            }
+            float reference = -quad_max(fmaxf(even, odd)) * factor;
+            if constexpr (Dtype::FIRST != 0) reference += Dtype::FIRST;
+            const float lowest = fminf(offset[m][r], reference);
+            const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
+            // Of a row without a reference, earlier output is 0 as it is.
+            rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
+            row_sum[m][r] *= rescale[m][r];
+            offset[m][r] = lowest;
+            const float shift = unset ? 0.0f : lowest;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) {
+                float& x = scores[m][i / 2][2 * r + i % 2];
+                x = fmaf(x, factor, shift);
+            }
+            tile_sum[m][r] = 0;
+        });
+    }
+
+    /// Four exponents of one fragment of row tile m to probabilities.
+    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = exp2_flushed(x[i]);
+            tile_sum[m][i / 2] += x[i];
+        }
+    }
+
+    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
+    /// else must be true in all lanes.
+    __device__ __forceinline__ bool served(float limit, bool held = true) const {
+        bool all = held;
+        each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
+        return __all_sync(~0u, all);
+    }
+
+    /// Whether none is so small that references were far above what a row has: what is smaller would be lost.
+    __device__ __forceinline__ bool weighs(float least) const {
+        bool all = true;
+        each_row([&](int m, int r) { all &= tile_sum[m][r] >= least; });
+        return __all_sync(~0u, all);
+    }
+
+    /// Where they didn't serve: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
+    /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
+    /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
+    /// dtypes with so high a limit that this is as good as all cases.
+    template <int N_TILES>
+    __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
+        if constexpr (Dtype::FIRST == 0) return false;
+        if (!served(__int_as_float(0x7f7fffff))) return false;
+        each_row([&](int m, int r) {
+            float peak = 0;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) peak = fmaxf(peak, probs[m][i / 2][2 * r + i % 2]);
+            const float excess = fmaxf(log2_approximate(quad_max(peak)) - Dtype::FIRST, 2.0f);
+            const float step = quad_max(tile_sum[m][r]) > limit ? excess : 0.0f;
+            const float scale = exp2_flushed(-step);
+            offset[m][r] -= step;
+            rescale[m][r] = scale;
+            row_sum[m][r] *= scale;
+            tile_sum[m][r] *= scale;
+#pragma unroll
+            for (int i = 0; i < 2 * N_TILES; ++i) probs[m][i / 2][2 * r + i % 2] *= scale;
+        });
+        return true;
+    }
+
+    __device__ __forceinline__ void end_tile() {
+        each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
+    }
+
+    /// Earlier output, relative to the references that `observe` left.
+    template <int D_TILES>
+    __device__ __forceinline__ void rescale_rows(float (&out)[M_TILES][D_TILES][4]) const {
+        bool moved = false;
+        each_row([&](int m, int r) { moved |= rescale[m][r] != 1; });
+        if (!__any_sync(~0u, moved)) return;
+        each_row([&](int m, int r) {
+#pragma unroll
+            for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale[m][r], out[m][d][2 * r + 1] *= rescale[m][r];
+        });
+    }
+
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
+        row_max = fmaxf(reference, sink);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        if (sink == NEGATIVE_INFINITY) return normal_reciprocal(sum);  // known where there is no sink
+        const float weight = expf(reference - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
+    }
+};

@@ -1,0 +1,206 @@
+"""Random masks of images and videos: predicates over rows and columns of positions, and what patches of them keep."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from attncc.analysis.canvas import Canvas
+from attncc.analysis.mask.tiles import analyse_patches, analyse_windows
+from attncc.analysis.tiles_2d.patches import corners
+from attncc.evaluate import Array, Environment, evaluate
+from attncc.ir import Expr, Keep, Variant, apply, const, symbol
+
+from .masks import Random, mask_of, pick
+
+WIDTHS = (4, 6, 8, 12, 16, 20, 24)
+
+
+def grid_variant(random: Random, width: int) -> Variant:
+    """A few keep lines over places on a canvas of this width, most of them bounds of distances."""
+    return Variant("grid", statements=tuple(Keep(_line(random, width, 1)) for _ in range(int(random.integers(1, 4)))))
+
+
+def _line(random: Random, width: int, depth: int) -> Expr:
+    kind = random.random()
+    if depth and kind < 0.15:
+        return apply("or", _line(random, width, depth - 1), _line(random, width, depth - 1))
+    if depth and kind < 0.3:
+        return apply("and", _line(random, width, depth - 1), _line(random, width, depth - 1))
+    if depth and kind < 0.35:
+        return apply("not", _line(random, width, depth - 1))
+    if depth and kind < 0.4:
+        return apply("select", *(_line(random, width, depth - 1) for _ in range(3)))
+    return pick(random, _BOUNDS)(random, width)
+
+
+def _place(random: Random, side: str, width: int, axis: str) -> Expr:
+    """The row, the column, the position, or a part of one."""
+    position = symbol(side)
+    if random.random() < 0.15:
+        position = apply("add", position, const(int(random.integers(0, 3)) * width + int(random.random() < 0.3)))
+    if axis == "position":
+        return position
+    if axis == "frame":
+        return apply("floordiv", position, const(4 * width))
+    if axis == "row of a frame":
+        return apply("mod", apply("floordiv", position, const(width)), const(4))
+    return apply("floordiv" if axis == "row" else "mod", position, const(width))
+
+
+def _distance(random: Random, width: int) -> tuple[Expr, int]:
+    """Of a query's place and a key's, and how large it may be worth."""
+    axis = pick(random, ("row", "row", "column", "column", "position", "frame", "row of a frame"))
+    places = [_place(random, side, width, axis) for side in (pick(random, ("q_idx", "q_pos")), "kv_idx")]
+    if random.random() < 0.2:
+        low = int(random.integers(0, 5))
+        places[0] = apply("min", apply("max", places[0], const(low)), const(low + int(random.integers(0, width))))
+    if random.random() < 0.3:
+        places.reverse()
+    return apply("sub", *places), width * 4 if axis == "position" else 8
+
+
+def _within(random: Random, width: int) -> Expr:
+    distance, reach = _distance(random, width)
+    return apply("le", apply("abs", distance), const(int(random.integers(0, reach))))
+
+
+def _one_sided(random: Random, width: int) -> Expr:
+    distance, reach = _distance(random, width)
+    order = pick(random, ("le", "lt", "ge", "gt"))
+    return apply(order, distance, const(int(random.integers(-reach, reach))))
+
+
+def _squared(random: Random, width: int) -> Expr:
+    first, second = (_distance(random, width)[0] for _ in range(2))
+    total = apply("mul", first, first)
+    if random.random() < 0.5:
+        total = apply("add", total, apply("mul", second, second))
+    return apply("le", total, const(int(random.integers(0, 80))))
+
+
+def _summed(random: Random, width: int) -> Expr:
+    first, second = (apply("abs", _distance(random, width)[0]) for _ in range(2))
+    return apply("le", apply(pick(random, ("add", "max", "min")), first, second), const(int(random.integers(0, 9))))
+
+
+def _divided(random: Random, width: int) -> Expr:
+    distance, reach = _distance(random, width)
+    moved = apply("add", distance, const(int(random.integers(0, reach))))
+    part = apply(pick(random, ("floordiv", "mod")), moved, const(int(random.integers(2, reach + 2))))
+    return apply(pick(random, ("eq", "ne", "le", "ge")), part, const(int(random.integers(-1, 3))))
+
+
+def _listed(random: Random, width: int) -> Expr:
+    distance, reach = _distance(random, width)
+    listed = {int(x) for x in random.integers(-reach, reach, int(random.integers(2, 7)))}
+    listed |= {x + 1 for x in listed}
+    return apply("or", *(apply("eq", distance, const(x)) for x in sorted(listed)))
+
+
+def _of_one_side(random: Random, width: int) -> Expr:
+    axis, unit = pick(random, (("row", 1), ("column", 1), ("position", width)))
+    place = _place(random, pick(random, ("q_pos", "kv_idx")), width, axis)
+    return apply(pick(random, ("lt", "ge", "ne")), place, const(int(random.integers(0, 5)) * unit))
+
+
+_BOUNDS = (_within, _within, _within, _one_sided, _one_sided, _squared, _summed, _divided, _listed, _of_one_side)
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The tiles of a sequence of queries, or of keys: their corners, and their positions one tile after the other."""
+
+    first: Array
+    last: Array
+    order: Array
+    starts: Array
+
+    @classmethod
+    def of(cls, length: int, block: int, columns: int, width: int) -> Patches:
+        first, last = corners(length, block, columns, width)
+        tiles = [_positions(int(a), int(b), width) for a, b in zip(first, last, strict=True)]
+        sizes = np.array([tile.size for tile in tiles])
+        return cls(first, last, np.concatenate(tiles), np.cumsum(sizes) - sizes)
+
+
+def _positions(first: int, last: int, width: int) -> Array:
+    rows, columns = np.arange(first // width, last // width + 1), np.arange(first % width, last % width + 1)
+    found: Array = (rows[:, None] * width + columns).ravel()
+    return found
+
+
+@dataclass(frozen=True)
+class OnCanvas:
+    """A mask on a canvas, its tiles, and what brute force says of them."""
+
+    variant: Variant
+    canvas: Canvas
+    blocks: tuple[int, int]
+    known: Environment
+    mask: Array
+    q: Patches
+    kv: Patches
+
+    @classmethod
+    def of(cls, variant: Variant, canvas: Canvas, known: Environment, random: Random) -> OnCanvas:
+        """In blocks of a few rows of the canvas."""
+        sides = (("q_len", canvas.q_columns), ("kv_len", canvas.kv_columns))
+        block_q, block_kv = (columns * int(pick(random, (1, 2, 4, 8))) for _, columns in sides)
+        q, kv = (
+            Patches.of(int(known.symbols[name]), block, columns, canvas.width)
+            for (name, columns), block in zip(sides, (block_q, block_kv), strict=True)
+        )
+        return cls(variant, canvas, (block_q, block_kv), known, mask_of(variant, known), q, kv)
+
+    @property
+    def kept(self) -> Array:
+        """How many pairs of each tile are kept: int64 [q tiles, kv tiles]."""
+        return self._counted(self.mask)
+
+    def _counted(self, pairs: Array) -> Array:
+        ordered = pairs[np.ix_(self.q.order, self.kv.order)].astype(np.int64)
+        found: Array = np.add.reduceat(np.add.reduceat(ordered, self.q.starts, axis=0), self.kv.starts, axis=1)
+        return found
+
+    def check_patches(self, name: str) -> None:
+        """No kept pair is dropped, by tile or by bounds of either side, and nothing is called full that isn't."""
+        q, kv, kept = self.q, self.kv, self.kept
+        rules = analyse_patches(self.variant, *self.blocks, self.canvas, "q")
+        ends = {"q_first": q.first[:, None], "q_last": q.last[:, None], "kv_first": kv.first, "kv_last": kv.last}
+
+        def value(rule: Expr) -> Array:
+            return np.broadcast_to(evaluate(rule, self.known.with_symbols(**ends)), kept.shape)
+
+        assert rules.q_bounds is not None
+        assert not kept[~value(rules.any_kept)].any(), name
+        assert not kept[(kv.last < value(rules.kv_begin)) | (kv.first >= value(rules.kv_end))].any(), name
+        rows = rules.q_bounds
+        assert not kept[(ends["q_last"] < value(rows.q_begin)) | (ends["q_first"] >= value(rows.q_end))].any(), name
+        assert (kept == self._counted(np.ones_like(self.mask)))[value(rules.all_kept)].all(), name
+
+    def check_windows(self, name: str) -> None:
+        """Each kept pair of a block of queries lies in its window."""
+        rules = analyse_windows(self.variant, *self.blocks, replace(self.canvas, window=True))
+        if rules is None or rules.columns is None:
+            return
+        keys = np.arange(self.mask.shape[1])
+        seen = self.known.with_symbols(q_first=self.q.first[:, None], q_last=self.q.last[:, None])
+        begin, end, left, right = (evaluate(rule, seen) for rule in (rules.kv_begin, rules.kv_end, *rules.columns))
+        column = keys % self.canvas.width
+        inside = (begin <= keys) & (keys < end) & (left <= column) & (column < right)
+        kept = np.add.reduceat(self.mask[self.q.order], self.q.starts, axis=0) > 0
+        assert not (kept & ~inside).any(), name
+
+
+def environment(q_len: int, kv_len: int) -> Environment:
+    """One head of one dense sequence."""
+    return Environment({
+        "b": 0, "h": 0, "kv_h": 0, "num_heads": 1, "num_kv_heads": 1, "head_dim": 64, "q_len": q_len, "kv_len": kv_len,
+    })  # fmt: skip
+
+
+def random_canvas(random: Random, width: int) -> Canvas:
+    columns = [size for size in (1, 2, 4, 8) if width % size == 0]
+    return Canvas(width, int(pick(random, tuple(columns))), int(pick(random, tuple(columns))))

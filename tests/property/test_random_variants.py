@@ -1,0 +1,40 @@
+"""Random variants: their kernels are generated for all targets, and right on the emulated GPU. Of more of them:
+`python -m tests.random_variants --count 2000`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.emulator import kernel
+from tests.random_variants.calls import parsed
+from tests.random_variants.emulated import check
+from tests.random_variants.rendered import PASSES, TARGETS, rendered
+from tests.random_variants.variants import random_variant
+
+DIMS = ((64, 64), (128, 128), (256, 256), (40, 72))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kernels_are_generated(seed: int) -> None:
+    """For each pass, with the first tiles that the compiler would try."""
+    variant = parsed(random_variant(seed))
+    found = list(rendered(variant, TARGETS[seed % len(TARGETS)], "bf16", DIMS[seed // 4 % len(DIMS)], tiles=1))
+    assert len(found) >= len(PASSES)
+
+
+@pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(
+    ("seed", "kind"),
+    [
+        (86, "portable"),
+        (95, "hopper"),
+        (98, "decode"),
+        (29, "portable backward"),
+        (61, "portable backward"),
+        (92, "hopper backward"),
+        (61, "hopper backward"),
+    ],
+)
+def test_kernels_are_right(seed: int, kind: str) -> None:
+    """Score lines that replace the score and are followed by others; learnable inputs, sinks, dropout, no row sum."""
+    assert check(seed, kind) is True

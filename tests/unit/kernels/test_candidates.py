@@ -1,0 +1,64 @@
+"""The plans that one kernel may have, in order."""
+
+from __future__ import annotations
+
+import pytest
+
+from attncc.compiler import NO_DEFINES, load_specification
+from attncc.diagnostics import AttnccError
+from attncc.ir import Variant
+from attncc.kernels.candidates import Candidates, make_candidates
+from attncc.schedule.knobs import Value
+from attncc.schedule.plan import Build
+from attncc.schedule.schedule import Schedule
+
+
+def candidates(target: str = "sm_90a", head_dim: int = 128, dtype: str = "bf16", **settings: Value) -> Candidates:
+    given = tuple((name, (value,)) for name, value in settings.items())
+    schedule = Schedule("s", "full", "forward", target, given)
+    return make_candidates(Variant("full"), Build("forward", target, dtype, head_dim, head_dim), schedule)
+
+
+def tiles_of(of: Candidates) -> list[str]:
+    return [plan.tiles for plan in of.plans()]
+
+
+def test_other_settings_keep_the_candidates() -> None:
+    assert len(tiles_of(candidates(family="hopper", stages=2, skip="never"))) == 5
+    assert len(tiles_of(candidates(target="sm_80"))) == 4
+
+
+def test_the_portable_family_ends_every_candidates() -> None:
+    families = [plan.family for plan in candidates().plans()]
+    assert families == ["hopper"] * 5 + ["portable"] * 5
+    assert {plan.family for plan in candidates(family="hopper").plans()} == {"hopper"}
+
+
+def test_the_last_candidates_have_fewer_warps_then_fewer_keys() -> None:
+    found = [(plan.block_q, plan.block_kv, plan.warps) for plan in candidates(target="sm_80", head_dim=64).plans()]
+    assert found == [(128, 64, 4), (64, 32, 4), (32, 32, 2), (32, 16, 2)]
+    found = [(plan.block_q, plan.block_kv, plan.warps) for plan in candidates("sm_80", 96, "fp32").plans()]
+    assert found == [(64, 32, 4), (32, 32, 2), (32, 16, 2)]
+
+
+def test_the_last_candidates_are_for_what_spills() -> None:
+    """Blocks of 80 keys are whole tiles of 16 keys alone: no reason to begin there."""
+    text = "attn 1\nimport masks\nvariant map {\n    input live: bool[batch, head, _, _]\n"
+    specification, _ = load_specification(text + "    keep if selected_blocks(live, 80, 80)\n}\n", None, NO_DEFINES)
+    of = make_candidates(specification.variant, Build("forward", "sm_80", "bf16", 64, 64))
+    assert of.first.warps == 4 and of.first.tests_tiles
+    assert [plan.block_kv for plan in of.plans()][-1] == 16
+
+
+def test_candidates_that_cannot_be_are_left_out() -> None:
+    """At head dim 256, three stages of 64 keys don't fit."""
+    assert [plan.block_kv for plan in candidates(family="hopper", head_dim=256, stages=3).plans()] == [48, 32, 16]
+    with pytest.raises(AttnccError, match="A406"):
+        next(candidates(family="hopper", head_dim=256, stages=3, block_kv=64).plans())
+
+
+def test_no_tile_stands_twice() -> None:
+    for target in ("sm_80", "sm_90a"):
+        for head_dim in (16, 64, 128, 256):
+            found = tiles_of(candidates(target=target, head_dim=head_dim))
+            assert len(found) == len(set(found))

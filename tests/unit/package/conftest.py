@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.unit.package.made import compiled
+
+
+@pytest.fixture
+def compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of the folders alone."""
+    monkeypatch.setattr("attncc.package.writer.compiled", compiled)

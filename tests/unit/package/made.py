@@ -1,0 +1,15 @@
+"""Machine code from thin air, for tests of what is written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attncc.machine_code import Compiled
+from attncc.runtime.cuda.nvrtc import Resources
+from attncc.runtime.store.store import MachineCode
+from tests.elf import image
+
+
+def compiled(source: Any, target: str) -> Compiled:
+    code = MachineCode(image(100, source.entry), "13.0", source.entry, source.threads, 0)
+    return Compiled(code, Resources(20, 0, 0, 0, 0.1))

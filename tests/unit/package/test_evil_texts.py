@@ -1,0 +1,94 @@
+"""Comments of specs, and their paths, never become code: neither of the package, nor of a kernel, nor of messages."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import attncc
+from attncc.cli import attncc as command
+from attncc.import_flex.importer import import_flex
+from attncc.package import build
+from attncc.runtime.cuda.nvrtc import compile_text
+from tests.evil_texts import EVIL, NOT_UTF8, as_comment, as_file_name
+
+SMALL = {"archs": ["sm_80"], "dtypes": ["fp16"], "head_dims": [16]}
+BODY = "variant {name} {{\n    input cap: f32  {inner}\n    let x = cap  {inner}\n    score = x * tanh(score / x)\n}}\n"
+NAMES = {**EVIL, "not_utf8": NOT_UTF8}
+
+
+def spec_text(text: str, name: str) -> str:
+    inner = as_comment(text).replace("\n", "\n    ") + "\n"
+    return f"attn 1\n{as_comment(text)}\n{BODY.format(name=name, inner=inner)}"
+
+
+@pytest.fixture
+def imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Imports a package that was built below `tmp_path`, by its name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def load(name: str) -> ModuleType:
+        importlib.invalidate_caches()
+        for module in [item for item in sys.modules if item.partition(".")[0] == name]:
+            del sys.modules[module]
+        return importlib.import_module(name)
+
+    return load
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_built_and_called(key: str, tmp_path: Path, imported) -> None:
+    text = NAMES[key] if key != "not_utf8" else ""
+    folder = tmp_path / "specs"
+    folder.mkdir()
+    path = folder / f"{as_file_name(NAMES[key])}.attn"
+    path.write_text(spec_text(text, "mine"), encoding="utf-8", newline="")
+    build(path, tmp_path / "made", **SMALL)
+    package = imported("made")
+    assert package.__all__ == ["mine"] and not hasattr(package.mine, "evil")
+    q = np.ones((1, 1, 4, 16), np.float16)
+    assert np.allclose(package.mine(q, q, q, cap=2.0).astype(float), 1)
+    for file in (tmp_path / "made").rglob("*.py"):
+        assert "\0" not in (found := file.read_bytes().decode("utf-8")) and "\r" not in found
+    for file in (tmp_path / "made").rglob("*.json"):
+        json.loads(file.read_text("ascii"))
+
+
+@pytest.mark.parametrize("key", EVIL)
+def test_comments_of_kernels(key: str, tmp_path: Path) -> None:
+    """The same kernel as without the comment: nothing of it is seen by the compiler, `#line` excepted."""
+    path = tmp_path / f"{as_file_name(EVIL[key])}.attn"
+    path.write_text(spec_text(EVIL[key], "mine"), encoding="utf-8", newline="")
+    for package in attncc.package.prepare(path, **SMALL):
+        for source, target in package.sources.values():
+            assert "\0" not in source.text
+            assert len(compile_text(source.text, target).image) > 5000
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_messages(key: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{as_file_name(NAMES[key])}.attn"
+    path.write_text("attn 1\nvariant mine { keep if nonsense }\n")
+    for form in ("text", "json"):
+        result = CliRunner().invoke(command, ["check", str(path), "--format", form])
+        assert result.exit_code == 1 and "A101" in result.output and "A900" not in result.output
+        assert result.output.replace("\n", "").isprintable()
+    path.write_text("attn 1\nvariant mine { keep if true }\n")
+    result = CliRunner().invoke(command, ["check", str(path)])
+    assert result.exit_code == 0 and result.output.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("key", NAMES)
+def test_imported_from_python(key: str, tmp_path: Path) -> None:
+    path = tmp_path / f"{as_file_name(NAMES[key])}.py"
+    path.write_text("def mine(b, h, q_idx, kv_idx):\n    return (q_idx >= kv_idx) & (kv_idx >= first[b])\n")
+    found = import_flex([f"{path}:mine"], [], None)
+    (variant,) = attncc.semantics.load.load(attncc.source.SourceFile("x.attn", found.text)).variants
+    assert variant.name == "mine" and len(variant.keeps) == 2
