@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -20,6 +19,7 @@ from .machine_code import Compiled, compiled, other_kernels
 from .problem.facts import KERNEL_DTYPES
 from .runtime.cuda.device import best_target
 from .runtime.cuda.driver import driver
+from .runtime.cuda.nvrtc_pool import jobs
 from .runtime.store.store import Configuration, MachineCode
 from .schedule.plan import FORWARD_PASSES, PASSES, Build, KernelPlan
 from .schedule.schedule import Schedule, from_asts
@@ -292,13 +292,13 @@ def _settle_backward(kernels: Sequence[Candidates]) -> tuple[Settled, ...]:
 
 
 def _settle_all(kernels: Sequence[Candidates]) -> tuple[Settled, ...]:
-    """All at once; cores that are left compile further candidates."""
-    at_once = max((os.cpu_count() or 1) // len(kernels), 1)
+    """All at once; processes that are left compile further candidates."""
+    at_once = max(jobs() // len(kernels), 1)
     return tuple(_in_parallel(lambda candidates: settle(candidates, at_once), kernels))
 
 
 def _in_parallel(function: Callable[[T], R], items: Sequence[T]) -> Sequence[R]:
-    with DaemonThreads(min(len(items), os.cpu_count() or 1)) as pool:
+    with DaemonThreads(min(len(items), jobs())) as pool:
         return list(pool.map(function, items))
 
 

@@ -37,6 +37,9 @@ class Environment:
         return Environment({**self.symbols, **symbols}, self.inputs, self.lets, self.float_dtype)
 
 
+_NOTHING = Environment({})
+
+
 def evaluate(expr: Expr, environment: Environment) -> Array:
     """The value of one expression: int64, float_dtype or bool, broadcast over the symbols that it reads.
 
@@ -44,6 +47,14 @@ def evaluate(expr: Expr, environment: Environment) -> Array:
     """
     with np.errstate(all="ignore"):
         return _evaluate(expr, environment, {})
+
+
+def of_constants(expr: Apply) -> bool | int | float:
+    """The value of an operator on constants, at a tenth of what `evaluate` takes for the two or three nodes."""
+    with np.errstate(all="ignore"):
+        args = [_typed(arg.value, arg.type, _NOTHING) for arg in expr.args if isinstance(arg, Const)]
+        value: bool | int | float = _apply(expr, args, _NOTHING.float_dtype).item()
+        return value
 
 
 def _evaluate(expr: Expr, environment: Environment, values: dict[Expr, Array]) -> Array:

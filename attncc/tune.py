@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
@@ -12,6 +11,7 @@ from .compiler import CompiledStore, Specification
 from .diagnostics import AttnccError, Diagnostic
 from .kernels.candidates import make_candidates
 from .kernels.registry import find
+from .runtime.cuda.nvrtc_pool import jobs
 from .runtime.kernel import Kernel
 from .runtime.store.store import Configuration
 from .schedule.knobs import TILE_KNOBS, Value
@@ -73,7 +73,7 @@ def tune(
 
     refused: dict[Schedule, str] = {}
     tried = candidates(specification, build)
-    with watch(len(tried)) as advance, ThreadPoolExecutor(os.cpu_count()) as pool:
+    with watch(len(tried)) as advance, ThreadPoolExecutor(jobs()) as pool:
         trials = list(pool.map(compiled, tried))
     possible = [trial for trial in trials if trial.schedule not in refused]
     chosen = [trial for trial in possible if not trial.trouble] or possible

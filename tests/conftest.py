@@ -18,6 +18,7 @@ import pytest
 # that has taken ten times as long. NumPy reads this when it is imported.
 os.environ.setdefault("OMP_NUM_THREADS", str(max((os.cpu_count() or 1) // 2, 1)))
 
+from attncc.runtime.cuda.nvrtc_pool import JOBS
 from tests.compilations import COMPILATIONS, Compilation
 from tests.kernels import LARGE_PAGES, MOST_PROCESSES
 
@@ -42,7 +43,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
     if whole and _asks_for_gpu(config) and getattr(config.option, "numprocesses", 0) is None:
         config.option.numprocesses, config.option.maxschedchunk = "auto", 4
-        os.environ |= LARGE_PAGES | {"OMP_NUM_THREADS": "1"}  # for the processes
+        os.environ |= LARGE_PAGES | {"OMP_NUM_THREADS": "1", JOBS: "1"}  # for the processes
 
 
 @pytest.hookimpl(optionalhook=True)

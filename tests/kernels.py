@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
 from attncc.compiler import CompiledStore, load_specification
+from attncc.runtime.cuda.nvrtc_pool import JOBS
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.store import Configuration
 
@@ -40,7 +41,7 @@ def processes() -> ProcessPoolExecutor:
     count = min(os.cpu_count() or 1, MOST_PROCESSES)
     pool = ProcessPoolExecutor(count, get_context("spawn"), initializer=os.nice, initargs=(5,))
     before = dict(os.environ)
-    os.environ |= LARGE_PAGES
+    os.environ |= LARGE_PAGES | {JOBS: "1"}  # no candidates are tried ahead: there are as many processes as cores
     for _ in range(count):
         pool.submit(os.getpid)  # each begins a process
     os.environ.clear()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from ..kernels.kernel_names import kernel_name, separate_dq_name
 from ..kernels.registry import facts_of
 from ..machine_code import Compiled, compiled, other_kernels
 from ..quoting import json_text
+from ..runtime.cuda import nvrtc_pool
 from ..runtime.cuda.nvrtc import Resources
 from ..runtime.store.manifest import MANIFEST, digest
 from ..runtime.store.package_store import CODE_SUFFIX, PLAN_SUFFIX
@@ -85,7 +85,7 @@ def write(
     _check_names(packages)
     with _writing(out):
         check_replaceable(out, [package.name for package in packages])
-    with DaemonThreads(jobs or os.cpu_count() or 1) as pool:
+    with DaemonThreads(jobs or nvrtc_pool.jobs()) as pool:
         settled, others = _compile_all(packages, pool, advance or (lambda name: None))
     with _writing(out):
         return tuple(_write_all([item.settled(settled) for item in packages], out, settled, others))

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from .. import ir
 from ..diagnostics import Edit
-from ..evaluate import Environment, evaluate
+from ..evaluate import of_constants
 from ..ir import Expr, Type
 from ..operators import WRITTEN
 from ..source import Span
@@ -55,7 +55,7 @@ def apply(op: str, *args: Expr, span: Span | None = None) -> Expr:
     expr = ir.apply(op, *args, span=span)
     exact = op == "neg" or Type.FLOAT not in {expr.type, *(arg.type for arg in args)}
     if exact and all(isinstance(arg, ir.Const) for arg in args):
-        return ir.Const(expr.type, evaluate(expr, Environment({})).item(), span=span)
+        return ir.Const(expr.type, of_constants(expr), span=span)
     return expr
 
 
@@ -166,10 +166,12 @@ def empty_reduction(node: ast.Reduction, kind: Type) -> Expr:
 
 def element(node: ast.Reduction, value: Expr, report: Report) -> bool:
     """Whether one iteration's value is what the reduction combines."""
-    if node.function == "sum":
-        instead = f"sum({_as_number(brief(tight(node.body, CONDITION), 'condition'))} for ...)"
-        return is_number(node.body, value, "`sum`", report, instead)
-    return is_bool(node.body, value, f"`{node.function}`", report)
+    if node.function != "sum":
+        return is_bool(node.body, value, f"`{node.function}`", report)
+    if value.type is not Type.BOOL:
+        return True  # before the text of an error is made: a body may have thousands of iterations
+    instead = f"sum({_as_number(brief(tight(node.body, CONDITION), 'condition'))} for ...)"
+    return is_number(node.body, value, "`sum`", report, instead)
 
 
 # -------------------------------------------------------------------- demands

@@ -1,6 +1,6 @@
 """Processes that compile, each with one thread here that gives it work and waits for its reply.
 
-They begin when work arrives, one for each core at most, and end after a minute without work or with this process. What
+They begin when work arrives, one for each core at most (`jobs`), and end after a minute without work or with this process. What
 happens to one (a crash, too much time, too much memory) is the error of its compilation alone; the next gets a new one.
 """
 
@@ -25,6 +25,7 @@ from . import nvrtc_worker
 
 SECONDS = "ATTNCC_COMPILE_SECONDS"  # environment: what one compilation may take
 GIBIBYTES = "ATTNCC_COMPILE_GIB"  # environment: the address space of one of these processes
+JOBS = "ATTNCC_COMPILE_JOBS"  # environment: how many of these processes there are
 _DEFAULT_SECONDS, _DEFAULT_GIBIBYTES = 600.0, 8.0  # large kernels take 10 s and 0.2 GiB
 # All that a compiler's process gets of the environment: what finds libraries and files, and the allocator's settings.
 # No LD_PRELOAD, and no NVRTC_*, with which NVRTC changes its options.
@@ -114,7 +115,7 @@ class Pool:
 
     def __init__(self, names: tuple[str, ...], seconds: float, gibibytes: float, limit: int | None = None) -> None:
         self._names, self._seconds, self._gibibytes = names, seconds, gibibytes
-        self._threads = DaemonThreads(limit or _cores(), at_end=self._end_own)
+        self._threads = DaemonThreads(limit or jobs(), at_end=self._end_own)
         self._own = local()  # `process`: that of each thread
         self._lock = Lock()
         self._processes: set[_Process] = set()
@@ -249,8 +250,13 @@ def _not_started(what: str, error: OSError) -> Diagnostic:
     )
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def jobs() -> int:
+    """How many kernels this process compiles at once: all its cores, unless ATTNCC_COMPILE_JOBS says otherwise.
+
+    AttnccError A906 if that is no number above 0.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(int(_limit(JOBS, cores, "A906")), 1)
 
 
 def _environment() -> dict[str, str]:

@@ -173,12 +173,21 @@ def test_an_error_of_nvrtc_without_a_log_is_its_own(stub: Path, monkeypatch: pyt
     assert nvrtc.version() == "13.0"  # no file says so, the library does
 
 
-@pytest.mark.parametrize(("variable", "code"), [(nvrtc_pool.SECONDS, "A907"), (nvrtc_pool.GIBIBYTES, "A908")])
+@pytest.mark.parametrize(
+    ("variable", "code"), [(nvrtc_pool.SECONDS, "A907"), (nvrtc_pool.GIBIBYTES, "A908"), (nvrtc_pool.JOBS, "A906")]
+)
 @pytest.mark.parametrize("value", ["much", "0", "-1", "nan", "inf"])
 def test_limits_are_positive_numbers(monkeypatch: pytest.MonkeyPatch, variable: str, code: str, value: str) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(AttnccError, match=f"{code}.*{variable} is `{value}`"):
         nvrtc.compile_text(KERNEL, "sm_80")
+
+
+def test_the_environment_says_how_many_compile_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(nvrtc_pool.JOBS, raising=False)
+    assert nvrtc_pool.jobs() == len(os.sched_getaffinity(0))
+    monkeypatch.setenv(nvrtc_pool.JOBS, "3")
+    assert nvrtc_pool.jobs() == 3
 
 
 def test_a_process_without_a_python_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
