@@ -1,7 +1,8 @@
 """Processes that compile, each with one thread here that gives it work and waits for its reply.
 
-They begin when work arrives, one for each core at most (`jobs`), and end after a minute without work or with this process. What
-happens to one (a crash, too much time, too much memory) is the error of its compilation alone; the next gets a new one.
+They begin when work arrives, one for each core at most (`jobs`), and end after a minute without work or with this
+process. What happens to one (a crash, too much time, too much memory) is the error of its compilation alone; the next
+gets a new one.
 """
 
 from __future__ import annotations
