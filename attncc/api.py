@@ -22,6 +22,7 @@ from .problem.masks import bind_mask, size_of
 from .runtime.kernel import Kernel
 from .runtime.store.store import Configuration
 from .schedule.schedule import Schedule
+from .semantics.constants import Value, checked_defines
 from .semantics.reach import Folders
 
 _kernels: dict[Any, Kernel] = {}  # of this process, by content
@@ -29,14 +30,22 @@ _lock = threading.Lock()
 
 
 def parse(
-    spec: Path | str, *, variant: str | None = None, defines: Defines = NO_DEFINES, allow_imports: Folders = ()
+    spec: Path | str,
+    *,
+    variant: str | None = None,
+    defines: Defines = NO_DEFINES,
+    allow_imports: Folders = (),
+    **consts: Value,
 ) -> ParsedVariant:
-    """The variant of a `.attn` file (a path) or text (a str that holds a newline), for analysis without a GPU.
+    """A variant for analysis without a GPU: one of the library by its name, a `.attn` file by its path, or a text.
 
-    `variant` names one of several; `defines` overrides consts; `allow_imports` are folders besides the spec's own
-    whose files it may import. AttnccError with everything that is wrong with it.
+    `spec`: a name that `attncc list` prints, a path (`./causal` is one), or a str that holds a newline.
+    `variant` names one of several; `consts` overrides the file's consts, as in `width=4096` (`defines` does too, for
+    names that are arguments here); `allow_imports` are folders besides the spec's own whose files it may import.
+
+    AttnccError with everything that is wrong with it.
     """
-    specification, program = load_specification(spec, variant, defines, allow_imports)
+    specification, program = load_specification(spec, variant, _merged(defines, consts), allow_imports)
     for warning in program.warnings:
         warn(warning)
     return ParsedVariant(specification.variant)
@@ -53,18 +62,20 @@ def compile(
     defines: Defines = NO_DEFINES,
     schedule: Schedule | None = None,
     allow_imports: Folders = (),
+    **consts: Value,
 ) -> Kernel:
     """A kernel for one variant, dtype (fp16, bf16, fp32, e4m3; on the CPU also fp64) and head dim.
 
     Kernels of e4m3, for sm_90a and the CPU, take q, k and v in 8 bits (torch.float8_e4m3fn) and give out in bf16.
-    `spec` is a path, or source text if it holds a newline. Machine code is made for the targets in `arch`, or without
+    `spec` and `consts`: as in `parse`, so `attncc.compile("sliding_window", dtype="bf16", head_dim=128, width=4096)`
+    needs no file. Machine code is made for the targets in `arch`, or without
     it for the GPUs of this machine, now if there are any; it is kept by content, in memory and in the user's cache.
     Without a GPU and without `arch` nothing is compiled, and the kernel runs NumPy arrays and CPU tensors.
     `schedule` takes the place of the file's own for its pass and target. `allow_imports`: as in `parse`.
 
     AttnccError with everything that is wrong with the spec (A0 to A4), or with NVRTC (A5).
     """
-    specification, program = load_specification(spec, variant, defines, allow_imports)
+    specification, program = load_specification(spec, variant, _merged(defines, consts), allow_imports)
     if not isinstance(schedule, Schedule | None):
         raise AttnccError(
             Diagnostic(
@@ -94,6 +105,16 @@ def compile(
         with _lock:
             found = _kernels.setdefault(key, Kernel(store))
     return found
+
+
+def _merged(defines: Defines, consts: Defines) -> Defines:
+    """AttnccError A114 for a const that comes in both."""
+    defines = checked_defines(defines)
+    for name in consts:
+        if name in defines:
+            what = f"the const `{name}` came twice: by itself, and in `defines`"
+            raise AttnccError(Diagnostic("A114", what, help=f"leave out one: {name}={consts[name]!r:.40} is enough"))
+    return {**defines, **consts}
 
 
 def _serves(schedule: Schedule) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from . import library
 from .descales import with_descales
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
@@ -105,22 +106,29 @@ class Specification:
         return of_pass.get(target) or of_pass.get(target.removesuffix("a"))
 
 
+_WHAT_TO_GIVE = "give a path, a name that `attncc list` prints, or a text of several lines"
+
+
 def read(spec: Path | str) -> SourceFile:
-    """A file, or a text if it holds a newline. AttnccError A511 if there is no such file, or none that can be read."""
+    """A variant of the library by its name, a file, or a text if it holds a newline.
+
+    AttnccError A511 if there is no such file, or none that can be read.
+    """
     if isinstance(spec, str) and "\n" in spec:
         return _text(spec)
+    spec = library.find(spec) or spec
     if not isinstance(spec, str | Path) or spec == "":
         came = "an empty text" if spec == "" else type(spec).__name__
-        raise AttnccError(Diagnostic("A511", f"the spec is {came}", help="give a path, or a text of several lines"))
+        raise AttnccError(Diagnostic("A511", f"the spec is {came}", help=_WHAT_TO_GIVE))
     try:
         return SourceFile.read(Path(spec))
     except OSError as error:
-        what, help_ = error.strerror, "give a path, or a text of several lines"
+        what, help_ = error.strerror, library.advice(spec) or _WHAT_TO_GIVE
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         what, help_ = f"line {line} is not UTF-8: byte 0x{error.object[error.start]:02x}", "save the file as UTF-8"
     except ValueError:  # a NUL in it
-        what, help_ = "this is no path", "give a path, or a text of several lines"
+        what, help_ = "this is no path", _WHAT_TO_GIVE
     raise AttnccError(Diagnostic("A511", f"{spec} can't be read: {what}", help=help_))
 
 

@@ -205,6 +205,12 @@ class Input:
             return Type.BOOL
         return Type.INT if self.dtype in ("i32", "i64") else Type.FLOAT
 
+    def show(self) -> str:
+        """As it is declared: `doc: i32[batch, pos] nondecreasing`."""
+        axes = f"[{', '.join(map(str, self.axes))}]" if self.axes else ""
+        marks = " nondecreasing" * self.nondecreasing + " learnable" * self.learnable
+        return f"{self.name}: {self.dtype}{axes}{marks}"
+
 
 @dataclass(frozen=True)
 class Let:
@@ -405,9 +411,7 @@ def _show_variant(variant: Variant, statements: Iterable[str], shown: Callable[[
     for name, value in variant.consts:
         yield f"  const {name} = {list(value) if isinstance(value, tuple) else value!r}"
     for item in variant.inputs:
-        axes = f"[{', '.join(map(str, item.axes))}]" if item.axes else ""
-        marks = " nondecreasing" * item.nondecreasing + " learnable" * item.learnable
-        yield f"  input {item.name}: {item.dtype}{axes}{marks}"
+        yield f"  input {item.show()}"
     yield from (f"  {statement}" for statement in statements)
     if variant.scale is not None:
         yield f"  scale {shown(variant.scale)}"

@@ -78,7 +78,8 @@ def replace_text(path: Path, text: str) -> None:
     with writing(path):
         try:
             draft.write_text(text, encoding="utf-8")
-            draft.chmod(path.stat().st_mode)
+            if path.exists():
+                draft.chmod(path.stat().st_mode)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)

@@ -16,7 +16,27 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-SPEC_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+OWN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+class SpecFile(click.ParamType[Path]):
+    """A .attn file, or a variant of the library by its name."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from .. import library
+
+        shipped = library.find(value)
+        if shipped is not None:
+            return shipped
+        try:
+            return OWN_FILE.convert(value, param, ctx)
+        except click.BadParameter as error:
+            self.fail("\n".join(filter(None, (error.message, library.advice(value)))), param, ctx)
+
+
+SPEC_FILE = SpecFile()
 
 
 def parse_value(text: str) -> int | float | bool:

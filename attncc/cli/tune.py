@@ -13,7 +13,7 @@ from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console
 from .files import load_specification, replace_text
 from .options import (
-    SPEC_FILE,
+    OWN_FILE,
     check_for_gpu,
     define_option,
     dtype_option,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @click.command("tune", short_help="Measure schedules on this GPU and write the best into the file.")
-@click.argument("file", type=SPEC_FILE)
+@click.argument("file", type=OWN_FILE)
 @variant_option
 @dtype_option
 @problem_options(q_len=4096, heads=16, batch=4)

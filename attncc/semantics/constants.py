@@ -160,7 +160,5 @@ def check_defines(defines: Defines, module: ast.Module, report: Report) -> None:
             known = f"the file's consts: {', '.join(sorted(consts))}" if consts else "the file has no consts"
             advice = did_you_mean(name, consts) or "a define overrides a `const`; inputs are given at each call"
             report.found.add(
-                Diagnostic(
-                    "A114", f"`-D {name}` names no const of {module.span.source.path}", notes=(known,), help=advice
-                )
+                Diagnostic("A114", f"`{name}` names no const of {module.span.source.path}", notes=(known,), help=advice)
             )
