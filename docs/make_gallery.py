@@ -1,7 +1,7 @@
 """Writes docs/gallery.md and its pictures: `python -m docs.make_gallery`, from the root. Needs matplotlib and pillow.
 
-Every spec of the library is drawn by the compiler itself: the mask from its meaning, the tiles from what is proven of
-it. Inputs are those that the tests of the library draw.
+The compiler itself draws every spec of the library: the mask from its meaning, the tiles from what is proven about it.
+Inputs are those that the tests of the library draw.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ GALLERY: dict[str, tuple[Entry, ...]] = {
         Entry("gelu_attention"),
         Entry("silu_attention"),
     ),
-    "Softmax with more or less, heads, loop orders": (
+    "Sinks, dropout, heads, loop orders": (
         Entry("sink_attention"),
         Entry("dropout_attention"),
         Entry("mla"),
@@ -176,10 +176,11 @@ GALLERY: dict[str, tuple[Entry, ...]] = {
 
 INTRODUCTION = """# Gallery
 
-Every variant that ships in `specs/`, with what its own comment says, its mask and the tiles that a kernel sees: those
-that are proven empty are skipped, those proven full are computed without mask code, and the others with it. Black is
-kept; rows are queries, columns are keys. Where a score line depends on positions, the third panel shows what it makes
-of a score of 0, blue below and red above it; where it doesn't, the new score against the old one.
+This page shows every variant that ships in `specs/`: the comment of its file, its mask, and the tiles that a kernel
+sees. In the first panel black pairs are kept; rows are queries, columns are keys. In the second panel, a kernel skips
+the tiles that are proven empty, computes those that are proven full without mask code, and all others with it. If score
+lines depend on positions, the third panel shows what they make of a score of 0: blue is below 0, red above. If they
+don't, it shows the new score against the old one.
 
 `python -m docs.make_gallery` writes this page. `attncc show specs/causal.attn --png causal.png` draws any mask.
 """

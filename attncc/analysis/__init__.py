@@ -1,10 +1,13 @@
-"""What is proven of a variant, and what can be counted: IR in, IR or numbers out. docs/analysis.md has the arguments.
+"""What is proven about a variant, and what can be counted: IR in, IR or numbers out. docs/analysis.md argues why.
 
-Masks: `tiles` makes the `rules` of a mask, from lines in normal form (`canonical`, on `algebra`, `integers`, `bits`,
-`terms`, `affine`, `ranges`), their `intervals` and `truth` over a `box`, `lookups`, loop `bounds` and `claims`.
-`conjunctions` are what lines say together, and `plain` is a mask in the words of rows and columns. `key_sets` are what
-one row keeps, and `kept_rows` tells whether each keeps a key; `canvas`, `patches` and `windows` are tiles in two
-dimensions; `grid` evaluates rules on a call.
-Scores: `score_form`, what is cheap for whole tiles; `gradient`, on `factors` and `derivatives`, for the backward pass.
-Counts: `cost` and `roofline`.
+Read `rules` first: it holds what the analysis of a mask returns. Then the folders:
+
+- `algebra/`: lines in normal form (`canonical`, on `algebra`, `integers`, `terms`, `affine`, `ranges`).
+- `mask/`: `tiles` makes the rules, from intervals and truth over a box of pairs, and from loop bounds. `conjunctions`
+  and `plain` rewrite masks over rows and columns. `key_sets` says what one row keeps of a tile, `kept_rows` whether
+  every row keeps a key. `grid` evaluates rules for a call.
+- `tiles_2d/`: whether 2-D tiles leave less to compute.
+- `score/`: `score_form` is what is cheap for whole tiles; `gradient`, on `factors` and `derivatives`, is for the
+  backward pass.
+- `cost/`: FLOPs, bytes, the roofline.
 """

@@ -1,4 +1,4 @@
-"""The command line. Each command is a module of its own, imported only when it is called."""
+"""The command line. Each command is a module of its own, imported only when a user calls it."""
 
 from __future__ import annotations
 

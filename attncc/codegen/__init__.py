@@ -1,6 +1,5 @@
-"""Plans to CUDA: `render` fills a template, puts leaf files in place, and gives a text that compiles alone.
+"""Plans to CUDA: `render` fills a template, inserts leaf files, and returns a text that compiles alone.
 
-What a variant means is printed by `user_code`: IR becomes `nodes` (`expressions`, on `integers`, `floats`, `loads`),
-and these `functions` and `structs`; `tile_code`, `key_bits`, `form_code` and `gradients` are what it prints of the
-analyses.
+`user_code` prints what a variant means. IR becomes `nodes` (by `expressions`, on `integers`, `floats`, `loads`), which
+`functions` and `structs` print. `tile_code`, `key_bits`, `form_code` and `gradients` print results of the analyses.
 """

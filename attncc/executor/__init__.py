@@ -1,4 +1,4 @@
-"""The CPU executor: walks a `KernelPlan` tile by tile in NumPy, as the kernel would, and counts what that moves."""
+"""The CPU executor: walks a `KernelPlan` tile by tile in NumPy, as the kernel would, and counts bytes moved."""
 
 from .backward import BackwardResult, bind_backward_for, run_backward, run_bound_backward
 from .run import Result, bind_for, run, run_bound

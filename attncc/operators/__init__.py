@@ -1,4 +1,4 @@
-"""Operators and functions: one record each (`Operator`), by name."""
+"""Operators and functions by name: one record (`Operator`) each."""
 
 from __future__ import annotations
 

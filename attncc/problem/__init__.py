@@ -1,4 +1,4 @@
-"""What a call must bring, checked once for all back ends, and the sizes that it poses: `bind` makes a `Problem`."""
+"""What a call must bring, checked once for all back ends, and its sizes: `bind` makes a `Problem`."""
 
 from .arrays import BoundCall, bind_arrays
 from .bind import bind

@@ -1,4 +1,4 @@
-"""The dense reference, straight from the IR: no tiles, no online softmax, in fp64."""
+"""The dense reference, straight from the IR: no tiles, no online softmax, fp64."""
 
 from .accuracy import Accuracy, accuracy, accuracy_where_defined
 from .backward import backward, baseline_backward

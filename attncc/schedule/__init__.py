@@ -1,4 +1,4 @@
-"""How a variant runs: `schedule` is what the user wrote, by the `knobs`; a `plan` is one kernel as data.
+"""How a variant runs. `schedule` holds what the user wrote, `knobs` what may be set, and `plan` one kernel as data.
 
-`kernels` makes plans of schedules, and says what follows from them.
+The `kernels` folder makes plans from schedules, and says what follows from a plan.
 """

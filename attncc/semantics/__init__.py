@@ -1,3 +1,5 @@
-"""AST to IR: `load` is the way in. Files and their masks (`imports`), then each variant (`lower`): its `statements`,
-`expressions` and `tensors`, with `names`, `types` and `constants`; `report` and `unknown` say what is wrong.
+"""AST to IR. `load` is the way in: it reads files and their masks (`imports`), then lowers each variant (`lower`).
+
+A variant's `statements`, `expressions` and `tensors` come next, with `names`, `types` and `constants`. `report`
+collects error messages, and `unknown` explains names that aren't there.
 """

@@ -1,5 +1,5 @@
-"""Text to AST: `tokens`, then `parser` with the automaton of `grammar`, whose tree `builder` turns into `ast`.
+"""Text to AST: `tokens`, then `parser` with the automaton of `grammar`; `builder` turns its tree into `ast`.
 
-What doesn't fit, and what the parser takes it for, is said by `trouble` and `mistakes`. The way back, for `attncc fmt`:
-`printer`, `comments`, `formatter`.
+`trouble` and `mistakes` explain text that doesn't parse. For `attncc fmt`, the way back is `printer`, `comments`,
+`formatter`.
 """

@@ -1,1 +1,1 @@
-"""Int and bool expressions in normal form: affine sums, static ranges, shared nodes. Knows no mask."""
+"""Int and bool expressions in normal form: affine sums, static ranges, shared nodes. This folder knows no mask."""

@@ -1,1 +1,1 @@
-"""What attention costs: FLOPs, bytes of each loop order, and the roofline of a device."""
+"""What attention costs: FLOPs, the bytes of each loop order, and the roofline of a device."""

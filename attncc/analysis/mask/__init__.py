@@ -1,1 +1,1 @@
-"""What a mask keeps of a tile: interval and truth rules over a box, lookups, loop bounds, key sets, tile rules."""
+"""What a mask keeps of a tile: intervals and truth over a box, lookups, loop bounds, key sets, tile rules."""

@@ -1,1 +1,1 @@
-"""Tiles in two dimensions: patches and windows of a canvas, and when they leave less to compute."""
+"""Tiles on a 2-D grid of positions, and windows that follow the queries: when they leave less to compute."""

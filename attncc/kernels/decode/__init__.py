@@ -1,4 +1,4 @@
-"""Kernels for few queries over many keys, which splits share, for every GPU."""
+"""Kernels for few queries over many keys, for every GPU; several thread blocks share the keys (split-KV)."""
 
 from __future__ import annotations
 

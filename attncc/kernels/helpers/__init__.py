@@ -1,4 +1,5 @@
-"""Kernels that run before or after those of the families: one module each, with all that is known of it.
+"""Kernels that run before or after those of the families: one module each, with everything about the kernel.
 
-A module has `kernel`, the record of the kernel for a plan, and `needed`: those that launches of a plan may need.
+Each module has `kernel`, the record of the kernel for a plan, and `needed`, the records that launches of a plan may
+need.
 """

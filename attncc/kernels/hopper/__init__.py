@@ -1,1 +1,1 @@
-"""What the families for Hopper share."""
+"""What the Hopper families share."""

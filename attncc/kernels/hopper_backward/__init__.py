@@ -1,4 +1,4 @@
-"""Backward kernels for Hopper: warpgroups that own keys, one that adds up dQ, one that loads."""
+"""Backward kernels for Hopper: two warpgroups make dK and dV, one adds up dQ, one loads."""
 
 from __future__ import annotations
 

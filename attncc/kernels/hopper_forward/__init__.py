@@ -1,4 +1,4 @@
-"""Forward kernels for Hopper: TMA, wgmma, and warps that do nothing but load (FlashAttention-3)."""
+"""Forward kernels for Hopper: TMA, wgmma, and warps that only load (FlashAttention-3)."""
 
 from __future__ import annotations
 

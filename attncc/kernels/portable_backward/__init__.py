@@ -1,4 +1,4 @@
-"""Backward kernels for every GPU. Of the pass `backward` they own keys, of `backward_dq` queries."""
+"""Backward kernels for every GPU. Blocks of the pass `backward` own keys, those of `backward_dq` own queries."""
 
 from __future__ import annotations
 

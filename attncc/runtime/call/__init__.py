@@ -1,1 +1,1 @@
-"""One call, from checked arguments to launches, forward and backward, on a GPU or the CPU executor."""
+"""One call, forward or backward, on a GPU or the CPU executor: from checked arguments to launches."""

@@ -1,1 +1,1 @@
-"""The CUDA driver, NVRTC, devices, tensor maps and timing. Knows no framework."""
+"""The CUDA driver, NVRTC, devices and timing. This folder knows no framework."""

@@ -1,0 +1,62 @@
+"""Pages of docs/ name what there is: files, links, the floors of the compiler."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.test_layering import FLOORS
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("attncc", "benchmarks", "docs", "examples", "grammars", "specs", "templates", "tests")
+FILES = {path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
+# The notebook keeps the names of its time; each page of docs/errors/ shows files of its own.
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+OF_USERS = {"example.py", "masks.py", "mine.attn"}  # files that examples speak of
+
+
+def text_of(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def missing_files(text: str) -> list[str]:
+    """Names in quotes that look like files of the repository, and are no end of the path of one."""
+    quoted = [word for quote in re.findall(r"`([^`]*)`", text) for word in quote.split()]
+    paths = [word for word in quoted if re.fullmatch(r"[\w./-]+\.(py|cuh|j2|cpp|hpp|json|lark|attn|md)", word)]
+    return [
+        path for path in paths if path not in OF_USERS and not any(f"/{file}".endswith(f"/{path}") for file in FILES)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_exist(page: Path) -> None:
+    assert missing_files(text_of(page)) == []
+
+
+def test_a_missing_file_is_found() -> None:
+    assert missing_files("`syntax/parser.py`, `nobody/parser.py` and `gone.cuh`") == ["nobody/parser.py", "gone.cuh"]
+
+
+@pytest.mark.parametrize(
+    "page", [*PAGES, *sorted((ROOT / "docs" / "notebook").glob("*.md"))], ids=lambda page: page.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text_of(page)):
+        path, _, anchor = target.partition("#")
+        file = page if not path else page.parent / path
+        assert file.exists(), target
+        assert not anchor or anchor in anchors(file), target
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.*)$", text_of(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_floors_are_those_that_are_enforced() -> None:
+    rows = re.findall(r"^\| (\d) \| (.*?) \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.M)
+    found = {name.rstrip("/"): int(floor) for floor, names in rows for name in re.findall(r"`(.*?)`", names)}
+    assert found == {name: floor for name, floor in FLOORS.items() if not name.startswith("__")}
