@@ -1,6 +1,6 @@
 """attncc: an ahead-of-time compiler for attention.
 
-    kernel = attncc.compile("specs/causal.attn", dtype="bf16", head_dim=64)
+    kernel = attncc.compile("causal", dtype="bf16", head_dim=64)
     out = kernel(q, k, v)
 
 Everything here is imported when it is first used, so that a built package imports in milliseconds.

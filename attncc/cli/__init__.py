@@ -21,6 +21,7 @@ from .files import on_the_command_line
 from .interrupts import STATUS, Interrupted, ignore_interrupts, say_interrupted, watch_interrupts
 
 COMMANDS = ("list", "new", "check", "fmt", "build", "show", "explain", "run", "tune", "import-flex")
+_MODULES = {"list": "list_variants"}  # a module `list` would hide Python's in this one
 
 
 class Commands(click.Group):
@@ -32,7 +33,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f".{cmd_name.replace('-', '_')}", __package__)
+        name = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
+        module = importlib.import_module(f".{name}", __package__)
         return cast(click.Command, module.command)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -102,12 +104,12 @@ def attncc() -> None:
     """An ahead-of-time compiler for attention: a short .attn file becomes a fused CUDA kernel that Python imports.
 
     \b
-    attncc run specs/alibi_documents.attn       from the file to checked attention, on this GPU or CPU
-    attncc show specs/sliding_window.attn       the mask and its tiles, as a picture in the terminal
-    attncc explain specs/causal.attn            tiles skipped, bytes moved, FLOPs, shared memory, registers
+    attncc run alibi_documents                  from the file to checked attention, on this GPU or CPU
+    attncc show sliding_window                  the mask and its tiles, as a picture in the terminal
+    attncc explain causal                       tiles skipped, bytes moved, FLOPs, shared memory, registers
     attncc explain A203                         what an error code means and how to mend it
-    attncc build specs/causal.attn -o generated then in Python: from generated import causal
-    attncc tune specs/causal.attn               the fastest tiles on this GPU, written into the file
+    attncc build causal -o generated            then in Python: from generated import causal
+    attncc tune mine.attn                       the fastest tiles on this GPU, written into the file
 
     Exit status: 0 all is well, 1 a diagnostic was printed, 2 the command line itself was wrong,
     130 Ctrl-C ended it.

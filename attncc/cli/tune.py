@@ -54,7 +54,7 @@ def command(*, file: Path, dry_run: bool, **given: Any) -> None:
     passes aren't timed: their first candidates stand. Nor is e4m3: CuPy has no such arrays.
 
     \b
-    attncc tune specs/causal.attn --head-dim 128
+    attncc tune mine.attn --head-dim 128
     attncc tune mine.attn --dry-run --q-len 8192 --batch 2 --heads 32 --kv-heads 8
     """
     from .. import tune
