@@ -8,6 +8,8 @@ Everything here is imported when it is first used, so that a built package impor
 
 from __future__ import annotations
 
+from .version import __version__ as __version__
+
 TYPE_CHECKING = False  # as in `typing`, whose import would take longer than all the rest
 if TYPE_CHECKING:
     from typing import Any
@@ -15,8 +17,6 @@ if TYPE_CHECKING:
     from .api import compile, parse
     from .diagnostics import AttnccError, AttnccWarning
     from .runtime.kernel import Kernel
-
-__version__ = "0.2.0"
 
 __all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "parse"]
 

@@ -1,11 +1,12 @@
-"""The floors of docs/architecture.md, enforced by reading every import statement, and once by running without lark."""
+"""The floors of docs/architecture.md and the absence of import circles, enforced by reading every import statement; and
+once by running without lark."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
 
 FLOORS = {
     "source": 0, "diagnostics": 0, "resources": 0, "library": 0, "threads": 0, "quoting": 0, "operators": 0,
+    "version": 0,
     "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "problem": 3,
@@ -29,7 +31,7 @@ FLOORS = {
 # What the package that `attncc build` writes may load, and what it must never load.
 BUILT_PACKAGE_PARTS = {
     "runtime", "executor", "problem", "schedule", "kernels", "analysis", "ir", "evaluate", "statements", "philox",
-    "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators",
+    "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators", "version",
 }  # fmt: skip
 COMPILER_PARTS = {
     "syntax",
@@ -50,14 +52,14 @@ FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
 MODULES = sorted(path.with_suffix("") for path in FILES if path.parts[0] != "_data")
 
 
-def imports(module: Path, for_types: bool = True) -> Iterator[tuple[str, ...]]:
+def imports(module: Path, for_types: bool = True, package: Path = PACKAGE) -> Iterator[tuple[str, ...]]:
     """Every module that a file imports, anywhere in it, as its absolute dotted parts."""
-    tree = ast.parse((PACKAGE / module).with_suffix(".py").read_text(encoding="utf-8"))
+    tree = ast.parse((package / module).with_suffix(".py").read_text(encoding="utf-8"))
     for node in _nodes(tree, for_types):
         if isinstance(node, ast.Import):
             yield from (tuple(alias.name.split(".")) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = ("attncc", *module.parts)[: -node.level] if node.level else ()
+            base = (package.name, *module.parts)[: -node.level] if node.level else ()
             target = (*base, *(node.module or "").split(".")) if node.module else base
             yield from ((*target, alias.name) for alias in node.names)
 
@@ -73,8 +75,78 @@ def _nodes(root: ast.AST, for_types: bool) -> Iterator[ast.AST]:
 
 def own_parts(module: Path, for_types: bool = True) -> set[str]:
     """The parts of attncc (first level) that a file imports; "__init__" stands for lazy names of the package itself."""
-    found = {name[1:] for name in imports(module, for_types) if name[0] == "attncc"} - {("__version__",)}
+    found = {name[1:] for name in imports(module, for_types) if name[0] == "attncc"}
     return {name[0] if name and name[0] in FLOORS else "__init__" for name in found}
+
+
+def import_graph(package: Path) -> dict[str, set[str]]:
+    """Each module of a package, and those that its import statements name: at its top, inside functions, and under
+    `if TYPE_CHECKING:`, since two modules that need each other's types can't be read one after the other either.
+
+    Importing `a.b` also runs `a/__init__.py`, which no statement names: that doesn't count.
+    """
+    files = [path.relative_to(package).with_suffix("") for path in package.rglob("*.py") if "_data" not in path.parts]
+    names = {file: (package.name, *(file.parent if file.name == "__init__" else file).parts) for file in files}
+    modules = set(names.values())
+    graph = {}
+    for file, name in names.items():
+        targets = (target if target in modules else target[:-1] for target in imports(file, package=package))
+        graph[".".join(name)] = {".".join(target) for target in targets if target in modules and target != name}
+    return graph
+
+
+def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components of more than one node (Tarjan, 1972)."""
+    order: dict[str, int] = {}
+    lowest: dict[str, int] = {}
+    open_nodes: list[str] = []
+    found = []
+
+    def visit(node: str) -> None:
+        order[node] = lowest[node] = len(order)
+        open_nodes.append(node)
+        for target in graph[node]:
+            if target not in order:
+                visit(target)
+            if target in open_nodes:
+                lowest[node] = min(lowest[node], lowest[target])
+        if lowest[node] == order[node]:
+            at = open_nodes.index(node)
+            component = open_nodes[at:]
+            del open_nodes[at:]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for node in graph:
+        if node not in order:
+            visit(node)
+    return found
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = import_graph(PACKAGE)
+    assert len(graph) == len(MODULES)
+    assert circles(graph) == []
+
+
+CLOSING = {
+    "at_the_top": "from .b import y\n",
+    "inside_a_function": "def f():\n    from .. import below\n    from ..below.b import y\n",
+    "for_types": "if TYPE_CHECKING:\n    import package.below.b\n",
+}
+
+
+@pytest.mark.parametrize("closing", CLOSING.values(), ids=CLOSING)
+def test_a_circle_is_found(closing: str, tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    (package / "below").mkdir(parents=True)
+    texts = {"__init__": "", "top": "from .below.a import x\n", "below/__init__": ""}
+    texts |= {"below/a": closing, "below/b": "from . import c\n", "below/c": "from .a import x\nimport os.path\n"}
+    for name, text in texts.items():
+        (package / f"{name}.py").write_text(text, encoding="utf-8")
+    assert circles(import_graph(package)) == [[f"package.below.{name}" for name in "abc"]]
+    (package / "below" / "a.py").write_text("", encoding="utf-8")
+    assert circles(import_graph(package)) == []
 
 
 def test_every_module_has_a_floor() -> None:

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import click
 
-from .. import __version__
 from ..diagnostics import AttnccError, AttnccWarning, Diagnostic, did_you_mean
+from ..version import __version__
 from .console import report
 from .files import on_the_command_line
 from .interrupts import STATUS, Interrupted, ignore_interrupts, say_interrupted, watch_interrupts

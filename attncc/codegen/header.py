@@ -6,10 +6,10 @@ import hashlib
 import textwrap
 from collections.abc import Iterator
 
-from .. import __version__
 from ..ir import Expr, show, walk
 from ..quoting import cuda_comment, printable
 from ..schedule.plan import KernelPlan
+from ..version import __version__
 from .line_marks import WIDTH, shown_path
 from .tile_code import BOUNDS, COLUMN_BOUNDS, bound, bounds_needed, kind_needed
 

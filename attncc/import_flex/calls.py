@@ -4,37 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic, Label
 from ..source import Span
 from . import hints, intrinsics, library
-from .reductions import reduction
-from .terms import Captured, Element, Role, Score, Symbol, Term
+from .machine import Machine
+from .terms import Captured, Element, Role, Score, Symbol
 from .text import TARGET
 from .values import BAD, NOTHING, Bad, Class, Function, Given, Items, Library, Scope, Value, noun
-
-if TYPE_CHECKING:
-    from .machine import Machine
-
-BRING_IT = "write it out in this file, or compute it outside of the mod and index the result"
-
-
-def call_expression(machine: Machine, node: ast.Call, scope: Scope) -> Value:
-    """`function(arguments)`; a method of a number or tensor is a function of it."""
-    reduced = reduction(machine, node, scope)
-    if reduced is not None:
-        return reduced
-    if isinstance(node.func, ast.Attribute):
-        receiver = machine.evaluate(node.func.value, scope)
-        if isinstance(receiver, Term | Captured | Bad | Items):
-            return _method(machine, receiver, node.func.attr, given(machine, node, scope))
-        from .expressions import member
-
-        function = member(machine, receiver, node.func, scope)
-    else:
-        function = machine.evaluate(node.func, scope)
-    return call(machine, function, given(machine, node, scope))
 
 
 def given(machine: Machine, node: ast.Call, scope: Scope) -> Given:
@@ -75,7 +52,7 @@ def call(machine: Machine, function: Value, given: Given) -> Value:
 def _not_a_function(value: Value, span: Span) -> Diagnostic:
     if not isinstance(value, Captured):
         what = "an instance of a class of the file" if isinstance(value, Class) else f"a call of {noun(value)}"
-        return Diagnostic("A704", f"{what} can't be taken", span, help=BRING_IT)
+        return Diagnostic("A704", f"{what} can't be taken", span, help=library.BRING_IT)
     labels = (Label(value.span, "it comes from here"),)
     notes = (value.why.message,) if value.why else (f"`{value.name}` is {value.origin}",)
     help = "give the function in the call, as in FILE.py:factory(causal_mask), or write it out in this file"
@@ -101,7 +78,8 @@ def _library(machine: Machine, function: Library, given: Given) -> Value:
     return machine.cannot(given.span, given.every, why)
 
 
-def _method(machine: Machine, receiver: Value, name: str, given: Given) -> Value:
+def method(machine: Machine, receiver: Value, name: str, given: Given) -> Value:
+    """What a method of a number, tensor or list gives."""
     explained = library.explanation(f"torch.Tensor.{name}", machine.torch)
     every = Given((receiver, *given.values), given.keywords, given.span)
     if not machine.inside and isinstance(receiver, Captured):
@@ -112,7 +90,7 @@ def _method(machine: Machine, receiver: Value, name: str, given: Given) -> Value
 
 
 def _unknown(what: str, name: str, span: Span) -> Diagnostic:
-    return Diagnostic("A704", f"{what} can't be taken", span, help=library.ADVICE.get(name, BRING_IT))
+    return Diagnostic("A704", f"{what} can't be taken", span, help=library.ADVICE.get(name, library.BRING_IT))
 
 
 # -------------------------------------------------------------------- functions of the file

@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..diagnostics import Diagnostic
 from ..source import Span
 from . import calls, library
+from .binding import bind, iterate
 from .fold import known, truth
+from .machine import Machine
+from .reductions import reduction
 from .terms import Captured, Compare, Element, Number, Term, bare
 from .values import (
     BAD,
     NOTHING,
+    Bad,
     Class,
     Function,
     Items,
@@ -27,9 +31,6 @@ from .values import (
     Value,
     noun,
 )
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 # A number that `.attn` reads as Python does.
 _SAME_NUMBER = re.compile(
@@ -83,7 +84,7 @@ def _name(machine: Machine, node: ast.Name, scope: Scope) -> Value:
     if path := library.IMPLIED.get(node.id):
         return Library(path)
     span = machine.span(node, scope)
-    why = Diagnostic("A706", f"`{node.id}` isn't defined in this file", span, help=calls.BRING_IT)
+    why = Diagnostic("A706", f"`{node.id}` isn't defined in this file", span, help=library.BRING_IT)
     captured = Captured(node.id, span, "not defined in the file", why=why)
     scope.root.names[node.id] = captured
     return captured
@@ -98,8 +99,6 @@ def _lambda(machine: Machine, node: ast.Lambda, scope: Scope) -> Value:
 
 
 def _named(machine: Machine, node: ast.NamedExpr, scope: Scope) -> Value:
-    from .statements import bind
-
     bind(machine, node.target, machine.evaluate(node.value, scope), scope)
     return machine.evaluate(node.target, scope)
 
@@ -230,7 +229,7 @@ def member(machine: Machine, base: Value, node: ast.Attribute, scope: Scope) -> 
             return found
         case Term() if node.attr in ("dtype", "device"):
             return Like(base) if node.attr == "dtype" else Text(span.text)
-    help = library.ADVICE.get(node.attr, calls.BRING_IT)
+    help = library.ADVICE.get(node.attr, library.BRING_IT)
     why = Diagnostic("A704", f"`.{node.attr}` of {noun(base)} can't be taken", span, help=help)
     return machine.cannot(span, [base], why)
 
@@ -296,10 +295,23 @@ def _item(machine: Machine, base: Items, node: ast.Subscript, scope: Scope) -> V
     return machine.cannot(span, [base, *values], why)
 
 
+def _call(machine: Machine, node: ast.Call, scope: Scope) -> Value:
+    """`function(arguments)`; a method of a number or tensor is a function of it."""
+    reduced = reduction(machine, node, scope)
+    if reduced is not None:
+        return reduced
+    if isinstance(node.func, ast.Attribute):
+        receiver = machine.evaluate(node.func.value, scope)
+        if isinstance(receiver, Term | Captured | Bad | Items):
+            return calls.method(machine, receiver, node.func.attr, calls.given(machine, node, scope))
+        function = member(machine, receiver, node.func, scope)
+    else:
+        function = machine.evaluate(node.func, scope)
+    return calls.call(machine, function, calls.given(machine, node, scope))
+
+
 def _comprehension(machine: Machine, node: ast.ListComp | ast.GeneratorExp, scope: Scope) -> Value:
     """Over items that are known, one after the other."""
-    from .statements import bind, iterate
-
     loop = node.generators[0]
     items = iterate(machine.evaluate(loop.iter, scope))
     if items is None or len(node.generators) > 1 or loop.ifs:
@@ -326,7 +338,7 @@ RULES: dict[type[ast.expr], Callable[[Machine, Any, Scope], Value]] = {
     ast.IfExp: _conditional,
     ast.Attribute: _attribute,
     ast.Subscript: _subscript,
-    ast.Call: calls.call_expression,
+    ast.Call: _call,
     ast.ListComp: _comprehension,
     ast.GeneratorExp: _comprehension,
 }

@@ -19,6 +19,7 @@ from .layout import Layout, Line
 from .machine import Machine, ScoreLine
 from .masking import separate
 from .naming import Naming, variant_name
+from .rules import RULES
 from .targets import Mod, find_mods
 from .terms import Captured, Element, Named, Score, Symbol, Variable, bare, walk
 from .write import Writer
@@ -43,7 +44,7 @@ def import_flex(targets: Sequence[str], inputs: Iterable[str] = (), name: str | 
     """
     declared = declared_inputs(inputs)
     found = Diagnostics()
-    machine = Machine(found, declared)
+    machine = Machine(found, RULES, declared)
     mods = [mod for target in targets for mod in find_mods(machine, target)]
     mods.sort(key=lambda mod: not mod.is_mask)
     keeps = _read(machine, mods)

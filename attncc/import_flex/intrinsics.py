@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..diagnostics import Diagnostic
 from ..source import Span
 from .fold import known
+from .machine import Machine
 from .terms import OPERATORS, Captured, Number, Role, Term
 from .values import NOTHING, Function, Given, Items, Library, Like, Nothing, Text, Value
 
-if TYPE_CHECKING:
-    from .machine import Machine
-
-Intrinsic = Callable[["Machine", Given], Value]
+Intrinsic = Callable[[Machine, Given], Value]
 
 MAX_ITEMS = 1000  # of a range that is written out
 
@@ -175,15 +172,13 @@ def _partial(machine: Machine, given: Given) -> Value:
 
 def _reduce(machine: Machine, given: Given) -> Value:
     """`functools.reduce(function, items, start)`."""
-    from .calls import call
-
     function, items, *start = given.values if len(given.values) > 1 else (NOTHING, NOTHING)
     values = [*start, *items.items] if isinstance(items, Items) else []
     if not values:
         return _cannot(machine, given, "A703", "this list isn't known", "write a list, with an item at least")
     result = values[0]
     for value in values[1:]:
-        result = call(machine, function, Given((result, value), {}, given.span))
+        result = machine.call(function, Given((result, value), {}, given.span))
     return result
 
 

@@ -1,24 +1,22 @@
 """What the functions of torch, math, NumPy and FlexAttention mean, said in Python that the machine reads.
 
 A function whose name begins with `_` is one that the machine itself knows: an operator of terms, or one of
-`calls.INTRINSICS`. `math_floor` is `math.floor` where that differs from `torch.floor`, `Tensor_where` a method.
+`intrinsics.INTRINSICS`. `math_floor` is `math.floor` where that differs from `torch.floor`, `Tensor_where` a method.
 """
 
 from __future__ import annotations
 
+import ast
 import math
 import re
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ..operators import OPERATORS as LANGUAGE
 from ..source import SourceFile, Span
 from .terms import OPERATORS, Number
 from .text import PythonText, parse_python
-from .values import Library, Scope
-
-if TYPE_CHECKING:
-    from .machine import Machine
+from .values import Library, Scope, Value
 
 PRELUDE = """
 def and_masks(*mask_mods):
@@ -209,15 +207,16 @@ ADVICE: dict[str, str] = {
     **dict.fromkeys(("view", "reshape", "unsqueeze", "squeeze", "expand"), _NO_AXES),
     **dict.fromkeys(("apply",), "write the function itself, as in torch.tanh(x): its gradient is derived"),
 }
+BRING_IT = "write it out in this file, or compute it outside of the mod and index the result"  # of all others
 RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "randint", "bernoulli", "dropout", "normal"})
 
 
-def functions(machine: Machine) -> Scope:
-    """The scope of the prelude, read by this machine."""
+def functions(run: Callable[[Sequence[ast.stmt], Scope], Value | None]) -> Scope:
+    """The scope of the prelude, read by the machine that this is the `run` of."""
     scope = Scope(_prelude(), label="torch")
     own = (*OPERATORS, "cast", "full", "tensor", "reduce", "truncate")
     scope.names.update({f"_{name}": Library(f"attncc.{name}") for name in own})
-    machine.run(scope.text.statements, scope)
+    run(scope.text.statements, scope)
     return scope
 
 

@@ -8,17 +8,18 @@ what does depend on it, and can't be taken, is an error, and reading goes on, so
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ..diagnostics import Diagnostic, Diagnostics
 from ..source import Span
-from . import expressions, library, statements
+from . import library
 from .fold import known
 from .modules import Modules
 from .terms import Apply, Captured, Element, Named, Number, Role, Score, Term
-from .values import BAD, Bad, Scope, Value, noun, parts
+from .values import BAD, Bad, Given, Scope, Value, noun, parts
 
 MAX_STEPS = 100_000
 MAX_DEPTH = 120  # of nested calls and expressions, and of a term; each level takes some frames of Python's stack
@@ -32,11 +33,23 @@ class ScoreLine:
     order: int
 
 
+@dataclass(frozen=True)
+class Rules:
+    """What a machine does with each sort of Python: see `rules`, which puts them together."""
+
+    expressions: Mapping[type[ast.expr], Callable[[Machine, Any, Scope], Value]]
+    unknown_expression: Callable[[Machine, ast.expr, Scope], Value]  # one without a rule
+    statements: Mapping[type[ast.stmt], Callable[[Machine, Any, Scope], Value | None]]
+    unknown_statement: Callable[[Machine, ast.stmt, Scope], Value | None]
+    call: Callable[[Machine, Value, Given], Value]
+
+
 class Machine:
     """`given` are the names that the user has declared as inputs: a known value of that name counts as unknown."""
 
-    def __init__(self, found: Diagnostics, given: Collection[str] = ()) -> None:
+    def __init__(self, found: Diagnostics, rules: Rules, given: Collection[str] = ()) -> None:
         self.found = found
+        self._rules = rules
         self.given = given
         self.inside = False
         self.scores: list[ScoreLine] = []
@@ -46,26 +59,36 @@ class Machine:
         self._steps = 0
         self._depth = 0
         self._derived: dict[tuple[str, tuple[int, ...]], Captured] = {}
-        self.modules = Modules(self)
-        self.torch = library.functions(self)
+        self.modules = Modules(self._run_file)
+        self.torch = library.functions(self.run)
 
     # ---------------------------------------------------------------- reading
 
     def evaluate(self, node: ast.expr, scope: Scope) -> Value:
         """The value of an expression."""
-        rule = expressions.RULES.get(type(node))
+        rule = self._rules.expressions.get(type(node))
         if rule is None:
-            return expressions.unknown(self, node, scope)
+            return self._rules.unknown_expression(self, node, scope)
         with self.deeper() as allowed:
             return rule(self, node, scope) if allowed else self.stopped(self.span(node, scope))
 
     def run(self, body: Sequence[ast.stmt], scope: Scope) -> Value | None:
         """Reads statements; what they return, None if they don't."""
         for statement in body:
-            result = statements.RULES.get(type(statement), statements.unknown)(self, statement, scope)
+            rule = self._rules.statements.get(type(statement), self._rules.unknown_statement)
+            result = rule(self, statement, scope)
             if result is not None:
                 return result
         return None
+
+    def _run_file(self, scope: Scope) -> None:
+        """Reads a file of the user's, which stands outside of mods."""
+        with self.mode(inside=False), self.placed(None):
+            self.run(scope.text.statements, scope)
+
+    def call(self, function: Value, given: Given) -> Value:
+        """What a call gives."""
+        return self._rules.call(self, function, given)
 
     @contextmanager
     def deeper(self) -> Iterator[bool]:

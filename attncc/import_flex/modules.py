@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..diagnostics import AttnccError
 from . import library
 from .text import PythonText, read_python
 from .values import Later, Library, Module, Scope, Text, Value
 
-if TYPE_CHECKING:
-    from .machine import Machine
-
 
 class Modules:
-    """The files that one run has read, each once."""
+    """The files that one run has read, each once. `run_file` reads the statements of one into its scope."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, run_file: Callable[[Scope], None]) -> None:
+        self._run_file = run_file
         self._scopes: dict[Path, Scope] = {}
 
     def read(self, path: Path) -> Scope:
@@ -32,8 +29,7 @@ class Modules:
         scope = Scope(text, label=Path(text.source.path).stem)
         self._scopes[Path(text.source.path).resolve()] = scope  # for imports in a circle
         scope.names["__name__"] = Text(scope.label)
-        with self.machine.mode(inside=False), self.machine.placed(None):
-            self.machine.run(text.statements, scope)
+        self._run_file(scope)
         return scope
 
     # ---------------------------------------------------------------- imports

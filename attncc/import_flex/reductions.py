@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
 
 from .fold import known
+from .machine import Machine
 from .terms import Reduce, Term, Variable
 from .values import BAD, Library, Scope, Value
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 _REDUCERS = tuple(Library(f"builtins.{name}") for name in ("any", "all", "sum"))
 

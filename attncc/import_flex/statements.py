@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..diagnostics import Diagnostic
-from ..source import Span
 from . import calls, hints
+from .binding import bind, iterate
 from .expressions import binary, truth_of, undecided
-from .terms import Captured, Role, Term
+from .machine import Machine
+from .terms import Captured
 from .values import BAD, NOTHING, Class, Function, Items, Module, Scope, Value
-
-if TYPE_CHECKING:
-    from .machine import Machine
 
 MAX_ROUNDS = 64  # of a loop inside a mod, which is written out
 
@@ -92,42 +90,6 @@ def _hinted(value: Value, node: ast.expr) -> Value:
         return value
     learnable = value.learnable or hints.is_parameter(node)
     return replace(value, dtype=hints.dtype(node) or value.dtype, learnable=learnable, auto=True)
-
-
-def bind(machine: Machine, target: ast.expr, value: Value, scope: Scope, renames: bool = False) -> None:
-    """Gives a name, or several, their values. `renames`: also what has a name, that of a variable of a function."""
-    span = machine.span(target, scope)
-    match target:
-        case ast.Name():
-            new = machine.alias(value, target.id, span) if renames else value
-            scope.names[target.id] = _named(machine, target.id, new, scope, span)
-        case ast.Tuple() | ast.List():
-            for item, part in zip(target.elts, _unpacked(machine, target.elts, value, scope), strict=True):
-                bind(machine, item, part, scope, renames)
-        case _ if machine.inside:
-            text = span.text
-            help = "a mod has no side effects: compute a new value under a new name"
-            machine.error("A703", f"`{text}` can't be assigned to", span, help=help)
-        case ast.Subscript(value=ast.Name(id=name)) if not isinstance(scope.find(name), Captured):
-            why = Diagnostic("A703", f"an item of `{name}` is replaced", span, help="write the whole list at once")
-            scope.names[name] = Captured(name, span, f"changed in line {span.line}", why=why)
-
-
-def _named(machine: Machine, name: str, value: Value, scope: Scope, span: Span) -> Value:
-    """A value under its name. In a score_mod, a new value of the parameter `score` is a line of the variant."""
-    if name == scope.score and isinstance(value, Term):
-        return machine.score_line(value)
-    return machine.named(value, name, span, Role.LOCAL if machine.inside else Role.OUTER)
-
-
-def _unpacked(machine: Machine, targets: Sequence[ast.expr], value: Value, scope: Scope) -> Sequence[Value]:
-    """A value for each of several names."""
-    if isinstance(value, Items) and len(value.items) == len(targets):
-        return value.items
-    span = machine.span(targets[0], scope)
-    why = Diagnostic("A703", "what is unpacked here isn't known", span, help="assign each name by itself")
-    whole = machine.cannot(span, [value], why)
-    return [whole if whole is BAD else machine.derive(machine.span(item, scope), [value]) for item in targets]
 
 
 def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:
@@ -227,11 +189,6 @@ def _for(machine: Machine, node: ast.For, scope: Scope) -> Value | None:
 
 
 _KNOWN_LOOP = "loop over `range(n)` or a list, at most 64 times, n known, without break and continue"
-
-
-def iterate(value: Value) -> tuple[Value, ...] | None:
-    """The items that a loop goes through, if they are known."""
-    return value.items if isinstance(value, Items) else None
 
 
 def _with(machine: Machine, node: ast.With, scope: Scope) -> Value | None:

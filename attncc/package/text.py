@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 
-from .. import __version__
 from ..codegen.line_marks import shown_path
 from ..ir import Input, Variant
 from ..quoting import python_comment, python_docstring
 from ..schedule.plan import KernelPlan
+from ..version import __version__
 
 MARK = "# Written by attncc"  # how a file begins that a build may replace
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .. import __version__
 from ..compiler import NO_DEFINES, Defines, no_variants
 from ..diagnostics import AttnccError, Diagnostic
 from ..kernels.candidates import Candidates
@@ -25,6 +24,7 @@ from ..semantics.reach import Folders
 from ..settle import Settled, settle
 from ..source import SourceFile
 from ..threads import DaemonThreads
+from ..version import __version__
 from .staging import check_replaceable, earlier_variants, staged
 from .text import lacking, root_text
 from .variant_package import DEFAULT_ARCHS, DEFAULT_DTYPES, DEFAULT_HEAD_DIMS, VariantPackage, prepare

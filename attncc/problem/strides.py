@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,11 @@ def axis_order(shape: Sequence[int], strides: Sequence[int]) -> tuple[int, ...]:
         return axes
     by_stride = iter(sorted(moving, key=lambda axis: -strides[axis]))
     return tuple(next(by_stride) if axis in moving else axis for axis in axes)
+
+
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a contiguous array."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def dense(shape: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:

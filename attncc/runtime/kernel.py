@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
-from weakref import WeakValueDictionary
 
 from ..ir import Variant
+from ..problem.call_arguments import Arguments, Given
 from ..problem.gradients import Gradients
 from ..problem.refusal import refused
+from .call.backward_arguments import BackwardArguments
 from .call.launch import Launcher
-from .call.operands import Arguments, Given
 from .frameworks.arrays import (
-    Array,
-    DeviceFramework,
-    HostFramework,
     framework_of,
     is_foreign,
     is_traced,
@@ -24,13 +20,12 @@ from .frameworks.arrays import (
     stream_handle,
 )
 from .frameworks.foreign import handed_back, opened
+from .frameworks.framework import Array, DeviceFramework, HostFramework
 from .store.store import Configuration, KernelStore
+from .torch.tokens import token_of
 
 if TYPE_CHECKING:
-    from .call.backward_launch import BackwardArguments, BackwardLauncher
-
-_numbers = itertools.count()
-by_token: WeakValueDictionary[str, Kernel] = WeakValueDictionary()  # torch.compile hands on texts, not kernels
+    from .call.backward_launch import BackwardLauncher
 
 
 class Kernel:
@@ -47,8 +42,7 @@ class Kernel:
         self._store = store
         self._launcher = Launcher(store, self._recorded)
         self._backward: BackwardLauncher | None = None
-        self.token = f"kernel {next(_numbers)}"
-        by_token[self.token] = self
+        self.token = token_of(self)
 
     @property
     def variant(self) -> Variant:
@@ -141,8 +135,6 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        from .call.backward_launch import BackwardArguments
-
         call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
         if not is_traced():

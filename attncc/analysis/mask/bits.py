@@ -7,14 +7,12 @@ what is known bit by bit: exact for tiles whose sides are aligned powers of two 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ...ir import Apply, Const, Expr
+from ..algebra.algebra import Algebra
+from .tile_box import TileBox
 from .values import Interval
-
-if TYPE_CHECKING:
-    from ..algebra.algebra import Algebra
-    from .box import Box
 
 
 class Bits(NamedTuple):
@@ -24,7 +22,7 @@ class Bits(NamedTuple):
     may: Expr
 
 
-def bits_interval(box: Box, node: Apply) -> Interval:
+def bits_interval(box: TileBox, node: Apply) -> Interval:
     """Ends of a bit operation: unknown bits 0 or 1, the sign bit the other way round."""
     algebra, (ones, may) = box.algebra, _bits(box, node)
     low, high = algebra.range(node)
@@ -37,7 +35,7 @@ def bits_interval(box: Box, node: Apply) -> Interval:
     return Interval(ones, may, high - low)
 
 
-def _bits(box: Box, expr: Expr) -> Bits:
+def _bits(box: TileBox, expr: Expr) -> Bits:
     algebra = box.algebra
     if algebra.uniform(expr):
         return Bits(expr, expr)
@@ -62,7 +60,7 @@ def _each(bits: Bits, move: Callable[[Expr], Expr]) -> Bits:
     return Bits(move(bits.ones), move(bits.may))
 
 
-def _prefix(box: Box, expr: Expr) -> Bits:
+def _prefix(box: TileBox, expr: Expr) -> Bits:
     """All values from low to high share the bits above the highest one in which these two differ."""
     algebra, (low, high, _) = box.algebra, box.interval(expr)
     differing = algebra.bitxor(low, high)

@@ -14,11 +14,12 @@ from typing import NamedTuple
 from ...ir import Apply, Const, Expr, Load, Symbol, Variant
 from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra
-from .claims import Claims, Trust
 from .intervals import interval_of
-from .lookups import ZoneTables, lookup_interval
+from .lookups import lookup_interval
+from .trust import Claims, Trust
 from .truth import truth_of
 from .values import WRAPS, Interval, Truth
+from .zone_tables import ZoneTables
 
 # Bounds of a sum with quotients are looked for at a common multiple of their divisors, if it is not above this.
 _MOST_TIMES = 2**20

@@ -7,42 +7,17 @@ conditions, of which the claim is one; they hold where these do, and `tiles.anal
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING
-
 from ...ir import Apply, Const, Expr, Load, Search, Type, size_symbol
 from ..algebra.affine import Affine
-from ..algebra.algebra import TRUE
+from ..algebra.algebra import TRUE, Algebra
 from ..algebra.lengths import length_of_axis
 from ..rules import sorted_name
+from .tile_box import TileBox
+from .trust import Trust
 from .values import Interval
 
-if TYPE_CHECKING:
-    from ..algebra.algebra import Algebra
-    from .box import Box
 
-
-class Trust(Enum):
-    """What rules make of claims."""
-
-    IGNORED = "as if there were none"
-    PRESUMED = "they hold"
-    DENIED = "nothing is known of inputs that bear one"
-
-
-@dataclass
-class Claims:
-    """The trust of one set of rules, and the conditions on uniform values under which it is sound."""
-
-    trust: Trust
-    presumed: dict[Expr, None] = field(default_factory=dict)
-
-    def presume(self, *conditions: Expr) -> None:
-        self.presumed |= dict.fromkeys(condition for condition in conditions if condition is not TRUE)
-
-
-def sorted_ends(box: Box, load: Load) -> Interval | None:
+def sorted_ends(box: TileBox, load: Load) -> Interval | None:
     """Ends of a lookup in an input whose entries never decrease: those at the first and the last place of the tile.
 
     What is out of range reads 0. None where the claim says nothing of the places.
@@ -65,7 +40,7 @@ def sorted_ends(box: Box, load: Load) -> Interval | None:
     return Interval(least, most, box.anything(load).width)
 
 
-def first_beyond(box: Box, load: Load, index: Expr, limit: Expr, above: bool) -> Expr | None:
+def first_beyond(box: TileBox, load: Load, index: Expr, limit: Expr, above: bool) -> Expr | None:
     """The first place on the last axis whose entry is at least (`above`: greater than) a limit over the block.
 
     For a lookup whose place never falls along `index` (q_idx or kv_idx), all places being in range. None for others.
@@ -148,7 +123,7 @@ def _quotients(algebra: Algebra, place: Expr, index: Expr) -> tuple[Expr, Expr] 
     return inner and (algebra.floordiv(inner[0], place.args[1]), algebra.floordiv(inner[1], place.args[1]))
 
 
-def _claimed(box: Box, load: Load) -> bool:
+def _claimed(box: TileBox, load: Load) -> bool:
     """Whether the claim is to be used, and speaks of this lookup: its last index varies, and no other one does."""
     if not (box.claims.trust is Trust.PRESUMED and load.indices and load.type is Type.INT):
         return False

@@ -8,25 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
-from typing import TYPE_CHECKING
 
 from ...ir import Apply, Expr
 from ...operators import OPERATORS
 from ..algebra.ranges import INT64, Range
 from .bits import bits_interval
+from .tile_box import TileBox
 from .values import WRAPS, Interval
 
-if TYPE_CHECKING:
-    from .box import Box
 
-
-def _may_wrap(box: Box, divisor: Expr, *ends: Expr) -> bool:
+def _may_wrap(box: TileBox, divisor: Expr, *ends: Expr) -> bool:
     """Whether the least int may be divided by -1, the one quotient that 64 bits can't hold."""
     by = box.algebra.range(divisor)
     return by.low <= -1 <= by.high and any(box.algebra.range(end).low == INT64.low for end in ends)
 
 
-def _floordiv(box: Box, node: Apply) -> Interval:
+def _floordiv(box: TileBox, node: Apply) -> Interval:
     """x // c is monotone in x for a fixed c, growing or falling with its sign; 0 for c = 0."""
     x, divisor = node.args
     if not box.algebra.uniform(divisor):
@@ -40,7 +37,7 @@ def _floordiv(box: Box, node: Apply) -> Interval:
     return Interval(box.algebra.min(*ends), box.algebra.max(*ends), interval.width)
 
 
-def _mod(box: Box, node: Apply) -> Interval:
+def _mod(box: TileBox, node: Apply) -> Interval:
     """Within one quotient x % c grows with x; across two it may be all that a remainder by c can be."""
     x, divisor = node.args
     if not box.algebra.uniform(divisor):
@@ -59,7 +56,7 @@ def _mod(box: Box, node: Apply) -> Interval:
     )
 
 
-def _mul(box: Box, node: Apply) -> Interval:
+def _mul(box: TileBox, node: Apply) -> Interval:
     """The extremes of a product are at the corners of its arguments' box."""
     algebra = box.algebra
     sides = [box.interval(arg) for arg in node.args]
@@ -78,14 +75,14 @@ def _corner_range(ranges: list[Range]) -> Range:
     return Range(min(values), max(values))
 
 
-def _extreme(box: Box, node: Apply) -> Interval:
+def _extreme(box: TileBox, node: Apply) -> Interval:
     intervals = [box.interval(arg) for arg in node.args]
     combine = box.algebra.min if node.op == "min" else box.algebra.max
     low, high = combine(*(i.low for i in intervals)), combine(*(i.high for i in intervals))
     return Interval(low, high, max(i.width for i in intervals))
 
 
-def _abs(box: Box, node: Apply) -> Interval:
+def _abs(box: TileBox, node: Apply) -> Interval:
     algebra, (low, high, width) = box.algebra, box.interval(node.args[0])
     if min(algebra.range(end).low for end in (node.args[0], low, high)) == INT64.low:
         return box.anything(node, WRAPS)
@@ -93,7 +90,7 @@ def _abs(box: Box, node: Apply) -> Interval:
     return Interval(least, algebra.max(high, algebra.neg(low)), width)
 
 
-def _select(box: Box, node: Apply) -> Interval:
+def _select(box: TileBox, node: Apply) -> Interval:
     """One arm's interval where the condition holds for all pairs or none, else the hull of both."""
     algebra, condition = box.algebra, box.truth(node.args[0])
     a, b = box.interval(node.args[1]), box.interval(node.args[2])
@@ -107,7 +104,7 @@ def _select(box: Box, node: Apply) -> Interval:
     return Interval(low, high, width)
 
 
-def _shr(box: Box, node: Apply) -> Interval:
+def _shr(box: TileBox, node: Apply) -> Interval:
     """An arithmetic shift is monotone for a fixed count."""
     x, count = node.args
     if not box.algebra.uniform(count):
@@ -116,18 +113,18 @@ def _shr(box: Box, node: Apply) -> Interval:
     return Interval(box.algebra.shr(interval.low, count), box.algebra.shr(interval.high, count), interval.width)
 
 
-def _static_width(box: Box, node: Expr) -> int:
+def _static_width(box: TileBox, node: Expr) -> int:
     low, high = box.algebra.range(node)
     return high - low
 
 
-def _growing(box: Box, node: Apply) -> Interval:
+def _growing(box: TileBox, node: Apply) -> Interval:
     """A function that never falls, as its record says, takes its ends at those of its argument."""
     low, high, _ = box.interval(node.args[0])
     return Interval(box.algebra.make(node.op, low), box.algebra.make(node.op, high), _static_width(box, node))
 
 
-def interval_of(box: Box, node: Apply) -> Interval:
+def interval_of(box: TileBox, node: Apply) -> Interval:
     """The interval of any operator that gives an int."""
     on_ints = OPERATORS[node.op].on_ints
     if on_ints is None:
@@ -135,12 +132,12 @@ def interval_of(box: Box, node: Apply) -> Interval:
     return (_growing if on_ints.grows else RULES[node.op])(box, node)
 
 
-def _may_leave(box: Box, node: Apply) -> Interval:
+def _may_leave(box: TileBox, node: Apply) -> Interval:
     return box.anything(node, WRAPS)
 
 
 # Those without `grows` in their record. Sums are atoms only where they may leave 64 bits.
-RULES: dict[str, Callable[[Box, Apply], Interval]] = {
+RULES: dict[str, Callable[[TileBox, Apply], Interval]] = {
     "floordiv": _floordiv, "mod": _mod, "mul": _mul, "min": _extreme, "max": _extreme, "abs": _abs,
     "select": _select, "shr": _shr, "bitand": bits_interval, "bitor": bits_interval, "bitxor": bits_interval,
     **dict.fromkeys(("add", "sub", "neg", "bitnot", "shl"), _may_leave),

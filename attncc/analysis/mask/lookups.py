@@ -8,52 +8,20 @@ unless the index is in range.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
-from math import gcd, prod
-from typing import TYPE_CHECKING
+from math import prod
 
 from ...ir import Expr, Input, Load, Type, size_symbol
-from ..algebra.algebra import FALSE, TRUE
+from ..algebra.algebra import FALSE, TRUE, Algebra
 from ..algebra.lengths import length_of_axis
-from ..rules import ZoneMap
-from .claims import Trust, sorted_ends
+from .claims import sorted_ends
+from .tile_box import TileBox
+from .trust import Trust
 from .values import Interval, Truth
-
-if TYPE_CHECKING:
-    from ..algebra.algebra import Algebra
-    from .box import Box
-
-MOST_ENTRIES = 16
-
-_FEW_ENTRIES = 9
-
-_SMALLEST_ZONE, _LARGEST_ZONE = 8, 64
+from .zone_tables import MOST_ENTRIES
 
 
-@dataclass
-class ZoneTables:
-    """The zone maps that the rules of one variant read, in order of first use."""
-
-    used: dict[str, ZoneMap]
-    block: int
-
-    @classmethod
-    def for_tiles(cls, block_q: int, block_kv: int) -> ZoneTables:
-        """About two blocks to a tile, so that tiles shifted against the blocks (q_pos, packed batches) meet few
-        strangers, and of a size that tiles begin and end with, as far as `MOST_ENTRIES` allows."""
-        longest, common = max(block_q, block_kv), gcd(block_q, block_kv)
-        aligned = common & -common
-        block = min(max(aligned // 2, _SMALLEST_ZONE), _LARGEST_ZONE)
-        while longest // block + 2 > (_FEW_ENTRIES if block < aligned else MOST_ENTRIES):
-            block *= 2
-        return cls({}, block)
-
-    def read(self, input_name: str) -> ZoneMap:
-        return self.used.setdefault(input_name, ZoneMap(input_name, self.block))
-
-
-def lookup_interval(box: Box, load: Load) -> Interval:
+def lookup_interval(box: TileBox, load: Load) -> Interval:
     """Ends of an int lookup."""
     algebra = box.algebra
     ends = sorted_ends(box, load)
@@ -70,7 +38,7 @@ def lookup_interval(box: Box, load: Load) -> Interval:
     return Interval(low, high, box.anything(load).width)
 
 
-def lookup_truth(box: Box, load: Load) -> Truth:
+def lookup_truth(box: TileBox, load: Load) -> Truth:
     """Truth of a bool lookup; what is out of range is false."""
     algebra = box.algebra
     found = _entries(box, load)
@@ -85,7 +53,7 @@ def _too_many(load: Load) -> str:
     return f"`{load.input}` is read at too many, or at computed, places"
 
 
-def _reached(box: Box, load: Load) -> Expr:
+def _reached(box: TileBox, load: Load) -> Expr:
     """False if the tile's indices are surely all out of range, where a lookup reads 0."""
     algebra, declared, tests = box.algebra, box.variant.input(load.input), []
     for axis, index in enumerate(load.indices):
@@ -96,7 +64,7 @@ def _reached(box: Box, load: Load) -> Expr:
     return algebra.both(*tests)
 
 
-def direct_entries(box: Box, load: Load) -> list[Expr]:
+def direct_entries(box: TileBox, load: Load) -> list[Expr]:
     """All that a lookup can read over the tile, if that is few entries; else nothing."""
     intervals = [box.interval(index) for index in load.indices]
     if prod(interval.width + 1 for interval in intervals) > MOST_ENTRIES:
@@ -104,7 +72,7 @@ def direct_entries(box: Box, load: Load) -> list[Expr]:
     return _loads(box.algebra, load, load.input, [_places(box.algebra, interval) for interval in intervals])
 
 
-def _entries(box: Box, load: Load) -> tuple[list[Expr], list[Expr], Expr] | None:
+def _entries(box: TileBox, load: Load) -> tuple[list[Expr], list[Expr], Expr] | None:
     """Loads whose minimum bounds the lookup from below, those whose maximum does from above, and if no index is out."""
     direct = direct_entries(box, load)
     if direct:
@@ -127,7 +95,7 @@ def _loads(algebra: Algebra, load: Load, name: str, places: list[list[Expr]]) ->
     return list(dict.fromkeys(algebra.leaf(Load(load.type, name, indices)) for indices in product(*places)))
 
 
-def _zones(box: Box, load: Load, intervals: list[Interval]) -> tuple[list[Expr], list[Expr], Expr] | None:
+def _zones(box: TileBox, load: Load, intervals: list[Interval]) -> tuple[list[Expr], list[Expr], Expr] | None:
     algebra, declared = box.algebra, box.variant.input(load.input)
     block, last = box.zones.block, intervals[-1]
     start = _start(declared)

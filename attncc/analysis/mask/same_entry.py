@@ -8,7 +8,7 @@ from ...ir import Expr, Load, Variant, walk
 from ..algebra.algebra import FALSE, Algebra
 from ..algebra.canonical import Canonical
 from .box import Box
-from .lookups import ZoneTables
+from .zone_tables import ZoneTables
 
 
 def same_entry(variant: Variant, block_q: int, block_kv: int, indices: Sequence[Expr]) -> Expr | None:

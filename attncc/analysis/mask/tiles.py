@@ -16,10 +16,10 @@ from ..canvas import Canvas, of_corners
 from ..rules import QBounds, TileRules, sorted_name
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
-from .claims import Claims, Trust
-from .lookups import MOST_ENTRIES, ZoneTables
 from .plain import plain
+from .trust import Claims, Trust
 from .values import WRAPS, Truth
+from .zone_tables import MOST_ENTRIES, ZoneTables
 
 _ANY_KEYS = 1 << 30  # a stretch of keys is no longer
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key

@@ -6,21 +6,17 @@ Three-valued logic in the manner of Kleene: for a canonical bool (negation norma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...ir import Apply, Const, Expr, Load
 from ..algebra.affine import Affine
 from ..algebra.algebra import FALSE, TRUE, Relation
 from .lookups import direct_entries, lookup_truth
+from .tile_box import TileBox
 from .values import WRAPS, Interval, Truth
-
-if TYPE_CHECKING:
-    from .box import Box
 
 UNKNOWN = Truth(TRUE, FALSE)
 
 
-def truth_of(box: Box, expr: Expr) -> Truth:
+def truth_of(box: TileBox, expr: Expr) -> Truth:
     if box.algebra.uniform(expr):
         return Truth(expr, expr)
     if expr in box.algebra.relations:
@@ -34,22 +30,22 @@ def truth_of(box: Box, expr: Expr) -> Truth:
     return UNKNOWN
 
 
-def _and(box: Box, expr: Apply) -> Truth:
+def _and(box: TileBox, expr: Apply) -> Truth:
     parts = [box.truth(arg) for arg in expr.args]
     return Truth(box.algebra.both(*(part.any for part in parts)), box.algebra.both(*(part.all for part in parts)))
 
 
-def _or(box: Box, expr: Apply) -> Truth:
+def _or(box: TileBox, expr: Apply) -> Truth:
     parts = [box.truth(arg) for arg in expr.args]
     return Truth(box.algebra.either(*(part.any for part in parts)), box.algebra.either(*(part.all for part in parts)))
 
 
-def _not(box: Box, expr: Apply) -> Truth:
+def _not(box: TileBox, expr: Apply) -> Truth:
     inner = box.truth(expr.args[0])
     return Truth(box.algebra.negation(inner.all), box.algebra.negation(inner.any))
 
 
-def _choice(box: Box, expr: Apply) -> Truth:
+def _choice(box: TileBox, expr: Apply) -> Truth:
     """Any: one arm is met and may hold. All: each arm holds for all, or is never met."""
     algebra = box.algebra
     condition, a, b = (box.truth(arg) for arg in expr.args)
@@ -60,7 +56,7 @@ def _choice(box: Box, expr: Apply) -> Truth:
     return Truth(any_kept, all_kept)
 
 
-def _comparison(box: Box, expr: Expr) -> Truth:
+def _comparison(box: TileBox, expr: Expr) -> Truth:
     relation, form = box.algebra.relations[expr]
     if relation is Relation.BELOW:
         return _below(box, expr, form)
@@ -70,7 +66,7 @@ def _comparison(box: Box, expr: Expr) -> Truth:
     return Truth(box.algebra.negation(truth.all), box.algebra.negation(truth.any))
 
 
-def _below(box: Box, expr: Expr, form: Affine) -> Truth:
+def _below(box: TileBox, expr: Expr, form: Affine) -> Truth:
     low, high = box.ends(form)
     any_below, all_below = (box.algebra.related(Relation.BELOW, end) for end in (low, high))
     if any_below is not None and all_below is not None:
@@ -83,7 +79,7 @@ def _below(box: Box, expr: Expr, form: Affine) -> Truth:
     return Truth(box.algebra.compare(expr.op, a.low, b.high), box.algebra.compare(expr.op, a.high, b.low))
 
 
-def _zero(box: Box, expr: Expr, form: Affine) -> Truth:
+def _zero(box: TileBox, expr: Expr, form: Affine) -> Truth:
     algebra = box.algebra
     low, high = box.ends(form)
     if low.const == high.const and low.key == high.key:
@@ -105,7 +101,7 @@ def _zero(box: Box, expr: Expr, form: Affine) -> Truth:
 _MOST_ALONE = 4
 
 
-def tested_entries(box: Box, atom: Expr) -> list[Expr]:
+def tested_entries(box: TileBox, atom: Expr) -> list[Expr]:
     """The entries that a lookup may read, where they are so few that an equality tests each."""
     if not isinstance(atom, Load) or box.algebra.uniform(atom):
         return []
@@ -113,7 +109,7 @@ def tested_entries(box: Box, atom: Expr) -> list[Expr]:
     return entries if 1 < len(entries) <= _MOST_ALONE else []
 
 
-def _one_of_entries(box: Box, form: Affine) -> Truth | None:
+def _one_of_entries(box: TileBox, form: Affine) -> Truth | None:
     """f == 0 where a term of f is one of a few entries of an input: each for itself, since they may lie far apart."""
     algebra = box.algebra
     for atom in form.terms:
@@ -129,7 +125,7 @@ def _one_of_entries(box: Box, form: Affine) -> Truth | None:
     return None
 
 
-def _note_wrapping(box: Box, comparison: Apply) -> None:
+def _note_wrapping(box: TileBox, comparison: Apply) -> None:
     """The sides could not be brought together: that costs something if they move together."""
     algebra = box.algebra
     a, b = ({atom for atom in algebra.form(side).terms if not algebra.uniform(atom)} for side in comparison.args)
@@ -137,7 +133,7 @@ def _note_wrapping(box: Box, comparison: Apply) -> None:
         box.reasons[comparison] = WRAPS
 
 
-def _residue(box: Box, form: Affine) -> Truth | None:
+def _residue(box: TileBox, form: Affine) -> Truth | None:
     """x % c == k for a uniform k: whether k is among the remainders of low..high, an arc of the circle of length c."""
     algebra = box.algebra
     varying = [atom for atom in form.terms if not algebra.uniform(atom)]

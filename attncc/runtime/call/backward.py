@@ -9,10 +9,12 @@ from ... import executor
 from ...problem.arrays import array_facts
 from ...problem.gradients import Gradients
 from ...schedule.plan import KernelPlan
-from ..frameworks.arrays import DeviceFramework, HostFramework, framework_of, is_foreign, no_stream_here, stream_handle
+from ..frameworks.arrays import framework_of, is_foreign, no_stream_here, stream_handle
 from ..frameworks.foreign import handed_back, opened
+from ..frameworks.framework import DeviceFramework, HostFramework
 from ..store.store import Configuration, KernelStore
-from .backward_launch import BackwardArguments, BackwardLauncher
+from .backward_arguments import BackwardArguments
+from .backward_launch import BackwardLauncher
 from .configurations import configuration_of
 from .host import seen_by
 

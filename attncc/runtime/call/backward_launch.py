@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...problem import Signature, bind
 from ...problem.gradients import Gradients, Results, bind_results
 from ...problem.refusal import mixed
-from ..frameworks.arrays import Array, DeviceFramework, Observer, framework_of
-from ..store.family import Families
+from ..frameworks.arrays import framework_of
+from ..frameworks.framework import Array, DeviceFramework, Observer
+from ..store.loaded_kernels import KernelLoader
 from ..store.store import KernelStore
-from .backward_prepare import BackwardForm, BackwardPlaces, BackwardPrepared, prepare_backward
+from .backward_arguments import BackwardArguments
+from .backward_form import BackwardForm, BackwardPlaces
+from .backward_prepare import BackwardPrepared, prepare_backward
 from .configurations import configuration_of
 from .narrowed import copies
-from .operands import LSE, OUT, SEED, Arguments, Reader, call_of, check_host_numbers, misaligned
+from .operands import LSE, OUT, SEED, Reader, call_of, check_host_numbers, misaligned
 
 _MOST_PREPARED = 1024  # forms of calls that are kept; at one more all are dropped, to be made again as they come
 _SEED_MASK = 2**64 - 1
 _ALIGNMENT_MASK = 15
-
-
-class BackwardArguments(NamedTuple):
-    """One backward call as the user made it, `stream` apart. In `call`, `out` is None and `return_lse` false."""
-
-    call: Arguments
-    dout: Array
-    out: Array | None
-    lse: Array | None
-    dlse: Array | None
-    deterministic: bool
-
-    @property
-    def results(self) -> dict[str, Array]:
-        """What was given besides the operands of the forward call, by name."""
-        named = {"dout": self.dout, "out": self.out, "lse": self.lse, "dlse": self.dlse}
-        return {name: array for name, array in named.items() if array is not None}
 
 
 class BackwardLauncher:
@@ -44,7 +30,7 @@ class BackwardLauncher:
         self._store = store
         self._places = BackwardPlaces(len(store.variant.inputs))
         self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
-        self._families = Families(store, backward=True)
+        self._loader = KernelLoader(store, backward=True)
         self._readers: dict[DeviceFramework, tuple[Reader, Observer]] = {}
         self._prepared: dict[Any, BackwardPrepared] = {}
 
@@ -75,7 +61,7 @@ class BackwardLauncher:
 
     def load(self, ordinal: int) -> None:
         """Loads all kernels of the backward pass on a GPU now, as a first call would."""
-        self._families.load(ordinal)
+        self._loader.load(ordinal)
 
     def _find(self, key: Any) -> BackwardPrepared | None:
         """None also for a key that can't be hashed, such as one with a list for `layout`, which `bind` refuses."""
@@ -97,7 +83,7 @@ class BackwardLauncher:
         form = BackwardForm(facts, results, unaligned, given.call.scale is not None, given.deterministic)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
-        return prepare_backward(framework, self._families.of(configuration, ordinal), form, problem, self._places)
+        return prepare_backward(framework, self._loader.of(configuration, ordinal), form, problem, self._places)
 
 
 def _launch(

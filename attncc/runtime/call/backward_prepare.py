@@ -12,21 +12,22 @@ from ...kernels.registry import backward_facts
 from ...kernels.serving import backward_plan_for
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.gradients import Results
-from ...problem.strides import dense_like
+from ...problem.strides import contiguous, dense_like
 from ...schedule.plan import DTYPE_BYTES, KernelPlan
 from ..cuda.driver import Function
-from ..cuda.tensor_maps import backward_maps, mappable
-from ..frameworks.arrays import Array, DeviceFramework
-from ..store.family import Family
+from ..frameworks.framework import Array, DeviceFramework
+from ..store.loaded_kernels import LoadedKernels
+from .backward_form import BackwardForm, BackwardPlaces
 from .call_fields import set_call, survey_steps
 from .learned_sums import LearnedSums, shape_of
 from .narrowed import Narrowed, narrow
-from .operands import CU_SEQLENS_Q, INPUTS, LSE, OUT, SCALE, K, Q, V
+from .operands import CU_SEQLENS_Q, LSE, OUT, SCALE, K, Q, V
 from .persistent import alike, key_pairs, key_section, section
 from .prepare import checked_grid
 from .repeated import EARLY, PAIRED, Attribute
 from .steps import Launches, Step, StepBuilder, Zero
-from .strides import Strides, contiguous, filled, result_like
+from .strides import Strides, filled, result_like
+from .tensor_maps import backward_maps, mappable
 from .workspace import Workspace
 
 ROW_BLOCK = 16  # rows of a block of statistics, and of the sum of dQ
@@ -35,29 +36,11 @@ _ADDER_WARPS = 4  # that add up dQ, each with a place of its own in the queues o
 _DTYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
 
-class BackwardPlaces:
-    """The numbers of the operands that only backward calls have; those of forward calls stand before them."""
-
-    def __init__(self, inputs: int) -> None:
-        self.dout, self.dlse, self.dq, self.dk, self.dv, self.sums = range(INPUTS + inputs, INPUTS + inputs + 6)
-
-
-@dataclass(frozen=True, slots=True)
-class BackwardForm:
-    """What decides the launches of a backward call besides what is checked."""
-
-    call: Call
-    results: Results
-    misaligned: tuple[str, ...]  # arrays that don't start at a multiple of 16 bytes
-    scale_given: bool
-    deterministic: bool
-
-
 @dataclass(frozen=True, slots=True)
 class BackwardPrepared:
     """All that a backward call needs besides its pointers and numbers."""
 
-    family: Family
+    kernels: LoadedKernels
     launches: Launches
     packs: tuple[tuple[str, int, int], ...]  # arrays to copy first, with their operands and the columns of the copies
     narrowed: tuple[Narrowed, ...]
@@ -70,23 +53,23 @@ class BackwardPrepared:
 
 
 def prepare_backward(
-    framework: DeviceFramework, family: Family, form: BackwardForm, problem: Problem, places: BackwardPlaces
+    framework: DeviceFramework, kernels: LoadedKernels, form: BackwardForm, problem: Problem, places: BackwardPlaces
 ) -> BackwardPrepared:
     """The launches of a backward call that has been checked. AttnccError A653 if a grid is larger than a GPU takes."""
-    ordinal = family.device.ordinal
-    packs = tuple(_packs(backward_plan_for(family.plans, problem), form, problem, places))
-    plan = family.plans[0]
+    ordinal = kernels.device.ordinal
+    packs = tuple(_packs(backward_plan_for(kernels.plans, problem), form, problem, places))
+    plan = kernels.plans[0]
     columns = {"dq": plan.stored_head_dim, "dk": plan.stored_head_dim, "dv": plan.stored_value_head_dim}
     gradients = {name: _written(facts, columns[name], problem) for name, facts in _operands(form.call)}
     seen = _repacked(form, {name: columns for name, _, columns in packs})
-    narrowed_call, narrowed = narrow(seen.call, family.plans[0].variant.inputs)
-    preparation = _Preparation(family, replace(seen, call=narrowed_call), gradients, problem, places)
-    launches = Launches(tuple(preparation.steps()), family.driver)
-    learnable = [item for item in family.plans[0].variant.inputs if item.learnable]
+    narrowed_call, narrowed = narrow(seen.call, kernels.plans[0].variant.inputs)
+    preparation = _Preparation(kernels, replace(seen, call=narrowed_call), gradients, problem, places)
+    launches = Launches(tuple(preparation.steps()), kernels.driver)
+    learnable = [item for item in kernels.plans[0].variant.inputs if item.learnable]
     shapes = [shape_of(form.call, item) for item in learnable]
     call, words = form.call, (preparation.workspace.size // _WORD_BYTES,)
     return BackwardPrepared(
-        family,
+        kernels,
         launches,
         packs,
         narrowed,
@@ -197,15 +180,15 @@ class _Preparation:
 
     def __init__(
         self,
-        family: Family,
+        kernels: LoadedKernels,
         form: BackwardForm,
         gradients: Mapping[str, ArrayFacts],
         problem: Problem,
         places: BackwardPlaces,
     ) -> None:
-        self._family, self._form, self._problem, self._places = family, form, problem, places
+        self._kernels, self._form, self._problem, self._places = kernels, form, problem, places
         self._gradients = gradients
-        self._plan = backward_plan_for(family.plans, problem)
+        self._plan = backward_plan_for(kernels.plans, problem)
         self._facts = facts = backward_facts(self._plan)
         self._batch = 1 if problem.packed else problem.batch
         self.workspace = Workspace()
@@ -216,7 +199,7 @@ class _Preparation:
         ordered = form.deterministic
         numbers = _Numbers.take(self.workspace, heads, keys, ordered=ordered) if facts.persistent else None
         self._numbers = numbers
-        self._learned = LearnedSums(family, form, problem, places.sums, self.workspace)
+        self._learned = LearnedSums(kernels, form, problem, places.sums, self.workspace)
 
     def steps(self) -> Iterator[Step]:
         yield from self._learned.zeros()
@@ -238,10 +221,10 @@ class _Preparation:
         if rows.statistics is not None and rows.all_blocks:
             yield self._delta(self._facts, rows, rows.statistics, counts)
         elif words:
-            yield Zero(self._family.device.context, rows.dq_sum, words)
+            yield Zero(self._kernels.device.context, rows.dq_sum, words)
 
     def _separate_dq(self) -> Iterator[Step]:
-        plan, rows = self._family.plans[1], self._rows
+        plan, rows = self._kernels.plans[1], self._rows
         facts = backward_facts(plan)
         if facts.row_format != self._facts.row_format:
             rows = _Rows(facts, self._problem, self.workspace, adds_dq=False)
@@ -249,7 +232,7 @@ class _Preparation:
                 yield self._delta(facts, rows, rows.statistics)
         blocks = self._problem.q_blocks(plan.block_q)
         heads = self._batch * self._problem.num_heads
-        together = section(plan, self._problem, heads, self._family.device.l2_bytes)
+        together = section(plan, self._problem, heads, self._kernels.device.l2_bytes)
         order = {"q_blocks": blocks, "splits": 1, "section": together}
         yield from self._main(plan, rows, order, heads * blocks, ("dq",))
 
@@ -257,7 +240,7 @@ class _Preparation:
         self, plan: KernelPlan, rows: _Rows, blocks: dict[str, int], grid: int, outputs: tuple[str, ...]
     ) -> Iterator[Step]:
         name, problem, form = kernel_name(plan), self._problem, self._form
-        main = StepBuilder(self._family.layout(name))
+        main = StepBuilder(self._kernels.layout(name))
         set_call(main, plan, form.call, problem, scale_given=form.scale_given)
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
         main.set({**sizes, **blocks, "row_blocks": rows.blocks})
@@ -274,8 +257,8 @@ class _Preparation:
             main.workspace("dq_sum", rows.dq_sum)
         self._learned.tell(main, plan)
         if grid:
-            yield from survey_steps(self._family, plan, call, problem, self.workspace, main)
-            function = self._family.function(name)
+            yield from survey_steps(self._kernels, plan, call, problem, self.workspace, main)
+            function = self._kernels.function(name)
             grid = checked_grid(grid)
             if self._numbers is None:
                 yield main.build(function, grid)
@@ -287,7 +270,7 @@ class _Preparation:
 
         Where sums have an order, blocks of keys wait for each other: they are claimed always, see queue.cuh.
         """
-        plan, problem, call, device = self._plan, self._problem, self._form.call, self._family.device
+        plan, problem, call, device = self._plan, self._problem, self._form.call, self._kernels.device
         dout = self._places.dout, self._form.results.dout
         main.maps(backward_maps(plan, call, dout, problem))
         heads = self._batch * problem.num_kv_heads
@@ -346,7 +329,7 @@ class _Preparation:
 
     def _of_rows(self, name: str, rows: _Rows) -> StepBuilder:
         """A kernel whose warps take blocks of rows."""
-        step, problem = StepBuilder(self._family.layout(name)), self._problem
+        step, problem = StepBuilder(self._kernels.layout(name)), self._problem
         if problem.packed:
             step.operand("cu_seqlens_q", CU_SEQLENS_Q)
         sizes = {"batch": problem.batch, "num_heads": problem.num_heads, "q_len": problem.q_len}
@@ -354,5 +337,5 @@ class _Preparation:
         return step
 
     def _built(self, step: StepBuilder, name: str, rows: _Rows, attribute: Attribute | None = None) -> Step:
-        function = self._family.function(name)
+        function = self._kernels.function(name)
         return step.build(function, checked_grid(-(-rows.all_blocks // (function.threads // 32))), attribute)

@@ -9,7 +9,7 @@ from ...kernels.helpers import zone_map
 from ...kernels.parameters import field_name, surveys
 from ...problem import ArrayFacts, Call, Problem
 from ...schedule.plan import KernelPlan
-from ..store.family import Family
+from ..store.loaded_kernels import LoadedKernels
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, SCALE, SEED, K, Q, V
 from .steps import Step, StepBuilder
 from .workspace import Workspace
@@ -42,7 +42,7 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
 
 
 def survey_steps(  # noqa: PLR0917
-    family: Family,
+    kernels: LoadedKernels,
     plan: KernelPlan,
     call: Call,
     problem: Problem,
@@ -60,10 +60,10 @@ def survey_steps(  # noqa: PLR0917
         declared, facts = plan.variant.input(survey.input), given[survey.input]
         assert isinstance(facts, ArrayFacts)
         name = zone_map.kernel(declared.dtype, plan.target).name
-        step = SurveyStep(survey, declared, facts, problem, family.layout(name))
+        step = SurveyStep(survey, declared, facts, problem, kernels.layout(name))
         if survey.zone_map is None and not verified:
-            step.leave_out(main, family.zeros)
+            step.leave_out(main, kernels.zeros)
             continue
         step.place(workspace, main)
         if step.zones or step.pieces:
-            yield step.build(INPUTS + names.index(survey.input), family.function(name), family.device)
+            yield step.build(INPUTS + names.index(survey.input), kernels.function(name), kernels.device)

@@ -9,12 +9,13 @@ import numpy as np
 from ... import executor
 from ...kernels.serving import executed_plan
 from ...problem.arrays import array_facts
+from ...problem.call_arguments import Arguments
 from ...problem.refusal import mixed, refused
 from ...problem.swapped_axes import warn_of_swapped_axes
-from ..frameworks.arrays import HostFramework, framework_of, is_array
+from ..frameworks.arrays import framework_of, is_array
+from ..frameworks.framework import HostFramework
 from ..store.store import KernelStore
 from .configurations import configuration_of
-from .operands import Arguments
 
 
 def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -> Any:

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from ...diagnostics import AttnccError
 from ...problem import Signature, bind
+from ...problem.call_arguments import Arguments, Given
 from ...problem.swapped_axes import warn_of_swapped_axes
 from ..cuda.driver import LEGACY_STREAM
-from ..frameworks.arrays import Array, DeviceFramework
-from ..store.family import Families, Family
+from ..frameworks.framework import Array, DeviceFramework
+from ..store.loaded_kernels import KernelLoader, LoadedKernels
 from ..store.store import Configuration, KernelStore
 from .configurations import configuration_of
 from .narrowed import copies
@@ -19,8 +20,6 @@ from .operands import (
     LSE,
     OUT,
     SEED,
-    Arguments,
-    Given,
     Key,
     Reader,
     Roles,
@@ -54,7 +53,7 @@ class Launcher:
         self._store = store
         self._recorded = recorded
         self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
-        self._families = Families(store)
+        self._loader = KernelLoader(store)
         self._readers: dict[DeviceFramework, Reader] = {}
         self._prepared: dict[Any, Prepared] = {}
         self._last: tuple[Any, Prepared | None] = _NO_CALL
@@ -102,11 +101,11 @@ class Launcher:
 
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:
         """AttnccError A520 if a package has no backward pass for this GPU."""
-        self._families.check_backward(configuration, ordinal)
+        self._loader.check_backward(configuration, ordinal)
 
     def load(self, ordinal: int) -> None:
         """Loads all kernels on a GPU now, as a first call would."""
-        self._families.load(ordinal)
+        self._loader.load(ordinal)
 
     def _find(self, key: Any) -> Prepared | None:
         """What was prepared for calls of this form; None if nothing was, or if the key holds what can't be compared or
@@ -135,7 +134,7 @@ class Launcher:
         problem = bind(self._signatures[configuration], facts)
         warn_of_swapped_axes(self._store.variant.name, facts.q, problem)
         form = CallForm(facts, misaligned(values), call.scale is not None)
-        prepared = prepare(framework, self._families.of(configuration, ordinal), form, problem)
+        prepared = prepare(framework, self._loader.of(configuration, ordinal), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepared
@@ -153,7 +152,7 @@ def _checked(
 
 
 def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tuple[Array, Array]:
-    framework, ordinal = prepared.framework, prepared.family.device.ordinal
+    framework, ordinal = prepared.framework, prepared.kernels.device.ordinal
     own_out = out = given[_OUT]
     lse = None
     temporary: list[Array] = []
@@ -181,9 +180,9 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
     if values[SEED] is not None:
         values[SEED] &= _SEED_MASK
     if prepared.new_counter is not None:
-        values[COUNTER] = prepared.family.counters.of(stream)
+        values[COUNTER] = prepared.kernels.counters.of(stream)
         if values[COUNTER] is None:
-            temporary.append(_give_counter(framework, prepared.family, prepared.new_counter, stream, values))
+            temporary.append(_give_counter(framework, prepared.kernels, prepared.new_counter, stream, values))
     prepared.launches.start(stream, values, base)
     if kept is not None:
         kept.give_back(base)
@@ -197,10 +196,10 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
 
 
 def _give_counter(
-    framework: DeviceFramework, family: Family, new_counter: Callable[[], Array], stream: int, values: list[Any]
+    framework: DeviceFramework, kernels: LoadedKernels, new_counter: Callable[[], Array], stream: int, values: list[Any]
 ) -> Array:
     """A counter of the call's own, cleared in the order of the stream."""
     counter = new_counter()
     values[COUNTER] = framework.pointer(counter)
-    family.driver.zero(family.device.context, values[COUNTER], stream)
+    kernels.driver.zero(kernels.device.context, values[COUNTER], stream)
     return counter

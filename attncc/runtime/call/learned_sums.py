@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ...ir import Input
 from ...kernels.helpers import exact_sum, sink_gradient
@@ -13,16 +12,14 @@ from ...kernels.parameters import field_name, gradient_name
 from ...kernels.registry import backward_facts
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.inputs import merges
+from ...problem.strides import contiguous
 from ...schedule.plan import KernelPlan
-from ..store.family import Family
+from ..store.loaded_kernels import LoadedKernels
+from .backward_form import BackwardForm
 from .operands import CU_SEQLENS_Q, INPUTS
 from .prepare import warps_grid
 from .steps import Step, StepBuilder, Zero
-from .strides import contiguous
 from .workspace import Workspace
-
-if TYPE_CHECKING:
-    from .backward_prepare import BackwardForm
 
 _EXACT_BYTES = 8 * EXACT_WORDS
 
@@ -36,9 +33,11 @@ def shape_of(call: Call, item: Input) -> tuple[int, ...]:
 class LearnedSums:
     """One for each learnable input, in the order of the variant: the operands from `first` on are their fp32 arrays."""
 
-    def __init__(self, family: Family, form: BackwardForm, problem: Problem, first: int, workspace: Workspace) -> None:
-        self._family, self._form, self._problem = family, form, problem
-        self._plan: KernelPlan = family.plans[0]
+    def __init__(
+        self, kernels: LoadedKernels, form: BackwardForm, problem: Problem, first: int, workspace: Workspace
+    ) -> None:
+        self._kernels, self._form, self._problem = kernels, form, problem
+        self._plan: KernelPlan = kernels.plans[0]
         items = [item for item in self._plan.variant.inputs if item.learnable]
         self._operands = {item.name: first + number for number, item in enumerate(items)}
         self._shapes = {item.name: shape_of(form.call, item) for item in items}
@@ -49,7 +48,7 @@ class LearnedSums:
         }
 
     def zeros(self) -> Iterator[Step]:
-        context = self._family.device.context
+        context = self._kernels.device.context
         for name, size in self._sizes.items():
             if name in self._exact:
                 yield Zero(context, self._exact[name], size * _EXACT_BYTES // 4)
@@ -84,7 +83,7 @@ class LearnedSums:
         if item is None or item.name not in self._sizes:
             return
         name = sink_gradient.kernel(backward_facts(self._plan)).name
-        step, function = StepBuilder(self._family.layout(name)), self._family.function(name)
+        step, function = StepBuilder(self._kernels.layout(name)), self._kernels.function(name)
         facts = dict(self._form.call.inputs)[item.name]
         number = INPUTS + [declared.name for declared in self._plan.variant.inputs].index(item.name)
         step.operand("sink" if isinstance(facts, ArrayFacts) else "sink_value", number)
@@ -99,14 +98,14 @@ class LearnedSums:
         group = problem.group if any(axis.tag == "kv_head" for axis in item.axes) else 1
         sizes = {"batch": problem.batch, "num_heads": problem.num_heads, "q_len": problem.q_len}
         step.set({**sizes, "row_blocks": row_blocks, "group": group, "exact": int(self._form.deterministic)})
-        yield step.build(function, warps_grid(all_blocks, function, self._family.device))
+        yield step.build(function, warps_grid(all_blocks, function, self._kernels.device))
 
     def rounded(self) -> Iterator[Step]:
         """Exact sums become fp32."""
         for name, offset in self._exact.items():
             kernel = exact_sum.kernel(backward_facts(self._plan)).name
-            step, function = StepBuilder(self._family.layout(kernel)), self._family.function(kernel)
+            step, function = StepBuilder(self._kernels.layout(kernel)), self._kernels.function(kernel)
             step.workspace("sums", offset)
             step.operand("out", self._operands[name])
             step.set({"count": self._sizes[name]})
-            yield step.build(function, warps_grid(-(-self._sizes[name] // 32), function, self._family.device))
+            yield step.build(function, warps_grid(-(-self._sizes[name] // 32), function, self._kernels.device))

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 from ...ir import Input
 from ...problem import ArrayFacts, Call
-from ..frameworks.arrays import Array, DeviceFramework
-from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, Arguments, Given
-from .strides import contiguous
+from ...problem.call_arguments import Arguments, Given
+from ...problem.strides import contiguous
+from ..frameworks.framework import Array, DeviceFramework
+from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS
 
 _INPUTS = Arguments._fields.index("inputs")
 _CU_SEQLENS = {

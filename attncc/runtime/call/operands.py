@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from types import NoneType
 from typing import Any, NamedTuple
@@ -13,9 +13,11 @@ from ...diagnostics import AttnccError
 from ...ir import Variant
 from ...problem import ArrayFacts, Call, Signature, check_values
 from ...problem.bind import check_seed
+from ...problem.call_arguments import Arguments, Given
 from ...problem.inputs import check_dtype
 from ...problem.refusal import mixed, refused
-from ..frameworks.arrays import Array, DeviceFramework, framework_of, is_array
+from ..frameworks.arrays import framework_of, is_array
+from ..frameworks.framework import DeviceFramework
 from .written_reader import ARRAY, Operand, Read, maker
 
 # The operands of every call, in order; the variant's inputs follow in theirs.
@@ -32,25 +34,6 @@ _ARRAY, _UNFIT = object(), object()
 
 Key = tuple[Any, ...]  # of a form of call
 Kinds = tuple[Any, ...]  # of a call's operands: the types of the arguments, or HostNumber, _ARRAY, _UNFIT
-
-
-class Arguments(NamedTuple):
-    """One call as the user made it, `stream` apart."""
-
-    q: Array
-    k: Array
-    v: Array
-    inputs: Mapping[str, Any]
-    scale: Any
-    layout: Any
-    cu_seqlens_q: Array | None
-    cu_seqlens_kv: Array | None
-    seed: Any
-    out: Array | None
-    return_lse: bool
-
-
-Given = tuple[Array, Array, Array, Mapping[str, Any], Any, Any, Array | None, Array | None, Any, Array | None, bool]
 
 
 class HostNumber(NamedTuple):

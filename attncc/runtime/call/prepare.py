@@ -22,9 +22,8 @@ from ...problem.facts import out_dtype
 from ...problem.strides import dense_like
 from ...schedule.plan import DTYPE_BYTES, KernelPlan
 from ..cuda.driver import MAX_GRID, Device, Function
-from ..cuda.tensor_maps import OperandMap, mappable, mapped, operand_maps
-from ..frameworks.arrays import Array, DeviceFramework
-from ..store.family import Family
+from ..frameworks.framework import Array, DeviceFramework
+from ..store.loaded_kernels import LoadedKernels
 from .call_fields import set_call, survey_steps
 from .narrowed import Narrowed, narrow
 from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
@@ -34,6 +33,7 @@ from .repeated import PAIRED
 from .splits import choose_splits
 from .steps import Launches, Step, StepBuilder
 from .strides import Strides, filled, result_like
+from .tensor_maps import OperandMap, mappable, mapped, operand_maps
 from .workspace import KEPT_BYTES, KeptWorkspaces, Workspace, kept_workspaces
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
@@ -45,7 +45,7 @@ class Prepared:
     """All that a call needs besides its pointers and numbers."""
 
     framework: DeviceFramework
-    family: Family
+    kernels: LoadedKernels
     launches: Launches  # none, if there are no rows to compute
     new_out: Callable[[], Array]
     new_lse: Callable[[], Array] | None
@@ -67,18 +67,18 @@ class CallForm:
     scale_given: bool
 
 
-def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem: Problem) -> Prepared:
+def prepare(framework: DeviceFramework, kernels: LoadedKernels, form: CallForm, problem: Problem) -> Prepared:
     """The launches of a call that `bind` has checked. AttnccError A653 if its grid is larger than a GPU takes."""
-    plan = family.plan(problem)
+    plan = kernels.plan(problem)
     call, packs, stages_out = _repacked(form, problem, plan)
     call, narrowed = narrow(call, plan.variant.inputs)
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
     claims = False
     if problem.batch * problem.total_q * problem.num_heads:
-        preparation = _Preparation(family, plan, call, form.scale_given, problem, workspace)
+        preparation = _Preparation(kernels, plan, call, form.scale_given, problem, workspace)
         steps, claims = preparation.steps(), preparation.claims
-    ordinal = family.device.ordinal
+    ordinal = kernels.device.ordinal
     columns = plan.stored_value_head_dim
     new_out = result_like(framework, form.call.q, problem.out_shape, out_dtype(call.q.dtype), columns, ordinal)
     new_lse = framework.allocator(problem.lse_shape, "float32", ordinal) if call.return_lse else None
@@ -86,11 +86,11 @@ def prepare(framework: DeviceFramework, family: Family, form: CallForm, problem:
     new_workspace = framework.allocator(words, "float32", ordinal) if workspace.size else None
     new_counter = framework.allocator((1,), "float32", ordinal) if claims else None
     spans = spans_of(form.call, [item.name for item in plan.variant.inputs])
-    kept = kept_workspaces(family.driver, family.device) if 0 < workspace.size <= KEPT_BYTES else None
+    kept = kept_workspaces(kernels.driver, kernels.device) if 0 < workspace.size <= KEPT_BYTES else None
     return Prepared(
         framework,
-        family,
-        Launches(steps, family.driver),
+        kernels,
+        Launches(steps, kernels.driver),
         new_out,
         new_lse,
         new_workspace,
@@ -142,16 +142,22 @@ class _Preparation:
     the combine."""
 
     def __init__(  # noqa: PLR0917
-        self, family: Family, plan: KernelPlan, call: Call, scale_given: bool, problem: Problem, workspace: Workspace
+        self,
+        kernels: LoadedKernels,
+        plan: KernelPlan,
+        call: Call,
+        scale_given: bool,
+        problem: Problem,
+        workspace: Workspace,
     ) -> None:
-        self._family, self._plan, self._call, self._problem = family, plan, call, problem
+        self._kernels, self._plan, self._call, self._problem = kernels, plan, call, problem
         self._scale_given, self._workspace = scale_given, workspace
         self._facts = forward_facts(plan)
-        self._function = family.function(kernel_name(plan))
+        self._function = kernels.function(kernel_name(plan))
         self._heads = problem.num_heads * (1 if problem.packed else problem.batch)
         self._blocks = self._facts.heads(problem) * self._facts.q_blocks(problem)  # of the q_outer grid, without splits
         self._splits = self._choose_splits()
-        self._main = StepBuilder(family.layout(kernel_name(plan)))
+        self._main = StepBuilder(kernels.layout(kernel_name(plan)))
         self._partials: dict[str, int] = {}  # offsets in the workspace
         self.claims = False  # whether blocks are claimed from a counter
 
@@ -160,7 +166,7 @@ class _Preparation:
         self._set_sizes()
         self._set_results()
         surveyed = survey_steps(
-            self._family,
+            self._kernels,
             self._plan,
             self._call,
             self._problem,
@@ -176,7 +182,7 @@ class _Preparation:
     def _claims_pay(self) -> bool:
         """Whether to verify what inputs claim: not for few keys and blocks that all run at once, since the launch takes
         longer than the tiles that it spares."""
-        at_once = self._family.device.multiprocessors * self._function.resident_blocks
+        at_once = self._kernels.device.multiprocessors * self._function.resident_blocks
         return not few_keys(self._plan, self._problem) or self._blocks * self._splits > at_once
 
     def _choose_splits(self) -> int:
@@ -186,7 +192,7 @@ class _Preparation:
         if plan.split_kv is not None:
             return plan.split_kv
         tiles = most_tiles(plan, problem)
-        capacity = self._family.device.multiprocessors * self._function.resident_blocks
+        capacity = self._kernels.device.multiprocessors * self._function.resident_blocks
         return choose_splits(self._blocks, tiles, capacity)
 
     def _grid(self) -> int:
@@ -209,7 +215,7 @@ class _Preparation:
     def _persistent(self) -> Step:
         """A launch of thread blocks that stay. More blocks of queries than fit the GPU at once are shared out if they
         are alike, else claimed one by one."""
-        main, blocks, device = self._main, self._grid(), self._family.device
+        main, blocks, device = self._main, self._grid(), self._kernels.device
         resident = device.multiprocessors * self._function.resident_blocks
         main.maps(self._maps)
         main.set({"blocks": blocks})
@@ -223,7 +229,7 @@ class _Preparation:
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
-        heads = section(self._plan, problem, self._facts.heads(problem), self._family.device.l2_bytes) * self._splits
+        heads = section(self._plan, problem, self._facts.heads(problem), self._kernels.device.l2_bytes) * self._splits
         self._main.set({**sizes, "q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "section": heads})
         assert call.out is not None
         for name, facts in (("q", call.q), ("k", call.k), ("v", call.v), ("out", call.out)):
@@ -256,9 +262,9 @@ class _Preparation:
         plan, main = self._plan, self._main
         if self._facts.tile_lists:
             lists = TileLists.of(plan, self._problem)
-            function = self._family.function(tile_lists.kernel(self._facts).name)
+            function = self._kernels.function(tile_lists.kernel(self._facts).name)
             main.workspace("tile_lists", self._workspace.take(lists.bytes))
-            device, warps = self._family.device, function.threads // 32
+            device, warps = self._kernels.device, function.threads // 32
             parts = lists.parts(device.multiprocessors * function.resident_blocks * warps)
             sizes = {"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words}
             main.set({**sizes, "list_parts": parts})
@@ -269,9 +275,9 @@ class _Preparation:
         plan, problem = self._plan, self._problem
         if not pays(plan, problem):
             return
-        values, device = TransposedValues.of(plan, problem), self._family.device
+        values, device = TransposedValues.of(plan, problem), self._kernels.device
         name = transposition.kernel(self._facts).name
-        step, function = StepBuilder(self._family.layout(name)), self._family.function(name)
+        step, function = StepBuilder(self._kernels.layout(name)), self._kernels.function(name)
         strides = Strides.of(self._call.v, problem)
         sizes = {"batch": problem.batch, "num_kv_heads": problem.num_kv_heads, "kv_len": problem.kv_len}
         step.set({**sizes, "v_stride_batch": strides.batch, "v_stride_head": strides.head})
@@ -288,7 +294,7 @@ class _Preparation:
         """The kernel that merges partial results; packed rows are one dense sequence to it."""
         problem = self._problem
         name = combine.kernel(self._plan).name
-        step, function = StepBuilder(self._family.layout(name)), self._family.function(name)
+        step, function = StepBuilder(self._kernels.layout(name)), self._kernels.function(name)
         step.operand("out", OUT)
         self._operand_lse(step)
         for name, offset in self._partials.items():
@@ -299,7 +305,7 @@ class _Preparation:
         sizes = {"batch": batch, "num_heads": problem.num_heads, "q_len": problem.q_len}
         step.set({**sizes, "splits": self._splits, "value_head_dim": self._plan.stored_value_head_dim})
         # A block takes a row at a time, or a row for each of its warps: one to spare has none.
-        device = self._family.device
+        device = self._kernels.device
         grid = min(self._heads * problem.q_len, device.multiprocessors * function.resident_blocks)
         return step.build(function, grid)
 

@@ -6,15 +6,13 @@ import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from ...kernels.parameters import Layout, Parameter, struct_format
 from ...problem.values import saturated
 from ..cuda.driver import Driver, Function
 from .repeated import Attribute, Form, RepeatedLaunch
-
-if TYPE_CHECKING:
-    from ..cuda.tensor_maps import OperandMap
+from .tensor_maps import OperandMap
 
 Value = int | float  # of a field: a pointer, a stride, a size, a number
 

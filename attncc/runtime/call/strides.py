@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...problem import ArrayFacts, Problem
-from ...problem.strides import axis_order
-from ..frameworks.arrays import Array, DeviceFramework
+from ...problem.strides import axis_order, contiguous
+from ..frameworks.framework import Array, DeviceFramework
 
 ALIGNMENT = 16  # bytes: of bases and of strides
 
@@ -49,8 +48,3 @@ def result_like(  # noqa: PLR0917
     order = axis_order(operand.shape, operand.strides)
     whole = framework.allocator((*shape[:-1], columns), dtype, ordinal, order)
     return whole if columns == shape[-1] else lambda: whole()[..., : shape[-1]]
-
-
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of a contiguous array."""
-    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))

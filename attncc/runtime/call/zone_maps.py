@@ -9,10 +9,10 @@ from ...ir import Input
 from ...kernels.parameters import CLAIM_PIECES, Survey, claim_table, field_name
 from ...problem import ArrayFacts, Problem
 from ...problem.inputs import merges
+from ...problem.strides import contiguous
 from ..cuda.driver import Device, Function
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q
 from .steps import ParamsLayout, Step, StepBuilder, Value
-from .strides import contiguous
 from .workspace import Workspace
 
 _ELEMENT_BYTES = {"bool": 1, "i32": 4, "i64": 8, "f16": 2, "bf16": 2, "f32": 4}

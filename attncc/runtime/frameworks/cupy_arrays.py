@@ -10,11 +10,11 @@ import numpy as np
 
 from ...ir import Variant
 from ...problem.facts import ArrayFacts
-from .arrays import NUMPY_BFLOAT16, Array, Guard, Observer
+from .framework import NUMPY_BFLOAT16, Array, Guard, Observer
 
 
 class CupyArrays:
-    """See `arrays.DeviceFramework`."""
+    """See `framework.DeviceFramework`."""
 
     def __init__(self) -> None:
         import cupy
@@ -104,7 +104,7 @@ class CupyArrays:
 
 
 class _CupyObserver:
-    """See `arrays.Observer`."""
+    """See `framework.Observer`."""
 
     def observe(self, arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
         forms = [(array.shape, array.strides, array.dtype, array.data.device_id) for array in arrays]

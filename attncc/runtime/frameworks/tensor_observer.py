@@ -9,13 +9,13 @@ from typing import Any
 
 from ...diagnostics import AttnccError, Diagnostic
 from ...problem.refusal import type_text
-from .arrays import Array, Guard
+from .framework import Array, Guard
 
 Forms = tuple[Hashable, ...]
 
 
 class TensorObserver:
-    """See `arrays.Observer`.
+    """See `framework.Observer`.
 
     Tensors are mostly as they were in the call before. torch can tell so at once: its compiler guards graphs by a check
     of type, dispatch keys, dtype, device, sizes, strides and gradients, in a fifth of the time that reading all these
@@ -40,7 +40,7 @@ class TensorObserver:
             raise
 
     def guard(self, arrays: Sequence[Array]) -> Guard | None:
-        """See `arrays.Observer`."""
+        """See `framework.Observer`."""
         alike, count, _ = self._last
         known = alike is not None and alike is not _never and len(arrays) == count and alike(*arrays)
         return alike if known else None

@@ -13,18 +13,17 @@ from numpy.typing import NDArray
 from ...diagnostics import AttnccError, Diagnostic
 from ...ir import Variant
 from ...problem.facts import ArrayFacts
-from ...problem.strides import dense
-from ..call.strides import contiguous
+from ...problem.strides import contiguous, dense
 from ..cuda.driver import LEGACY_STREAM
-from ..torch.autograd import wants_record
-from .arrays import NUMPY_BFLOAT16, NUMPY_E4M3, Array, Observer
+from ..torch.recordable import wants_record
+from .framework import NUMPY_BFLOAT16, NUMPY_E4M3, Array, Observer
 from .tensor_observer import TensorObserver, no_memory, pointer
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "bool", "int32", "int64")
 
 
 class TorchArrays:
-    """See `arrays.HostFramework` and `arrays.DeviceFramework`."""
+    """See `framework.HostFramework` and `framework.DeviceFramework`."""
 
     def __init__(self) -> None:
         import torch

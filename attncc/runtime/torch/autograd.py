@@ -6,23 +6,22 @@ torch is imported when one of its tensors has come, never before.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ...diagnostics import AttnccError, Diagnostic
 from ...ir import Load, Variant
-from ...problem.facts import KERNEL_DTYPES, ArrayFacts
+from ...problem.call_arguments import Arguments
+from ...problem.facts import ArrayFacts
+from ...problem.gradients import Gradients
 from ...problem.refusal import refused
+from ..call.backward_arguments import BackwardArguments
 from ..call.configurations import configuration_of
-from ..call.operands import Arguments
-from ..frameworks.tensor_observer import steers, watched
-from ..store.store import Configuration
-from .recordable import differentiated, lost_gradient, tensors, unfit
+from .autocast import autocast
+from .recordable import differentiated, lost_gradient, must_be_operator, unfit
+from .tokens import RecordedKernel, by_token
 
 if TYPE_CHECKING:
-    from ...problem.gradients import Gradients
-    from ..call.backward_launch import BackwardArguments
-    from ..kernel import Kernel
     from .torch_operator import TorchOperators
 
 _operators: dict[str, TorchOperators] = {}
@@ -32,7 +31,6 @@ _lock = threading.Lock()
 
 def _operators_of(token: str) -> TorchOperators:
     """The operators of the kernel with this token, registered when they are first asked for."""
-    from ..kernel import by_token
     from .torch_operator import TorchOperators
 
     with _lock:
@@ -52,24 +50,7 @@ def operator_name(token: str) -> str:
 operator_name._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def wants_record(torch: Any, variant: Variant, configurations: Sequence[Configuration], call: Arguments) -> bool:
-    """Whether a call can't be run as it is: its gradient is wanted, a seed is to be drawn, autocast changes it, or it
-    must be an operator."""
-    seedless = call.seed is None and variant.dropout is not None
-    changed = seedless or _autocast(torch, configurations, call) is not call
-    return changed or differentiated(torch, call) or _must_be_operator(torch, call)
-
-
-def _must_be_operator(torch: Any, call: Arguments) -> bool:
-    """Whether torch, rather than a GPU or the executor, is to say what a call gives: of tensors without memory, and
-    where something watches what runs. Not with `out`, which operators don't write; tangents are refused elsewhere."""
-    if call.out is not None or not (steers(type(call.q)) or call.q.is_meta or watched(torch)):
-        return False
-    primals = map(torch.autograd.forward_ad.unpack_dual, tensors(torch, call))
-    return all(primal.tangent is None for primal in primals)
-
-
-def recorded(kernel: Kernel, call: Arguments) -> Any:
+def recorded(kernel: RecordedKernel, call: Arguments) -> Any:
     """A call on torch's tensors: out, or (out, lse), with their autograd history.
 
     A seed that is needed and missing is drawn from torch's generator, on q's device. Under autocast q, k and v come in
@@ -83,7 +64,7 @@ def recorded(kernel: Kernel, call: Arguments) -> Any:
     variant = kernel.variant
     call = _completed(torch, kernel, call)
     wanted = differentiated(torch, call)
-    if not wanted and not _must_be_operator(torch, call):
+    if not wanted and not must_be_operator(torch, call):
         return kernel.run_unrecorded(call)
     if unfit(torch, variant, call):
         raise _refusal(torch, kernel, call)
@@ -97,7 +78,7 @@ def recorded(kernel: Kernel, call: Arguments) -> Any:
     return (out, lse) if call.return_lse else out
 
 
-def _check_backward(kernel: Kernel, call: Arguments) -> None:
+def _check_backward(kernel: RecordedKernel, call: Arguments) -> None:
     """AttnccError A520 now rather than from `loss.backward()`; asked once for each form of call."""
     q, v = call.q, call.v
     form = kernel.token, q.get_device(), q.dtype, q.shape[-1:], v.shape[-1:]
@@ -108,7 +89,7 @@ def _check_backward(kernel: Kernel, call: Arguments) -> None:
     _served.add(form)
 
 
-def traced(kernel: Kernel, call: Arguments, stream: Any) -> Any:
+def traced(kernel: RecordedKernel, call: Arguments, stream: Any) -> Any:
     """A call that torch.compile or torch.export looks at: an operator in their graphs.
 
     One that can't be such breaks the graph, and runs or is refused as it would be elsewhere; where the graph must not
@@ -128,9 +109,9 @@ def traced(kernel: Kernel, call: Arguments, stream: Any) -> Any:
     return (out, lse) if call.return_lse else out
 
 
-def _completed(torch: Any, kernel: Kernel, call: Arguments) -> Arguments:
+def _completed(torch: Any, kernel: RecordedKernel, call: Arguments) -> Arguments:
     """The call under autocast, with a seed where it needs one. Rate 0 draws none, as torch's own dropout."""
-    call = _autocast(torch, kernel.configurations, call)
+    call = autocast(torch, kernel.configurations, call)
     dropout = kernel.variant.dropout
     if call.seed is not None or dropout is None:
         return call
@@ -151,7 +132,7 @@ def _untraceable(torch: Any, variant: Variant, call: Arguments, stream: Any) -> 
     return f"A652: {loss['what']}" if loss else ""
 
 
-def traced_backward(kernel: Kernel, arguments: BackwardArguments, stream: Any) -> Gradients:
+def traced_backward(kernel: RecordedKernel, arguments: BackwardArguments, stream: Any) -> Gradients:
     """`Kernel.backward` where torch.compile looks: it breaks the graph, which autograd's own gradients don't."""
     import torch
 
@@ -168,7 +149,7 @@ def _untraced(torch: Any, trouble: str, run: Callable[..., Any], *given: Any) ->
     return torch.compiler.disable(run)(*given)
 
 
-def _refusal(torch: Any, kernel: Kernel, call: Arguments) -> AttnccError:
+def _refusal(torch: Any, kernel: RecordedKernel, call: Arguments) -> AttnccError:
     """What is wrong with a call, as the kernel itself says it."""
     try:
         with torch.no_grad():
@@ -180,36 +161,4 @@ def _refusal(torch: Any, kernel: Kernel, call: Arguments) -> AttnccError:
         "an argument has a type that a call with gradients doesn't take",
         expected="tensors, and numbers for scalars",
         came=", ".join(f"{name}: {type(value).__name__}" for name, value in call.inputs.items()),
-    )
-
-
-def _autocast(torch: Any, configurations: Sequence[Configuration], call: Arguments) -> Arguments:
-    """The call with q, k and v in autocast's type. fp64 stays, as everywhere under autocast.
-
-    AttnccError A604 if the kernel was built neither for autocast's type nor for that of q.
-    """
-    kind = call.q.device.type
-    if kind not in ("cpu", "cuda") or not torch.is_autocast_enabled(kind):
-        return call
-    dtype = torch.get_autocast_dtype(kind)
-    if call.q.dtype == call.k.dtype == call.v.dtype == dtype:
-        return call
-    built = [getattr(torch, KERNEL_DTYPES[item.dtype]) for item in configurations]
-    if any(x.dtype == torch.float64 for x in (call.q, call.k, call.v)):
-        return call
-    if dtype not in built:
-        if call.q.dtype == torch.float32 and call.q.dtype not in built and not torch.compiler.is_compiling():
-            raise _unbuilt(str(dtype), [item.dtype for item in configurations])
-        return call
-    return call._replace(q=call.q.to(dtype), k=call.k.to(dtype), v=call.v.to(dtype))
-
-
-def _unbuilt(dtype: str, built: Sequence[str]) -> AttnccError:
-    full = dict.fromkeys(KERNEL_DTYPES[name] for name in built)
-    return refused(
-        "A604",
-        "autocast's type is none that the kernel was built for",
-        expected=" or ".join(full),
-        came=dtype.removeprefix("torch."),
-        help=f"call under torch.autocast(…, dtype=torch.{next(iter(full))}), or build the kernel for autocast's type",
     )

@@ -1,22 +1,43 @@
-"""Whether a call on torch's tensors can be an operator of torch's graphs, and lose no gradient by it.
+"""Whether a call on torch's tensors is to be an operator of torch's graphs, can be one, and loses no gradient by it.
 
 torch.compile follows these functions, so they compare what Python compares, and tell what is wrong as text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...descales import descaled
 from ...ir import Input, Type, Variant
+from ...problem.call_arguments import Arguments
 from ...problem.facts import LAYOUTS
 from ...problem.inputs import declaration
-from ..call.operands import Arguments
+from ..frameworks.tensor_observer import steers, watched
+from ..store.store import Configuration
+from .autocast import autocast
 
 _KINDS = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
 _OF_NUMPY = np.generic, np.ndarray
+
+
+def wants_record(torch: Any, variant: Variant, configurations: Sequence[Configuration], call: Arguments) -> bool:
+    """Whether a call can't be run as it is: its gradient is wanted, a seed is to be drawn, autocast changes it, or it
+    must be an operator."""
+    seedless = call.seed is None and variant.dropout is not None
+    changed = seedless or autocast(torch, configurations, call) is not call
+    return changed or differentiated(torch, call) or must_be_operator(torch, call)
+
+
+def must_be_operator(torch: Any, call: Arguments) -> bool:
+    """Whether torch, rather than a GPU or the executor, is to say what a call gives: of tensors without memory, and
+    where something watches what runs. Not with `out`, which operators don't write; tangents are refused elsewhere."""
+    if call.out is not None or not (steers(type(call.q)) or call.q.is_meta or watched(torch)):
+        return False
+    primals = map(torch.autograd.forward_ad.unpack_dual, tensors(torch, call))
+    return all(primal.tangent is None for primal in primals)
 
 
 def differentiated(torch: Any, call: Arguments) -> bool:

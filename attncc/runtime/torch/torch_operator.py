@@ -13,13 +13,13 @@ from inspect import signature
 from typing import Any
 
 from ...ir import Input, Type, Variant
+from ...problem.call_arguments import Arguments
 from ...problem.gradients import Gradients
 from ...problem.refusal import refused
 from ...problem.strides import axis_order, dense
 from ...schedule.plan import stored
-from ..call.backward_launch import BackwardArguments
-from ..call.operands import Arguments
-from ..frameworks.arrays import Array
+from ..call.backward_arguments import BackwardArguments
+from ..frameworks.framework import Array
 from ..store.store import Configuration
 
 NAMESPACE = "attncc"

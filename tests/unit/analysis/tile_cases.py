@@ -9,7 +9,7 @@ import numpy as np
 from attncc.analysis.algebra.algebra import Algebra
 from attncc.analysis.algebra.canonical import Canonical
 from attncc.analysis.mask.box import Box
-from attncc.analysis.mask.lookups import ZoneTables
+from attncc.analysis.mask.zone_tables import ZoneTables
 from attncc.analysis.rules import TileRules
 from attncc.evaluate import Array, Environment, evaluate
 from attncc.ir import Apply, Expr, Variant

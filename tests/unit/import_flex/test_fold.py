@@ -8,6 +8,7 @@ import pytest
 from attncc.diagnostics import Diagnostics
 from attncc.import_flex.fold import known, truth
 from attncc.import_flex.machine import Machine
+from attncc.import_flex.rules import RULES
 from attncc.import_flex.terms import Term
 from attncc.import_flex.text import parse_python
 from attncc.import_flex.values import Scope
@@ -17,7 +18,7 @@ from attncc.source import SourceFile
 def term(expression: str) -> Term:
     text = parse_python(SourceFile("mods.py", expression), expression=True)
     assert isinstance(text.tree, ast.Expression)
-    machine = Machine(Diagnostics())
+    machine = Machine(Diagnostics(), RULES)
     with machine.mode(inside=True):
         value = machine.evaluate(text.tree.body, Scope(text))
     assert isinstance(value, Term), value

@@ -11,7 +11,7 @@ import pytest
 from attncc.runtime.cuda.driver import Driver
 from attncc.runtime.frameworks import arrays
 from attncc.runtime.kernel import Kernel
-from attncc.runtime.store import family
+from attncc.runtime.store import loaded_kernels
 from attncc.schedule.plan import KernelPlan
 from tests.unit.runtime.fakes import FakeArray, FakeCuda, FakeFramework, FakeStore
 
@@ -50,7 +50,7 @@ def bench(framework: FakeFramework, monkeypatch: pytest.MonkeyPatch) -> Iterator
             opened[:] = opened or [Driver(cuda)]  # type: ignore[arg-type]
             return opened[0]
 
-        monkeypatch.setattr(family, "driver", driver)
+        monkeypatch.setattr(loaded_kernels, "driver", driver)
         return Bench(Kernel(store), cuda, framework)
 
     yield make

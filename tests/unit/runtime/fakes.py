@@ -16,7 +16,7 @@ from attncc.kernels.parameters import Parameter, struct_format
 from attncc.problem import ArrayFacts
 from attncc.problem.strides import dense
 from attncc.runtime.call.repeated import Attribute
-from attncc.runtime.frameworks.arrays import Guard, Observer
+from attncc.runtime.frameworks.framework import Guard, Observer
 from attncc.runtime.store.store import Configuration, MachineCode
 from attncc.schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, KernelPlan
 
@@ -220,7 +220,7 @@ def _next_pointer(size: int) -> int:
 
 
 class FakeFramework:
-    """See `arrays.DeviceFramework`."""
+    """See `framework.DeviceFramework`."""
 
     def __init__(self) -> None:
         self.stream = 0x57
@@ -283,7 +283,7 @@ class FakeFramework:
 
 
 class FakeObserver:
-    """See `arrays.Observer`: with guards from the first call on."""
+    """See `framework.Observer`: with guards from the first call on."""
 
     def __init__(self, framework: FakeFramework) -> None:
         self._facts = framework.facts

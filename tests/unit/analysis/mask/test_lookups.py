@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from attncc.analysis.mask.lookups import MOST_ENTRIES, ZoneTables
 from attncc.analysis.mask.tiles import analyse
+from attncc.analysis.mask.zone_tables import MOST_ENTRIES, ZoneTables
 from attncc.analysis.rules import ZoneMap
 from attncc.evaluate import evaluate
 from attncc.ir import Load, show, walk

@@ -34,7 +34,7 @@ def best_of(times: int, work: Callable[[], object]) -> float:
 
 def seen_by(variant: Variant, blocks: tuple[int, int], seen: Environment) -> Environment:
     """With the zone maps that the variant's rules read."""
-    from attncc.analysis.mask.lookups import ZoneTables
+    from attncc.analysis.mask.zone_tables import ZoneTables
 
     zones = ZoneTables({zone.input: zone for zone in analyse(variant, *blocks).zone_maps}, 0)
     return Environment(seen.symbols, {**seen.inputs, **tables(zones, seen.inputs)})

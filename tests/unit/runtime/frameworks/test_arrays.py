@@ -10,7 +10,8 @@ import pytest
 
 from attncc.diagnostics import AttnccError
 from attncc.problem import ArrayFacts
-from attncc.runtime.frameworks.arrays import HostFramework, framework_of, is_foreign, stream_handle
+from attncc.runtime.frameworks.arrays import framework_of, is_foreign, stream_handle
+from attncc.runtime.frameworks.framework import HostFramework
 
 
 def framework(array: Any) -> HostFramework:

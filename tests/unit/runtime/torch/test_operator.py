@@ -19,7 +19,7 @@ def test_the_operator_passes_torchs_own_checks(transposed: bool) -> None:
     if transposed:
         q, k = (x.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_() for x in (q, k))
     own(q, k, v, **given, seed=1)
-    from attncc.runtime.call.operands import Arguments
+    from attncc.problem.call_arguments import Arguments
     from attncc.runtime.torch.autograd import operator_name
     from attncc.runtime.torch.torch_operator import flattened
 

@@ -16,7 +16,7 @@ from ..cuda.driver import Device, Driver, Function, driver
 from .store import Configuration, KernelStore
 
 
-class Family:
+class LoadedKernels:
     """Loads all kernels that launches may need at once, so that nothing is loaded while a CUDA graph is recorded: those
     of forward calls, or of backward ones. So is what their blocks are claimed from.
 
@@ -62,19 +62,21 @@ class Family:
         return self._layouts[name]
 
 
-class Families:
+class KernelLoader:
     """Those of a store, each loaded when a GPU first asks for it: of forward calls, or of backward ones."""
 
     def __init__(self, store: KernelStore, *, backward: bool = False) -> None:
         self._store, self._backward = store, backward
-        self._loaded: dict[tuple[Configuration, int], Family] = {}
+        self._loaded: dict[tuple[Configuration, int], LoadedKernels] = {}
 
-    def of(self, configuration: Configuration, ordinal: int) -> Family:
-        """What serves a configuration on a GPU. AttnccError as `Family`, and A503 without a driver."""
+    def of(self, configuration: Configuration, ordinal: int) -> LoadedKernels:
+        """What serves a configuration on a GPU. AttnccError as `LoadedKernels`, and A503 without a driver."""
         key = (configuration, ordinal)
         if key not in self._loaded:
             gpu = driver()
-            self._loaded[key] = Family(self._store, configuration, gpu, gpu.device(ordinal), backward=self._backward)
+            self._loaded[key] = LoadedKernels(
+                self._store, configuration, gpu, gpu.device(ordinal), backward=self._backward
+            )
         return self._loaded[key]
 
     def check_backward(self, configuration: Configuration, ordinal: int) -> None:

@@ -6,9 +6,9 @@ from ...kernels.hopper.panels import PANEL_COLUMNS, WARPGROUP_ROWS
 from ...kernels.registry import facts_of
 from ...problem import ArrayFacts, Call, Problem
 from ...schedule.plan import KernelPlan
-from ..call.operands import K, Q, V
-from ..call.strides import Strides
-from .driver import Driver, TensorBox, TensorMap
+from ..cuda.driver import Driver, TensorBox, TensorMap
+from .operands import K, Q, V
+from .strides import Strides
 
 UNIT_BYTES = 2  # what a map counts in: an element, or two of 8 bits
 _DATA_TYPES = {"fp16": 6, "bf16": 9, "e4m3": 1}  # CUtensorMapDataType; 1: unsigned numbers of 16 bits

@@ -1,0 +1,97 @@
+"""What launchers ask of the arrays that callers bring, as protocols: `arrays` finds the framework that answers.
+
+Memory comes from the framework's own allocator and work goes to its own current stream, so that lifetime and order stay
+with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir import Variant
+from ...problem.facts import ArrayFacts
+
+Array = Any  # an array of the caller's framework
+NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+NUMPY_E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+
+
+Guard = Callable[..., bool]  # tells whether arrays have a form that it knows
+
+
+class Observer(Protocol):
+    """What a call sees of its arrays."""
+
+    def observe(self, arrays: Sequence[Array]) -> tuple[list[int], Hashable]:
+        """Their pointers, and what their facts depend on: equal where all facts are."""
+
+    def guard(self, arrays: Sequence[Array]) -> Guard | None:
+        """What tells quickly whether others' facts are as those of these; None where nothing does, or not yet."""
+
+
+class Framework(Protocol):
+    """What is asked of any array. Dtypes are NumPy's names, strides count elements."""
+
+    def facts(self, array: Array) -> ArrayFacts: ...
+
+    def ordinal(self, array: Array) -> int:
+        """The number of the array's GPU; -1 for what isn't on one."""
+
+    def traces(self) -> bool:
+        """Whether torch.compile looks at a call instead of running it; as fast as can be told."""
+
+    def records(self, variant: Variant, configurations: Sequence[Any], call: Any) -> bool:
+        """Whether a call (`Arguments`) is to go through `autograd.recorded` first."""
+
+
+class HostFramework(Framework, Protocol):
+    """A framework whose arrays the CPU can read."""
+
+    def to_numpy(self, array: Array) -> NDArray[Any]:
+        """The same memory as a NumPy array."""
+
+    def from_numpy(self, array: NDArray[Any]) -> Array: ...
+
+
+class DeviceFramework(Framework, Protocol):
+    """A framework with arrays on a GPU."""
+
+    def observer(self) -> Observer:
+        """One for the calls of one kernel, which are often alike."""
+
+    def pointer(self, array: Array) -> int: ...
+
+    def allocator(
+        self, shape: tuple[int, ...], dtype: str, ordinal: int, order: tuple[int, ...] | None = None
+    ) -> Callable[[], Array]:
+        """What makes uninitialised arrays without gaps, at least 16-byte aligned, from the framework's allocator.
+
+        `order` has the axes as they lie in memory, the slowest first; None: contiguous.
+        """
+
+    def packed(self, array: Array, columns: int) -> Array:
+        """A contiguous copy, its rows filled up with zeros to so many columns, made on the current stream."""
+
+    def narrowed(self, array: Array) -> Array:
+        """A contiguous int32 copy of an int64 array, made on the current stream."""
+
+    def assign(self, target: Array, source: Array) -> None:
+        """Copies `source` into `target` on the current stream."""
+
+    def add_up(self, target: Array, source: Array) -> None:
+        """Sums `source` over its first axis into `target`, whose first axis has length 1, on the current stream."""
+
+    def current_stream(self, ordinal: int) -> int:
+        """The handle of the stream that the framework queues work on now."""
+
+    def on_stream(self, handle: int, ordinal: int) -> AbstractContextManager[Any]:
+        """Makes a stream the framework's current one."""
+
+    def release(self, temporary: Sequence[Array], ordinal: int) -> None:
+        """Called before the temporary arrays of a call are let go, all its work queued on the current stream."""
