@@ -1,4 +1,4 @@
-"""`attncc show`: the mask and what the compiler makes of it, as a picture."""
+"""`attncc show`: the mask and what the compiler makes of it, as a picture; or one stage of compiling as text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..quoting import json_text, printable
+from . import stages
 from .console import as_json, progress
 from .files import check_element_types, load_specification, writing
 from .options import (
     SPEC_FILE,
     PictureFile,
     define_option,
+    dtype_option,
     format_option,
     imports_option,
     input_option,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from ..show import Picture
 
 
-@click.command("show", short_help="Draw the mask and its tiles, in the terminal or as .png or .svg.")
+@click.command("show", short_help="Draw the mask and its tiles; or print a stage, such as the CUDA text.")
 @click.argument("file", type=SPEC_FILE)
 @variant_option
 @problem_options(q_len=1024, heads=1)
@@ -41,11 +43,38 @@ if TYPE_CHECKING:
 @click.option("--png", type=PictureFile(".png"), help="Also write a picture here.")
 @click.option("--svg", type=PictureFile(".svg"), help="Also write a picture here.")
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
+@click.option(
+    "--stage",
+    type=click.Choice(list(stages.OPTIONS)),
+    help="Instead of a picture, print one stage: the syntax tree, the typed IR, the proven tile rules, the plan as "
+    "packages hold it, the CUDA text, PTX, or machine code as nvdisasm lists it.",
+)
+@click.option("-o", "out", type=click.Path(dir_okay=False, path_type=Path), help="Write the stage to a file.")
+@dtype_option
+@click.option("--arch", "target", default="sm_90a", show_default=True, help="The target of the stage's kernel.")
+@click.option(
+    "--pass",
+    "pass_name",
+    default="forward",
+    show_default=True,
+    help="The pass of the stage's kernel, as in decode or backward.",
+)
 @input_option
 @define_option
 @imports_option
 @format_option
-def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, **given: Any) -> None:
+@click.pass_context
+def command(
+    ctx: click.Context,
+    /,
+    *,
+    file: Path,
+    stage: str | None,
+    out: Path | None,
+    png: Path | None,
+    svg: Path | None,
+    **given: Any,
+) -> None:
     """Draw the mask of a variant, the tiles that a kernel skips (empty), computes with mask code (partial) or without
     (full), and the work of each row. Inputs that aren't given are drawn at random.
 
@@ -53,10 +82,21 @@ def command(*, file: Path, b: int, h: int, png: Path | None, svg: Path | None, *
     attncc show specs/sliding_window.attn -D width=200
     attncc show specs/prefix_lm.attn -i prefix_len=lengths.npy --png mask.png
     attncc show specs/documents.attn --q-len 4096 --svg documents.svg
+    attncc show specs/causal.attn --stage rules
+    attncc show specs/causal.attn --stage cuda --arch sm_90a --head-dim 128 -o causal.cu
     """
+    stages.check_options(ctx, stage)
+    if stage is not None:
+        stages.print_stage(file, stage, out, given)
+    else:
+        _draw(file, png, svg, given)
+
+
+def _draw(file: Path, png: Path | None, svg: Path | None, given: dict[str, Any]) -> None:
     from .. import show
 
     problem: Problem = given["problem"]
+    b, h = given["b"], given["h"]
     for letter, wanted, option, count in (("b", b, "batch", problem.batch), ("h", h, "heads", problem.num_heads)):
         if wanted >= count:
             needs = f"--{letter} {wanted} needs --{option} {wanted + 1} at least"

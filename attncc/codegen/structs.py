@@ -10,7 +10,7 @@ from .functions import Body, Fields
 from .line_marks import WIDTH, Line, marked
 from .nodes import Level, Node
 
-FUNCTION = "__device__ __forceinline__"
+FUNCTION, CALLED_FUNCTION = "__device__ __forceinline__", "__device__ __noinline__"
 
 _SHUFFLE_COST = 6  # what costs less is computed again rather than asked of another lane
 
@@ -96,10 +96,11 @@ def row_values(fields: Fields) -> str:
     return make_function("Row taking_values(Row row, const Row& made, int lane)", map(Line, [*taken, "return row;"]))
 
 
-def make_function(head: str, lines: Iterable[Line], comments: Iterable[str] = ()) -> str:
-    """A device function; comments stand above it."""
+def make_function(head: str, lines: Iterable[Line], comments: Iterable[str] = (), *, called: bool = False) -> str:
+    """A device function; comments stand above it. `called`: one copy serves all places that call it."""
     above = [f"// {cuda_comment(comment)}" for comment in comments]
-    return "\n".join([*above, _wrapped(f"{FUNCTION} {head} {{"), *marked(lines), "}"])
+    kind = CALLED_FUNCTION if called else FUNCTION
+    return "\n".join([*above, _wrapped(f"{kind} {head} {{"), *marked(lines), "}"])
 
 
 def _wrapped(head: str) -> str:

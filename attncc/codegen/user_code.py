@@ -26,7 +26,7 @@ from ..analysis.score.factors import ZERO
 from ..analysis.score.score_form import NEAR_SERIES, ScoreForm, distance_form, score_form
 from ..descales import descaled, score_descale, value_descale
 from ..ir import Expr, Keep, Let, Load, Score, Statement, Type, needs, reads, show, symbol
-from ..kernels.instruction_cost import looks_up_pairs
+from ..kernels.instruction_cost import LONG_TEST, looks_up_pairs, test_cost
 from ..kernels.registry import backward_facts, facts_of
 from ..schedule.plan import KernelPlan
 from ..statements import AXIS_INDEX
@@ -158,8 +158,10 @@ class _Printer:
 
     def keep(self, tests: Mapping[Keep, Expr]) -> str:
         nodes = {keep: self.lowering.lower(test) for keep, test in tests.items()}
-        head = "bool keep(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
-        return self._mask(head, nodes, BOOL)
+        called = bool(nodes) and test_cost(self.variant) > LONG_TEST
+        context, row = ("Context", "Row") if called else ("Context&", "Row&")  # values come in registers
+        head = f"bool keep(const Params& params, const {context} ctx, const {row} row, int kv_idx)"
+        return self._mask(head, nodes, BOOL, called=called)
 
     def kept_by_places(self, canvas: Canvas) -> tuple[str, str]:
         """`keep_apart` and `keep_at`."""
@@ -205,18 +207,18 @@ class _Printer:
         head = f"unsigned {name}(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._mask(head, nodes, BITS)
 
-    def _mask(self, head: str, nodes: Mapping[Keep, Node], ctype: str) -> str:
+    def _mask(self, head: str, nodes: Mapping[Keep, Node], ctype: str, *, called: bool = False) -> str:
         """A function that returns what is common to the parts of some keep lines; nothing if there are none."""
         if not nodes:
             return ""
         first, *others = nodes.values()
         if not others:
-            return self._function(head, first, tuple(nodes))
+            return self._function(head, first, tuple(nodes), called=called)
         named = [
             node if node.is_leaf or node.named else node.called(f"keep_{number}", keep.span)
             for number, (keep, node) in enumerate(nodes.items(), start=1)
         ]
-        return self._function(head, connect("and", tuple(named), ctype), tuple(nodes))
+        return self._function(head, connect("and", tuple(named), ctype), tuple(nodes), called=called)
 
     def score(self) -> str:
         """Score lines in order; the lets that read the score are lowered where they stand among them."""
@@ -275,13 +277,15 @@ class _Printer:
             return node
         return node.called(f"score_{self.variant.scores.index(statement) + 1}", statement.span)
 
-    def _function(self, head: str, root: Node, statements: tuple[Keep, ...] | tuple[Score, ...]) -> str:
+    def _function(
+        self, head: str, root: Node, statements: tuple[Keep, ...] | tuple[Score, ...], *, called: bool = False
+    ) -> str:
         """A function that returns `root`; above it, the source of its statements and of the lets that they read."""
         root = self.interner.intern(root)
         span = statements[-1].span if len(statements) == 1 or isinstance(statements[-1], Score) else None
         body = Body(self.fields, Level.ELEMENT, [(root, span)])
         body.add(f"return {body.value(root, span)};")
-        return structs.make_function(head, body.lines, self._sources(statements))
+        return structs.make_function(head, body.lines, self._sources(statements), called=called)
 
     def _sources(self, statements: tuple[Keep, ...] | tuple[Score, ...]) -> Iterator[str]:
         roots = [item.condition if isinstance(item, Keep) else item.value for item in statements]

@@ -26,6 +26,7 @@ LONG_CODE, SHORT_CODE = 2600, 1300
 SELDOM_CODE = 1100  # of masked tiles, and of those that the cheap form of score lines doesn't serve
 WIDE_SELDOM_CODE = 1000  # the same where O has more than 128 columns, whose code is long
 ENDS_CODE = 750  # of those at the ends of a loop without a mask, if they are in rounds at all
+LONG_TEST = 256  # of one pair: such a test is a function that is called, since a tile has room for no copy a pair
 LONG_TESTS = 3500  # of what a mask asks about the pairs of a tile
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,
@@ -92,6 +93,12 @@ def register_pressure(variant: Variant) -> int:
 def tested_cost(variant: Variant) -> int:
     """Instructions of a pair, roughly, for what the mask has to ask about it, in the forward pass."""
     return sum(map(_cost, _varying_of(variant, _tested(variant))))
+
+
+@lru_cache(maxsize=64)
+def test_cost(variant: Variant) -> int:
+    """The same in any pass, whatever the rows share."""
+    return sum(map(_cost, _varying_of(variant, _tests(variant))))
 
 
 def score_step(variant: Variant, row_tiles: int, column_tiles: int, limit: int = LONG_CODE) -> int:

@@ -17,6 +17,7 @@
 #define __global__
 #define __shared__ static  // of each library its own: they are compiled with -fno-gnu-unique
 #define __forceinline__ inline
+#define __noinline__
 #define __launch_bounds__(...)
 #define __grid_constant__
 

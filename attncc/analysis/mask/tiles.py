@@ -24,6 +24,7 @@ from .zone_tables import MOST_ENTRIES, ZoneTables
 _ANY_KEYS = 1 << 30  # a stretch of keys is no longer
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
 _MOST_DEEP = 48  # levels of what rules say of a tile: deeper ones take the CUDA compiler minutes
+_MOST_SEARCHES = 16  # by the bounds of a block: each is some hundred instructions in every kernel, and takes turns
 _MOST_READ = 64  # entries of inputs, by the test of a tile: in a small one each lookup is exact, but there may be many
 
 
@@ -72,8 +73,9 @@ def _analysed(variant: Variant, blocks: tuple[int, int], inner: str, trust: Trus
 
 
 def _worth_a_test(trusting: TileRules) -> bool:
-    """Whether claims save the test of single tiles, or find keys. Else zone maps say as much."""
-    return trusting.bounds_suffice or any(isinstance(node, Search) for node in walk(*trusting.bounds))
+    """Whether claims save the test of single tiles, or find keys, in few searches. Else zone maps say as much."""
+    searches = sum(isinstance(node, Search) for node in walk(*trusting.bounds))
+    return searches <= _MOST_SEARCHES and (searches > 0 or trusting.bounds_suffice)
 
 
 def _bounds_alone(variant: Variant, blocks: tuple[int, int], inner: str) -> TileRules:

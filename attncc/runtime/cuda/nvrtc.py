@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from ...diagnostics import AttnccError, Diagnostic
 from ...source import SourceFile, Span
@@ -22,7 +23,10 @@ from .cubin import CubinError, Usage, read_usage
 from .nvrtc_pool import Reply
 
 OVERRIDE = "ATTNCC_NVRTC"  # environment: the path of a libnvrtc to use instead of the installed ones
+_COMMON_OPTIONS = ("--std=c++17", "-default-device", "-lineinfo")
 _SYSTEM_LIBRARIES = ("libnvrtc.so.13", "libnvrtc.so.12")
+T = TypeVar("T")
+
 _LOCATED = re.compile(r"^(?P<path>.+?)\((?P<line>\d+)\): (?P<kind>error|catastrophic error)[^:]*: (?P<text>.*)$", re.M)
 
 
@@ -77,7 +81,20 @@ def compile_text(text: str, target: str, name: str = "kernel.cu") -> Cubin:
     return wait(submit(text, target, name))
 
 
-def wait(future: Future[Cubin]) -> Cubin:
+def compile_to_ptx(text: str, target: str, name: str = "kernel.cu") -> str:
+    """The PTX of one self-contained kernel: what ptxas makes `submit`'s machine code of. The same errors."""
+    flags = (f"-arch={target.replace('sm_', 'compute_')}", *_COMMON_OPTIONS)
+    request = [part.encode() for part in (text, name, target, *flags)]
+    pool = nvrtc_pool.pool(_libraries())
+    return wait(pool.submit(f"{name} for {target}", request, lambda reply: _ptx(reply, target)))
+
+
+def _ptx(reply: Reply, target: str) -> str:
+    *_, image = _checked(reply, target)
+    return image.rstrip(b"\0").decode()
+
+
+def wait(future: Future[T]) -> T:
     """The result of a compilation, which ends where Ctrl-C ends the waiting."""
     try:
         return future.result()
@@ -125,7 +142,7 @@ def _wheel_libraries() -> tuple[str, ...]:
 
 def options(target: str) -> tuple[str, ...]:
     """The flags of every compilation. `-lineinfo` carries `#line` to profilers and leaves the machine code as it is."""
-    return (f"-arch={target}", "--std=c++17", "-default-device", "-lineinfo", "--ptxas-options=-v")
+    return (f"-arch={target}", *_COMMON_OPTIONS, "--ptxas-options=-v")
 
 
 def _cubin(reply: Reply, target: str) -> Cubin:

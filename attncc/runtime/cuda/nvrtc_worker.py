@@ -6,7 +6,8 @@ no site-packages, no variables of Python, no module of attncc. It imports little
 
 Messages in both directions are lists of byte strings: how many there are, then the length and the bytes of each.
 
-    request   text, name, target, options …, or nothing, to ask for the version alone
+    request   text, name, target, options …, or nothing, to ask for the version alone; with `-arch=compute_…` the
+              reply holds PTX where a cubin stands otherwise
     reply     "compiled", version, seconds, log, cubin
               "version", version
               "refused", log                          the text has errors
@@ -104,7 +105,9 @@ class _Nvrtc:
             raise
         seconds = str(perf_counter() - start).encode()
         log = self._read(program, "nvrtcGetProgramLog").rstrip(b"\0")
-        return [b"compiled", self.version, seconds, log, self._read(program, "nvrtcGetCUBIN")]
+        virtual = any(option.startswith(b"-arch=compute_") for option in options)
+        image = self._read(program, "nvrtcGetPTX" if virtual else "nvrtcGetCUBIN")
+        return [b"compiled", self.version, seconds, log, image]
 
     def _targets(self) -> list[bytes]:
         count = ctypes.c_int()
