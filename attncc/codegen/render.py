@@ -20,6 +20,7 @@ from ..schedule.target import TARGETS
 from . import header
 from .line_marks import restored
 from .structs import params_struct
+from .unused import LEAF_END, without_unused
 from .user_code import user_code
 from .wgmma import products
 
@@ -101,12 +102,17 @@ def _fill(kind: str, name: str, /, **values: Any) -> str:
                 help="this is a defect of attncc: please report it with the .attn file",
             )
         ) from error
-    return assemble(text, name)
+    return assemble(text, name, drops_unused=True)
 
 
-def assemble(text: str, name: str) -> str:
-    """A whole file from its text: leaf files in place of their `#include`s, `#line` marks resolved to `name`.cu."""
-    return restored(_squeezed(_inlined(text)), f"{name}.cu")
+def assemble(text: str, name: str, *, drops_unused: bool = False) -> str:
+    """A whole file from its text: leaf files in place of their `#include`s, `#line` marks resolved to `name`.cu.
+
+    `drops_unused`: without definitions that its kernel doesn't use.
+    """
+    text = _inlined(text)
+    text = without_unused(text) if drops_unused else text.replace(f"{LEAF_END}\n", "")
+    return restored(_squeezed(text), f"{name}.cu")
 
 
 def _inlined(text: str) -> str:
@@ -125,14 +131,15 @@ def _inlined(text: str) -> str:
             needed += leaf(before)
             content = content[before.end() :]
             before = _INCLUDE.match(content)
-        return f"{needed}\n// ---- {name.split('/')[1]}\n\n{content.strip()}\n\n"
+        return f"{needed}\n// ---- {name.split('/')[1]}\n\n{content.strip()}\n\n{LEAF_END}\n"
 
     return _INCLUDE.sub(leaf, text)
 
 
 def _squeezed(text: str) -> str:
-    """One empty line where several would follow each other, no blanks at the ends of lines."""
+    """One empty line where several would follow each other, none inside a brace, no blanks at the ends of lines."""
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
+    text = re.sub(r"(?<=\{)\n\n+(?!\n)|\n\n+(?= *\};?\n)", "\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 
