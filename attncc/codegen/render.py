@@ -18,6 +18,7 @@ from ..kernels.registry import facts_of
 from ..schedule.plan import KernelPlan
 from ..schedule.target import TARGETS
 from . import header
+from .contents import with_contents
 from .line_marks import restored
 from .structs import params_struct
 from .unused import LEAF_END, without_unused
@@ -102,17 +103,17 @@ def _fill(kind: str, name: str, /, **values: Any) -> str:
                 help="this is a defect of attncc: please report it with the .attn file",
             )
         ) from error
-    return assemble(text, name, drops_unused=True)
+    return assemble_kernel(text, name)
 
 
-def assemble(text: str, name: str, *, drops_unused: bool = False) -> str:
-    """A whole file from its text: leaf files in place of their `#include`s, `#line` marks resolved to `name`.cu.
+def assemble(text: str, name: str) -> str:
+    """A file from its text: leaf files in place of their `#include`s, `#line` marks resolved to `name`.cu."""
+    return restored(_squeezed(_inlined(text).replace(f"{LEAF_END}\n", "")), f"{name}.cu")
 
-    `drops_unused`: without definitions that its kernel doesn't use.
-    """
-    text = _inlined(text)
-    text = without_unused(text) if drops_unused else text.replace(f"{LEAF_END}\n", "")
-    return restored(_squeezed(text), f"{name}.cu")
+
+def assemble_kernel(text: str, name: str) -> str:
+    """The same for a kernel: without what it doesn't use, and with a table of contents."""
+    return restored(with_contents(_squeezed(without_unused(_inlined(text)))), f"{name}.cu")
 
 
 def _inlined(text: str) -> str:

@@ -1,6 +1,29 @@
 // alibi_documents, forward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/alibi_documents.attn (sha256 5cfbfee3e8a0f194). Do not edit.
 //
+// Contents, by line:
+//    55  sizes
+//    72  leaf code: element.cuh 74, math.cuh 88, bf16.cuh 195, row_references.cuh 219,
+//        trust_softmax.cuh 252, philox.cuh 390, stretches.cuh 485, grid.cuh 509, output.cuh 616,
+//        head_rows.cuh 718, kept.cuh 753, kept_rows.cuh 757, key_bits.cuh 779, rotation.cuh 797,
+//        scores.cuh 809, shared_tests.cuh 862, tile_kind.cuh 911, tiles.cuh 916, claims.cuh 946,
+//        functions.cuh 963, load.cuh 979, search.cuh 1039
+//  1082  alibi_documents: Params 1084, Context 1112, make_context 1125, Row 1144, make_row 1150,
+//        rows_alike 1159, row_of_lane 1163, keep 1170, keep_bits 1180, score_mod 1192,
+//        KvBounds 1204, kv_bounds 1208, dropout_threshold 1235
+//  1240  a block of queries
+//  1407  leaf code, continued: blocks.cuh 1409, group_tiles.cuh 1431, descending_tiles.cuh 1454,
+//        lanes.cuh 1499, layout.cuh 1515, mma_16bit.cuh 1577, barrier.cuh 1637, words.cuh 1697,
+//        pipeline.cuh 1721, tma.cuh 1854, tma_stretches.cuh 1883, peers_none.cuh 1917,
+//        turns_none.cuh 1938, wgmma.cuh 1948, values_loaded.cuh 2016, rounded_late.cuh 2041,
+//        warpgroup.cuh 2054
+//  2089  what the warps share
+//  2134  the planner
+//  2159  the producer
+//  2289  queries times keys
+//  2366  the consumers
+//  2689  the kernel
+//
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
 //
@@ -1112,7 +1135,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1116 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1139 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1129,7 +1152,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 #line 15 "specs/alibi_documents.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1133 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1156 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1148,7 +1171,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1152 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1175 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1159,7 +1182,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1163 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1186 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1173,7 +1196,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1177 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1200 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1381,6 +1404,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -2061,6 +2085,8 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     fence_async();
     named_wait(barrier, THREADS);
 }
+
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for

@@ -1,6 +1,23 @@
 // causal, backward pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    39  sizes
+//    53  leaf code: element.cuh 55, math.cuh 60, bf16.cuh 131, shared_floats.cuh 154,
+//        statistics_floats.cuh 165, lanes.cuh 185, layout.cuh 201, mma_16bit.cuh 263,
+//        rests_16bit.cuh 362, gradient_softmax.cuh 381, replay_all.cuh 400, grid.cuh 410,
+//        output.cuh 484, copy.cuh 568, tile_kind.cuh 642, tiles.cuh 647, pair_stream.cuh 715,
+//        row_blocks.cuh 796, stretches.cuh 810
+//   861  causal: Params 863, Context 879, make_context 886, Row 892, make_row 897, keep 906,
+//        ScoreGradient 914, QBounds 920, q_bounds 924
+//   934  pairs
+//   976  leaf code, continued: held_uniform.cuh 978, enough_registers.cuh 996, key_grid.cuh 1016,
+//        learns_nothing.cuh 1046, add_float.cuh 1067, add_scalar.cuh 1075, words.cuh 1085,
+//        score_gradient.cuh 1098
+//  1170  one tile of gradients
+//  1242  a head, and a block of keys
+//  1362  the kernel
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -881,7 +898,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 885 "causal_backward_bf16_d128_sm_80.cu"
+#line 902 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -890,7 +907,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 894 "causal_backward_bf16_d128_sm_80.cu"
+#line 911 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -956,6 +973,7 @@ struct Pairs {
         return prob;
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- held_uniform.cuh
 
@@ -1148,6 +1166,8 @@ __device__ __forceinline__ void multiply_scores_keys(unsigned scores, unsigned k
         });
     }
 }
+
+// ---------------------------------------------------------------- one tile of gradients
 
 constexpr int N_TILES = BLOCK_Q / 8;  // of S^T
 constexpr int PARTS = 1;  // 2: dK and dV are made by two blocks, since no warp has registers for both

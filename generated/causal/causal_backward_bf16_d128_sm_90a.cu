@@ -1,6 +1,26 @@
 // causal, backward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    42  sizes
+//    66  leaf code: element.cuh 68, math.cuh 73, bf16.cuh 140, recompute_softmax.cuh 160,
+//        replay_all.cuh 179, barrier.cuh 190, grid.cuh 259, key_grid.cuh 333, kv_blocks.cuh 344,
+//        tile_kind.cuh 383, query_tiles.cuh 388, backward_pipeline.cuh 466, blocks_late.cuh 650,
+//        factors_are_one.cuh 690, finished.cuh 702, layout.cuh 723, learns_nothing.cuh 767,
+//        add_vector.cuh 794, output.cuh 803, queue.cuh 890, row_blocks.cuh 965, rotation.cuh 979,
+//        words.cuh 991, statistics_pieces.cuh 1010, stretches.cuh 1066, tma.cuh 1093,
+//        tma_stretches.cuh 1125, peers_paired.cuh 1145, transposed.cuh 1266, warpgroup.cuh 1322,
+//        wgmma.cuh 1365
+//  1471  causal: Params 1473, Context 1491, make_context 1498, Row 1504, make_row 1509, keep 1518,
+//        ScoreGradient 1526, QBounds 1532, q_bounds 1536
+//  1553  what the warpgroups share
+//  1596  the producer
+//  1843  owners of keys
+//  1845  pairs of keys and queries: probs_kept.cuh 1847
+//  2089  products of the owners of keys
+//  2715  dQ
+//  2876  the kernel
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -1490,7 +1510,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1494 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1514 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1499,7 +1519,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1503 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1523 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.

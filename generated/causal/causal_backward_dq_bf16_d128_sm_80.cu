@@ -1,6 +1,20 @@
 // causal, backward_dq pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    36  sizes
+//    50  leaf code: element.cuh 52, math.cuh 57, bf16.cuh 128, statistics_floats.cuh 151,
+//        lanes.cuh 175, layout.cuh 191, mma_16bit.cuh 240, rests_16bit.cuh 339,
+//        gradient_softmax.cuh 362, replay_all.cuh 381, grid.cuh 391, output.cuh 492, copy.cuh 576,
+//        tile_kind.cuh 650, tiles.cuh 655, pair_stream.cuh 723, row_blocks.cuh 804,
+//        stretches.cuh 818
+//   868  causal: Params 870, Context 885, make_context 892, Row 898, make_row 903, keep 912,
+//        ScoreGradient 920, KvBounds 926, kv_bounds 930
+//   940  pairs
+//   982  leaf code, continued: held_uniform.cuh 984
+//  1002  one tile of gradients
+//  1045  the kernel
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -890,7 +904,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 894 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 908 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -899,7 +913,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 903 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 917 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -965,6 +979,7 @@ struct Pairs {
         return prob;
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- held_uniform.cuh
 
@@ -983,6 +998,8 @@ template <bool, class T>
 __device__ __forceinline__ T aside(const T& x) {
     return x;
 }
+
+// ---------------------------------------------------------------- one tile of gradients
 
 constexpr int N_TILES = BLOCK_KV / 8;  // of S
 constexpr bool CLASSIFIES = false;  // single tiles, beyond the bounds

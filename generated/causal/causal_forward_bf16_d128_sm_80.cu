@@ -1,6 +1,22 @@
 // causal, forward pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    38  sizes
+//    54  leaf code: element.cuh 56, math.cuh 61, bf16.cuh 157, row_references.cuh 181,
+//        normalize_softmax.cuh 214, keep_all.cuh 312, stretches.cuh 324, grid.cuh 348,
+//        output.cuh 455, head_rows.cuh 557, kept.cuh 599, kept_rows.cuh 609, key_bits.cuh 631,
+//        rotation.cuh 649, scores.cuh 661, pair_tests.cuh 714, tile_kind.cuh 727, tiles.cuh 732
+//   808  causal: Params 810, Context 823, make_context 830, Row 836, make_row 841, keep_bits 850,
+//        KvBounds 859, kv_bounds 863
+//   873  a block of queries
+//  1020  leaf code, continued: lanes.cuh 1022, aim_anew.cuh 1038, layout.cuh 1056,
+//        mma_16bit.cuh 1118, copy.cuh 1236, words.cuh 1304, queries.cuh 1323
+//  1340  one tile of attention
+//  1397  leaf code of the loop over tiles: kv_stream.cuh 1399, load_rows.cuh 1506,
+//        block_range.cuh 1529
+//  1546  the kernel
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -826,7 +842,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 830 "causal_forward_bf16_d128_sm_80.cu"
+#line 846 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -835,7 +851,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 839 "causal_forward_bf16_d128_sm_80.cu"
+#line 855 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1001,6 +1017,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- lanes.cuh
 
@@ -1320,6 +1337,8 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale) {
     return scale == 0 ? 1 : -scale;
 }
 
+// ---------------------------------------------------------------- one tile of attention
+
 using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
 using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
@@ -1337,8 +1356,6 @@ constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORD
 using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
-
-// ---------------------------------------------------------------- one tile of attention
 
 /// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
@@ -1377,6 +1394,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
     normalizer.end_tile();
 }
+// ---------------------------------------------------------------- leaf code of the loop over tiles
 
 // ---- kv_stream.cuh
 

@@ -1,6 +1,27 @@
 // causal, forward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    43  sizes
+//    59  leaf code: element.cuh 61, math.cuh 66, bf16.cuh 173, row_references.cuh 197,
+//        trust_softmax.cuh 230, keep_all.cuh 368, stretches.cuh 379, grid.cuh 403, output.cuh 510,
+//        head_rows.cuh 612, kept_rows.cuh 647, key_bits.cuh 669, rotation.cuh 687, scores.cuh 699,
+//        pair_tests.cuh 752, tile_kind.cuh 765, tiles.cuh 770
+//   808  causal: Params 810, Context 825, make_context 832, Row 838, make_row 843, keep_bits 852,
+//        KvBounds 861, kv_bounds 865
+//   875  a block of queries
+//  1030  leaf code, continued: blocks.cuh 1032, group_tiles.cuh 1054, descending_tiles.cuh 1077,
+//        lanes.cuh 1122, layout.cuh 1138, mma_16bit.cuh 1200, barrier.cuh 1260, words.cuh 1320,
+//        pipeline.cuh 1344, tma.cuh 1484, tma_stretches.cuh 1513, peers_none.cuh 1547,
+//        turns_none.cuh 1568, wgmma.cuh 1577, values_loaded.cuh 1645, rounded_late.cuh 1670,
+//        warpgroup.cuh 1683
+//  1718  what the warps share
+//  1763  the planner
+//  1806  the producer
+//  1942  queries times keys
+//  2019  the consumers
+//  2369  the kernel
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -823,7 +844,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 827 "causal_forward_bf16_d128_sm_90a.cu"
+#line 848 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -832,7 +853,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 836 "causal_forward_bf16_d128_sm_90a.cu"
+#line 857 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1006,6 +1027,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -1692,6 +1714,8 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     fence_async();
     named_wait(barrier, THREADS);
 }
+
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for

@@ -1,6 +1,27 @@
 // natten, forward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
+// Contents, by line:
+//    57  sizes
+//    73  leaf code: element.cuh 75, math.cuh 80, bf16.cuh 187, row_references.cuh 211,
+//        trust_softmax.cuh 244, keep_all.cuh 382, stretches.cuh 393, grid.cuh 417, output.cuh 524,
+//        head_rows.cuh 626, kept_rows.cuh 661, key_bits.cuh 683, rotation.cuh 711, scores.cuh 723,
+//        pair_tests.cuh 776, tile_kind.cuh 789, tiles.cuh 794
+//   832  natten: Params 834, Context 849, make_context 856, Row 862, make_row 870, keep_bits 894,
+//        KvBounds 909, kv_bounds 913, tile_kind 924
+//   952  a block of queries
+//  1108  leaf code, continued: blocks.cuh 1110, group_tiles.cuh 1132, descending_tiles.cuh 1155,
+//        lanes.cuh 1200, layout.cuh 1216, mma_16bit.cuh 1278, barrier.cuh 1338, words.cuh 1398,
+//        pipeline.cuh 1422, tma.cuh 1562, tma_stretches.cuh 1591, peers_none.cuh 1625,
+//        turns_none.cuh 1646, wgmma.cuh 1655, values_loaded.cuh 1723, rounded_late.cuh 1748,
+//        warpgroup.cuh 1761
+//  1796  what the warps share
+//  1841  the planner
+//  1884  the producer
+//  2020  queries times keys
+//  2097  the consumers
+//  2447  the kernel
+//
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
 // pixels around its own. At a border the rectangle moves inwards, so that every query has the same
@@ -862,7 +883,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 866 "natten_forward_bf16_d128_sm_90a.cu"
+#line 887 "natten_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -879,7 +900,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 883 "natten_forward_bf16_d128_sm_90a.cu"
+#line 904 "natten_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1084,6 +1105,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -1770,6 +1792,8 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     fence_async();
     named_wait(barrier, THREADS);
 }
+
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for

@@ -1,6 +1,27 @@
 // natten, patches pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
+// Contents, by line:
+//    60  sizes
+//    76  leaf code: element.cuh 78, math.cuh 83, bf16.cuh 190, row_references.cuh 214,
+//        trust_softmax.cuh 247, keep_all.cuh 385, patches.cuh 396, key_bits.cuh 431,
+//        windows.cuh 449, grid.cuh 517, output.cuh 624, head_rows.cuh 726, kept_rows.cuh 761,
+//        rotation.cuh 783, scores.cuh 795, tile_kind.cuh 841, tiles.cuh 846
+//   875  natten: Params 877, Context 892, make_context 899, Row 905, make_row 913, keep_bits 935,
+//        column_bits 948, KvBounds 961, kv_bounds 965
+//   980  a block of queries
+//  1132  leaf code, continued: blocks.cuh 1134, group_tiles.cuh 1156, window_tiles.cuh 1185,
+//        lanes.cuh 1210, layout.cuh 1226, mma_16bit.cuh 1288, barrier.cuh 1348, words.cuh 1408,
+//        pipeline.cuh 1432, tma.cuh 1572, tma_patches.cuh 1591, peers_none.cuh 1638,
+//        turns_none.cuh 1659, wgmma.cuh 1668, values_loaded.cuh 1736, rounded_late.cuh 1761,
+//        warpgroup.cuh 1774
+//  1809  what the warps share
+//  1855  the planner
+//  1898  the producer
+//  2032  queries times keys
+//  2112  the consumers
+//  2466  the kernel
+//
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
 // pixels around its own. At a border the rectangle moves inwards, so that every query has the same
@@ -905,7 +926,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 909 "natten_patches_bf16_d128_sm_90a.cu"
+#line 930 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -919,7 +940,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 923 "natten_patches_bf16_d128_sm_90a.cu"
+#line 944 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -932,7 +953,7 @@ __device__ __forceinline__ unsigned column_bits(
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 936 "natten_patches_bf16_d128_sm_90a.cu"
+#line 957 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1108,6 +1129,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -1783,6 +1805,8 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     fence_async();
     named_wait(barrier, THREADS);
 }
+
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for

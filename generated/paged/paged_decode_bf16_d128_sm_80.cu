@@ -1,6 +1,22 @@
 // paged, decode pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/paged.attn (sha256 ed16ced7f408d390). Do not edit.
 //
+// Contents, by line:
+//    48  sizes
+//    64  leaf code: element.cuh 66, math.cuh 80, bf16.cuh 176, row_references.cuh 200,
+//        normalize_softmax.cuh 233, keep_all.cuh 331, stretches.cuh 343, grid.cuh 367,
+//        output.cuh 474, kept.cuh 586, group_rows.cuh 596, key_bits.cuh 677, rotation.cuh 689,
+//        scores.cuh 701, pair_tests.cuh 754, tile_kind.cuh 767, tiles.cuh 772, load.cuh 857
+//   914  paged: Params 916, Context 935, make_context 944, Row 954, make_row 959, keep 972,
+//        KvBounds 995, kv_bounds 999, tile_kind 1009
+//  1031  a block of queries
+//  1198  leaf code, continued: lanes.cuh 1200, aim_anew.cuh 1216, layout.cuh 1234,
+//        mma_16bit.cuh 1296, copy.cuh 1414, words.cuh 1482, queries.cuh 1501
+//  1518  one tile of attention
+//  1575  leaf code of the loop over tiles: kv_stream.cuh 1577, load_rows.cuh 1684,
+//        block_range.cuh 1707
+//  1724  the kernel
+//
 // Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
 // batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which page of
 // sequence b lies on page p of the pool, or negative where none of it does. `length[b]` is how many
@@ -930,7 +946,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 934 "paged_decode_bf16_d128_sm_80.cu"
+#line 950 "paged_decode_bf16_d128_sm_80.cu"
     ctx.difference_2 = (long long)ctx.length - ctx.q_len;
     return ctx;
 }
@@ -945,7 +961,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 949 "paged_decode_bf16_d128_sm_80.cu"
+#line 965 "paged_decode_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -970,7 +986,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 974 "paged_decode_bf16_d128_sm_80.cu"
+#line 990 "paged_decode_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1179,6 +1195,7 @@ struct Finished {
                                   [&](int own) { return row_sum[own]; });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- lanes.cuh
 
@@ -1498,6 +1515,8 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale) {
     return scale == 0 ? 1 : -scale;
 }
 
+// ---------------------------------------------------------------- one tile of attention
+
 using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
 using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
@@ -1515,8 +1534,6 @@ constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORD
 using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
-
-// ---------------------------------------------------------------- one tile of attention
 
 /// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
@@ -1555,6 +1572,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
     normalizer.end_tile();
 }
+// ---------------------------------------------------------------- leaf code of the loop over tiles
 
 // ---- kv_stream.cuh
 

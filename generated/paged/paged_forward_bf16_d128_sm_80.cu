@@ -1,6 +1,23 @@
 // paged, forward pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/paged.attn (sha256 ed16ced7f408d390). Do not edit.
 //
+// Contents, by line:
+//    49  sizes
+//    65  leaf code: element.cuh 67, math.cuh 81, bf16.cuh 177, row_references.cuh 201,
+//        normalize_softmax.cuh 234, keep_all.cuh 332, stretches.cuh 344, grid.cuh 365,
+//        output.cuh 472, head_rows.cuh 574, kept.cuh 616, kept_rows.cuh 626, key_bits.cuh 648,
+//        rotation.cuh 660, scores.cuh 672, pair_tests.cuh 725, tile_kind.cuh 738, tiles.cuh 743,
+//        load.cuh 764
+//   821  paged: Params 823, Context 844, make_context 852, Row 861, make_row 866, keep 878,
+//        KvBounds 901, kv_bounds 905
+//   914  a block of queries
+//  1062  leaf code, continued: lanes.cuh 1064, aim_anew.cuh 1080, layout.cuh 1098,
+//        mma_16bit.cuh 1160, copy.cuh 1278, words.cuh 1346, queries.cuh 1365
+//  1382  one tile of attention
+//  1439  leaf code of the loop over tiles: kv_stream.cuh 1441, load_rows.cuh 1548,
+//        block_range.cuh 1571, tile_lists.cuh 1588
+//  1649  the kernel
+//
 // Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
 // batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which page of
 // sequence b lies on page p of the pool, or negative where none of it does. `length[b]` is how many
@@ -837,7 +854,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 841 "paged_forward_bf16_d128_sm_80.cu"
+#line 858 "paged_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -850,7 +867,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 854 "paged_forward_bf16_d128_sm_80.cu"
+#line 871 "paged_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -875,7 +892,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 879 "paged_forward_bf16_d128_sm_80.cu"
+#line 896 "paged_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1042,6 +1059,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- lanes.cuh
 
@@ -1361,6 +1379,8 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale) {
     return scale == 0 ? 1 : -scale;
 }
 
+// ---------------------------------------------------------------- one tile of attention
+
 using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
 using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
@@ -1378,8 +1398,6 @@ constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORD
 using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
-
-// ---------------------------------------------------------------- one tile of attention
 
 /// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
@@ -1418,6 +1436,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
     multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
     normalizer.end_tile();
 }
+// ---------------------------------------------------------------- leaf code of the loop over tiles
 
 // ---- kv_stream.cuh
 

@@ -1,5 +1,14 @@
 // tile_lists: the live tiles of each block of 64 queries of paged_bf16_d128_sm_80
 // Written by attncc 0.2.0. Do not edit.
+//
+// Contents, by line:
+//    13  sizes
+//    22  leaf code: element.cuh 24, math.cuh 38, keep_all.cuh 72, stretches.cuh 79, grid.cuh 103,
+//        head_rows.cuh 164, kept_rows.cuh 184, tile_kind.cuh 201, tiles.cuh 206, load.cuh 240
+//   294  paged: Params 296, Context 317, make_context 326, KvBounds 338, kv_bounds 342,
+//        tile_kind 352
+//   374  a block of queries: tile_lists.cuh 414
+//   449  the kernel
 
 // ---------------------------------------------------------------- sizes
 
@@ -319,7 +328,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 323 "tile_lists_paged_bf16_d128_sm_80.cu"
+#line 332 "tile_lists_paged_bf16_d128_sm_80.cu"
     ctx.difference_2 = (long long)ctx.length - ctx.q_len;
     return ctx;
 }

@@ -1,6 +1,27 @@
 // relative_bias, backward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/relative_bias.attn (sha256 5d6a31fa41bd876c). Do not edit.
 //
+// Contents, by line:
+//    42  sizes
+//    66  leaf code: element.cuh 68, math.cuh 82, bf16.cuh 147, recompute_softmax.cuh 167,
+//        replay_all.cuh 186, barrier.cuh 197, grid.cuh 266, key_grid.cuh 340, kv_blocks.cuh 351,
+//        tile_kind.cuh 390, query_tiles.cuh 395, backward_pipeline.cuh 473, blocks_late.cuh 657,
+//        factors_are_one.cuh 697, finished.cuh 709, layout.cuh 730, learns_nothing.cuh 774,
+//        add_vector.cuh 779, output.cuh 788, queue.cuh 875, row_blocks.cuh 950, rotation.cuh 964,
+//        words.cuh 976, statistics_pieces.cuh 995, stretches.cuh 1058, tma.cuh 1085,
+//        tma_stretches.cuh 1117, peers_none.cuh 1137, transposed.cuh 1163, warpgroup.cuh 1219,
+//        wgmma.cuh 1262, learned.cuh 1351, learned_runs.cuh 1416, load.cuh 1448
+//  1477  relative_bias: Params 1479, Context 1502, make_context 1509, Row 1515, make_row 1520,
+//        ScoreGradient 1527, score_gradient 1532, place_learned_0 1539, same_learned_0 1546,
+//        Learned 1555
+//  1618  what the warpgroups share
+//  1661  the producer
+//  1900  owners of keys
+//  1902  pairs of keys and queries: probs_kept.cuh 1904
+//  2146  products of the owners of keys
+//  2751  dQ
+//  2912  the kernel
+//
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
 // are keys after the query.

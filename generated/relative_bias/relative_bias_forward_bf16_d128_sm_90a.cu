@@ -1,6 +1,28 @@
 // relative_bias, forward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/relative_bias.attn (sha256 5d6a31fa41bd876c). Do not edit.
 //
+// Contents, by line:
+//    43  sizes
+//    59  leaf code: element.cuh 61, math.cuh 75, bf16.cuh 187, row_references.cuh 211,
+//        trust_softmax.cuh 244, keep_all.cuh 382, stretches.cuh 393, grid.cuh 417, output.cuh 524,
+//        head_rows.cuh 626, kept_rows.cuh 661, key_bits.cuh 683, rotation.cuh 695, scores.cuh 707,
+//        pair_tests.cuh 729, tile_kind.cuh 742, tiles.cuh 747, distances.cuh 777, load.cuh 809,
+//        score_form.cuh 821
+//   899  relative_bias: Params 901, Context 919, make_context 926, Row 932, make_row 937,
+//        score_form_holds 946, score_factor 954, score_bias 959
+//   969  a block of queries
+//  1140  leaf code, continued: blocks.cuh 1142, group_tiles.cuh 1164, descending_tiles.cuh 1187,
+//        lanes.cuh 1232, layout.cuh 1248, mma_16bit.cuh 1310, barrier.cuh 1370, words.cuh 1435,
+//        pipeline.cuh 1459, tma.cuh 1592, tma_stretches.cuh 1621, peers_none.cuh 1655,
+//        turns_taken.cuh 1676, wgmma.cuh 1696, values_loaded.cuh 1764, rounded_late.cuh 1789,
+//        warpgroup.cuh 1802
+//  1837  what the warps share
+//  1882  the planner
+//  1907  the producer
+//  2037  queries times keys
+//  2125  the consumers
+//  2460  the kernel
+//
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
 // are keys after the query.
@@ -916,7 +938,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 920 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 942 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -938,7 +960,7 @@ __device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 942 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 964 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
         params.bias_stride1;
     return {load(bias_address)};
@@ -1115,6 +1137,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -1810,6 +1833,8 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     fence_async();
     named_wait(barrier, THREADS);
 }
+
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for

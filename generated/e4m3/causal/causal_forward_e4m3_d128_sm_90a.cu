@@ -1,6 +1,27 @@
 // causal, forward pass: e4m3, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    46  sizes
+//    62  leaf code: element.cuh 64, math.cuh 78, e4m3.cuh 185, row_references.cuh 227,
+//        trust_softmax.cuh 260, keep_all.cuh 398, stretches.cuh 409, grid.cuh 433, output.cuh 540,
+//        head_rows.cuh 666, kept_rows.cuh 701, key_bits.cuh 723, rotation.cuh 741, scores.cuh 753,
+//        pair_tests.cuh 806, tile_kind.cuh 819, tiles.cuh 824, load.cuh 854
+//   880  causal: Params 882, Context 907, make_context 914, Row 924, make_row 929, keep_bits 938,
+//        KvBounds 947, kv_bounds 951, value_descale 962
+//   967  a block of queries
+//  1122  leaf code, continued: blocks.cuh 1124, group_tiles.cuh 1146, descending_tiles.cuh 1169,
+//        lanes.cuh 1214, layout.cuh 1230, mma_16bit.cuh 1292, barrier.cuh 1357, words.cuh 1417,
+//        pipeline.cuh 1441, tma.cuh 1574, tma_stretches.cuh 1610, peers_none.cuh 1644,
+//        turns_none.cuh 1669, transpose.cuh 1678, warpgroup.cuh 1736, wgmma.cuh 1771,
+//        values_transposed.cuh 1834, rounded_late.cuh 1936
+//  1949  what the warps share
+//  1994  the planner
+//  2019  the producer
+//  2166  queries times keys
+//  2232  the consumers
+//  2575  the kernel
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -909,7 +930,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 913 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 934 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -918,7 +939,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 922 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 943 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1098,6 +1119,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -1923,6 +1945,8 @@ struct Operands {
         for (int step = 0; step < STEPS; ++step) pack_probs<Dtype>(probs[step], x + step * (STEP_KEYS / 8));
     }
 };
+
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for

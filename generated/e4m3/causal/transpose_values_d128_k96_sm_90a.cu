@@ -1,6 +1,13 @@
 // transpose_values: V of 8 bits, in tiles of 96 keys and 128 columns, as the kernel after it takes
 //     them
 // Written by attncc 0.2.0. Do not edit.
+//
+// Contents, by line:
+//    15  leaf code: math.cuh 15, stretches.cuh 43, grid.cuh 56, barrier.cuh 104, tma.cuh 137,
+//        tma_stretches.cuh 171, layout.cuh 191, mma_16bit.cuh 219, transpose.cuh 231,
+//        words.cuh 289, warpgroup.cuh 298
+//   316  parameters
+//   329  the kernel
 
 constexpr int BLOCK_KV = 96, WARPS = 128 / 32;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
