@@ -18,7 +18,7 @@ _LEAF = re.compile(r"// ---- (\S+)$")
 _DEFINITION = re.compile(
     r"struct (\w+) \{|__device__ __forceinline__ [^(]*?\b(\w+)\($|__device__ __forceinline__ [^(]*?(\w+)\("
 )
-_STEP = re.compile(r" *// (FlashAttention[\w-]*, Algorithm \d.*)")
+_STEP = re.compile(r" *(?:\w+  )?// (FlashAttention[\w-]*, Algorithm \d.*|Flash-Decoding, step .*)")
 _KERNEL = 'extern "C" __global__'
 _PARAMETERS = "struct Params {"
 
@@ -90,4 +90,4 @@ def _table(parts: list[_Part], above: int) -> Iterator[str]:
             yield f"{start}{text}".replace("\u00a0", " ")
             start = "//        "
         for name, line in part.steps:
-            yield f"// {line + above:5}    {textwrap.shorten(name, WIDTH - 12, placeholder=' ...')}"
+            yield f"// {line + above:5}    {textwrap.shorten(name, WIDTH - len('// 12345    '), placeholder=' ...')}"

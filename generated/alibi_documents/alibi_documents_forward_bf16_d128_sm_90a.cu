@@ -2,27 +2,42 @@
 // Written by attncc 0.2.0 from specs/alibi_documents.attn (sha256 5cfbfee3e8a0f194). Do not edit.
 //
 // Contents, by line:
-//    55  sizes
-//    72  leaf code: element.cuh 74, math.cuh 88, bf16.cuh 195, row_references.cuh 219,
-//        trust_softmax.cuh 252, philox.cuh 390, stretches.cuh 485, grid.cuh 509, output.cuh 616,
-//        head_rows.cuh 718, kept.cuh 753, kept_rows.cuh 757, key_bits.cuh 779, rotation.cuh 797,
-//        scores.cuh 809, shared_tests.cuh 862, tile_kind.cuh 911, tiles.cuh 916, claims.cuh 946,
-//        functions.cuh 963, load.cuh 979, search.cuh 1039
-//  1082  alibi_documents: Params 1084, Context 1112, make_context 1125, Row 1144, make_row 1150,
-//        rows_alike 1159, row_of_lane 1163, keep 1170, keep_bits 1180, score_mod 1192,
-//        KvBounds 1204, kv_bounds 1208, dropout_threshold 1235
-//  1240  a block of queries
-//  1407  leaf code, continued: blocks.cuh 1409, group_tiles.cuh 1431, descending_tiles.cuh 1454,
-//        lanes.cuh 1499, layout.cuh 1515, mma_16bit.cuh 1577, barrier.cuh 1637, words.cuh 1697,
-//        pipeline.cuh 1721, tma.cuh 1854, tma_stretches.cuh 1883, peers_none.cuh 1917,
-//        turns_none.cuh 1938, wgmma.cuh 1948, values_loaded.cuh 2016, rounded_late.cuh 2041,
-//        warpgroup.cuh 2054
-//  2089  what the warps share
-//  2134  the planner
-//  2159  the producer
-//  2289  queries times keys
-//  2366  the consumers
-//  2689  the kernel
+//    70  sizes
+//    87  leaf code: element.cuh 89, math.cuh 103, bf16.cuh 210, row_references.cuh 234,
+//        trust_softmax.cuh 267, philox.cuh 405, stretches.cuh 500, grid.cuh 524, output.cuh 631,
+//        head_rows.cuh 733, kept.cuh 768, kept_rows.cuh 772, key_bits.cuh 794, rotation.cuh 812,
+//        scores.cuh 824, shared_tests.cuh 877, tile_kind.cuh 926, tiles.cuh 931, claims.cuh 961,
+//        functions.cuh 978, load.cuh 994, search.cuh 1054
+//  1097  alibi_documents: Params 1099, Context 1127, make_context 1140, Row 1159, make_row 1165,
+//        rows_alike 1174, row_of_lane 1178, keep 1185, keep_bits 1195, score_mod 1207,
+//        KvBounds 1219, kv_bounds 1223, dropout_threshold 1250
+//  1255  a block of queries
+//  1422  leaf code, continued: blocks.cuh 1424, group_tiles.cuh 1446, descending_tiles.cuh 1469,
+//        lanes.cuh 1514, layout.cuh 1530, mma_16bit.cuh 1592, barrier.cuh 1652, words.cuh 1712,
+//        pipeline.cuh 1736, tma.cuh 1869, tma_stretches.cuh 1898, peers_none.cuh 1932,
+//        turns_none.cuh 1953, wgmma.cuh 1963, values_loaded.cuh 2031, rounded_late.cuh 2056,
+//        warpgroup.cuh 2069
+//  2104  what the warps share
+//  2149  the planner
+//  2174  the producer
+//  2198    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2282    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2306  queries times keys
+//  2383  the consumers
+//  2642    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2648    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2654    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2659    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2662    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2665    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2669    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2674    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2690    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2706    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2716  the kernel
+//  2724    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2735    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2742    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -1135,7 +1150,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1139 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1154 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1152,7 +1167,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 #line 15 "specs/alibi_documents.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1156 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1171 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1171,7 +1186,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1175 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1190 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1182,7 +1197,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1186 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1201 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1196,7 +1211,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1200 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1215 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -2180,6 +2195,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -2263,6 +2279,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2622,31 +2639,39 @@ struct Consumer {
     }
     /// The tiles of a block of queries, the first of which is in hand.
     __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, Note note) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         ProductTurns::take(warpgroup);
         start_scores(block, note.tile);
         ProductTurns::give(warpgroup);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, note.tile, [] {});
         normalizer.end_tile();
         tile_done();
         clear_beyond(block, note.tile);
         while (!note.last) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = following(note);
             ProductTurns::take(warpgroup);
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             ProductTurns::give(warpgroup);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             auto output_done = [&] { wgmma_wait<0>(out); };
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             scores_done();
             follow(normalizer, block, note.tile, output_done);
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
             release_values();
             tile_done();
         }
         warp_arrive(shared.queries_empty(warpgroup));
+        // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
         finish_output(block, note.tile);
     }
     __device__ __forceinline__ void work_on(Note note) {
@@ -2662,6 +2687,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(1.0f);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2677,6 +2703,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2694,6 +2721,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -2704,12 +2732,14 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<88>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
             producer.run();
         }
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<208>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

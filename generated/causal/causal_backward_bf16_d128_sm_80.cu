@@ -2,21 +2,29 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    39  sizes
-//    53  leaf code: element.cuh 55, math.cuh 60, bf16.cuh 131, shared_floats.cuh 154,
-//        statistics_floats.cuh 165, lanes.cuh 185, layout.cuh 201, mma_16bit.cuh 263,
-//        rests_16bit.cuh 362, gradient_softmax.cuh 381, replay_all.cuh 400, grid.cuh 410,
-//        output.cuh 484, copy.cuh 568, tile_kind.cuh 642, tiles.cuh 647, pair_stream.cuh 715,
-//        row_blocks.cuh 796, stretches.cuh 810
-//   861  causal: Params 863, Context 879, make_context 886, Row 892, make_row 897, keep 906,
-//        ScoreGradient 914, QBounds 920, q_bounds 924
-//   934  pairs
-//   976  leaf code, continued: held_uniform.cuh 978, enough_registers.cuh 996, key_grid.cuh 1016,
-//        learns_nothing.cuh 1046, add_float.cuh 1067, add_scalar.cuh 1075, words.cuh 1085,
-//        score_gradient.cuh 1098
-//  1170  one tile of gradients
-//  1242  a head, and a block of keys
-//  1362  the kernel
+//    47  sizes
+//    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 139, shared_floats.cuh 162,
+//        statistics_floats.cuh 173, lanes.cuh 193, layout.cuh 209, mma_16bit.cuh 271,
+//        rests_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
+//        output.cuh 492, copy.cuh 576, tile_kind.cuh 650, tiles.cuh 655, pair_stream.cuh 723,
+//        row_blocks.cuh 804, stretches.cuh 818
+//   869  causal: Params 871, Context 887, make_context 894, Row 900, make_row 905, keep 914,
+//        ScoreGradient 922, QBounds 928, q_bounds 932
+//   942  pairs
+//   984  leaf code, continued: held_uniform.cuh 986, enough_registers.cuh 1004, key_grid.cuh 1024,
+//        learns_nothing.cuh 1054, add_float.cuh 1075, add_scalar.cuh 1083, words.cuh 1093,
+//        score_gradient.cuh 1106
+//  1178  one tile of gradients
+//  1250  a head, and a block of keys
+//  1295    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1302    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1307    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1309    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1315    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1320    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1356    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1368    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1378  the kernel
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -898,7 +906,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 902 "causal_backward_bf16_d128_sm_80.cu"
+#line 910 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -907,7 +915,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 911 "causal_backward_bf16_d128_sm_80.cu"
+#line 919 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1284,26 +1292,32 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
     PairStream<STAGES, QOrder, THREADS, QTile, DoutTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element),
                decltype(tiles), decltype(load_statistics)>
         stream(rows, tiles, at.rows, load_statistics);
+    // FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
     for (; stream.live(); stream.step()) {
         stream.wait();
         const Tile tile = stream.tile();
         const unsigned of_rows = at.statistics + stream.slot * STATISTICS_BYTES;
         Scores scores, gradients = {};
         Rests rests;
+        // FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
         if (KEYS) {
             multiply_queries_keys<Dtype, VTile, DoutTile>(gradients, rests, opaque(at.values), warp_row, stream.second());
             rests.add_to(gradients);
         }
+        // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
         multiply_queries_keys<Dtype, KTile, QTile>(scores, rests, opaque(at.keys), warp_row, stream.first());
+        // FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
         if (KNOWS_FULL && tile.kind == FULL && kv_first + BLOCK_KV <= work.kv_len)
             differentiate<true, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
         else
             differentiate<false, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
         if (KEYS && params.dq_sum != nullptr) store_scores<Dtype, ScoreTile>(opaque(at.gradient), warp_row, gradients);
+        // FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
         if (VALUES) multiply<DoutTile>(dv, scores, stream.second());
         if (KEYS) multiply<QTile>(dk, gradients, stream.first());
         if (!KEYS || params.dq_sum == nullptr) continue;
         __syncthreads();
+        // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
         float* tile_sums = sums + tile.kv_first * (long long)PADDED_HEAD_DIM;
         auto add = [&](int block, int column, const float(&sum)[2][4]) {
             if (tile.kv_first + block * ROW_BLOCK >= work.q_len) return;
@@ -1339,6 +1353,7 @@ __device__ __forceinline__ void load_keys(const Params& params, const KeyWork& w
 /// dK and dV of the block's keys, summed over the heads that share them, in the order of the heads.
 template <bool KEYS, bool VALUES>
 __device__ __forceinline__ void make_gradients(const Params& params, const KeyWork& before, const Places& at) {
+    // FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
     load_keys<KEYS>(params, before, at);
     KeyGradient dk = {};
     ValueGradient dv = {};
@@ -1350,6 +1365,7 @@ __device__ __forceinline__ void make_gradients(const Params& params, const KeyWo
     const long long row = work.kv_start + (long long)first;
     const float scale = make_context(params, work.sequence, 0, work.kv_head, work.q_len, work.kv_len, work.q_start,
                                      work.kv_start).scale;
+    // FlashAttention-2, Algorithm 2, line 18: write dK and dV.
     Element* to_dk = params.dk + work.batch_index * params.dk_stride_batch + work.kv_head * params.dk_stride_head;
     Element* to_dv = params.dv + work.batch_index * params.dv_stride_batch + work.kv_head * params.dv_stride_head;
     if (KEYS) store_gradient<KvOrder, HEAD_DIM>(to_dk + row * params.dk_stride_row, params.dk_stride_row, rows, dk,

@@ -2,24 +2,37 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    42  sizes
-//    66  leaf code: element.cuh 68, math.cuh 73, bf16.cuh 140, recompute_softmax.cuh 160,
-//        replay_all.cuh 179, barrier.cuh 190, grid.cuh 259, key_grid.cuh 333, kv_blocks.cuh 344,
-//        tile_kind.cuh 383, query_tiles.cuh 388, backward_pipeline.cuh 466, blocks_late.cuh 650,
-//        factors_are_one.cuh 690, finished.cuh 702, layout.cuh 723, learns_nothing.cuh 767,
-//        add_vector.cuh 794, output.cuh 803, queue.cuh 890, row_blocks.cuh 965, rotation.cuh 979,
-//        words.cuh 991, statistics_pieces.cuh 1010, stretches.cuh 1066, tma.cuh 1093,
-//        tma_stretches.cuh 1125, peers_paired.cuh 1145, transposed.cuh 1266, warpgroup.cuh 1322,
-//        wgmma.cuh 1365
-//  1471  causal: Params 1473, Context 1491, make_context 1498, Row 1504, make_row 1509, keep 1518,
-//        ScoreGradient 1526, QBounds 1532, q_bounds 1536
-//  1553  what the warpgroups share
-//  1596  the producer
-//  1843  owners of keys
-//  1845  pairs of keys and queries: probs_kept.cuh 1847
-//  2089  products of the owners of keys
-//  2715  dQ
-//  2876  the kernel
+//    55  sizes
+//    79  leaf code: element.cuh 81, math.cuh 86, bf16.cuh 153, recompute_softmax.cuh 173,
+//        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 346, kv_blocks.cuh 357,
+//        tile_kind.cuh 396, query_tiles.cuh 401, backward_pipeline.cuh 479, blocks_late.cuh 663,
+//        factors_are_one.cuh 703, finished.cuh 715, layout.cuh 736, learns_nothing.cuh 780,
+//        add_vector.cuh 807, output.cuh 816, queue.cuh 903, row_blocks.cuh 978, rotation.cuh 992,
+//        words.cuh 1004, statistics_pieces.cuh 1023, stretches.cuh 1079, tma.cuh 1106,
+//        tma_stretches.cuh 1138, peers_paired.cuh 1158, transposed.cuh 1279, warpgroup.cuh 1335,
+//        wgmma.cuh 1378
+//  1484  causal: Params 1486, Context 1504, make_context 1511, Row 1517, make_row 1522, keep 1531,
+//        ScoreGradient 1539, QBounds 1545, q_bounds 1549
+//  1566  what the warpgroups share
+//  1609  the producer
+//  1856  owners of keys
+//  1858  pairs of keys and queries: probs_kept.cuh 1860
+//  2102  products of the owners of keys
+//  2521    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2572    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2582    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2590    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2633    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2640    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2645    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2649    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2668    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2738  dQ
+//  2834    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2900  the kernel
+//  2916    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2920    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2925    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -1510,7 +1523,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1514 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1527 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1519,7 +1532,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1523 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1536 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -2505,6 +2518,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ void work_on_tiles(Own& own, Pairs& pairs) {
         while (true) {
+            // FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
             find_number();
             barrier_wait(shared.queries_full(queries.stage()), queries.parity());
             const QueryTile tile = shared.query_note(queries.stage(), queries.parity()).tile;
@@ -2555,6 +2569,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ Ring<KEY_STAGES> work_on_block(Own& own, int order) {
         find_number();
+        // FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
         own.clear();
         if (order & DIFFERENTIATE) {
             Pairs pairs = begin_block(order);
@@ -2564,6 +2579,7 @@ struct BlockOwner : OwnerProducts {
         const KeyWork work = this->work();
         const Ring<KEY_STAGES> keys = this->keys();
         barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself: all have read what the stage is about
+        // FlashAttention-2, Algorithm 2, line 18: write dK and dV.
         own.store_gradients(work);
         return keys;
     }
@@ -2571,6 +2587,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ void run(Own& own) {
         for (Ring<KEY_STAGES> keys(0);; keys.advance()) {
+            // FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
             barrier_wait(shared.keys_full(keys.stage), keys.parity);
             const int order = shared.order(keys.stage);
             if (order == END) return;
@@ -2613,19 +2630,23 @@ struct Owner : BlockOwner {
 
     __device__ __forceinline__ void work_on_strip(Pairs& pairs, const QueryTile& tile, int strip, int part) {
         const bool first = strip == 0 && part == 0;
+        // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
         start_scores(strip, part);
         const KeptPairs kept = find_kept(tile, strip, part);
         finish_products();
         modify(pairs, tile, strip, part, kept);
         if (PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
         pairs.probs.begin(dscores_at(strip, part) + own_row());
+        // FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
         pairs.exponentiate();
         if (first) barrier_wait(shared.douts_full(queries.stage()), queries.parity());
         pairs.probs.template round<0, EARLY_STEPS>();
         pin_probs<0, EARLY_STEPS>();
+        // FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
         start_dprobs(strip, part);
         start_dv<0, EARLY_STEPS>(dv[strip], part);
         wgmma_wait<(EARLY_STEPS > 0 && !SLOPES_ASIDE)>(dprobs);
+        // FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
         if (LEARNS)
             pairs.learn(learned[strip], context(), first_query(tile, part), first_key(work(), strip));
         else
@@ -2635,6 +2656,7 @@ struct Owner : BlockOwner {
         pairs.probs.template round<EARLY_STEPS, STEPS>();
         pairs.round_dscores();
         if (!PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        // For line 15, which another warpgroup computes.
         store_dscores(strip, part);
         if (strip == STRIPS - 1 && part == PARTS - 1) hand_over_dscores();
         if (LEARNS)
@@ -2643,6 +2665,7 @@ struct Owner : BlockOwner {
         pin_probs<EARLY_STEPS, STEPS>();
         pin(dscores);
         wgmma_fence();
+        // FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
         start_dv<EARLY_STEPS, STEPS>(dv[strip], part);
         start_dk(dk[strip], part);
         wgmma_wait<(DRAINS ? 0 : 1)>(dv[strip]);  // the next scores take the registers of P
@@ -2808,6 +2831,7 @@ struct Adder {
         DqColumns dq;
         const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
         const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
+        // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
         if (KEY_SHARES == 1 || note.tile.live() == 3)
             start<0, KEY_SHARES - 1>(dq, dscores, k);
         else if (note.tile.live() == 1)
@@ -2889,13 +2913,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Peers::begin();
     const int warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup < OWNERS) {
+        // FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
         take_registers<208>();
         run_owner(params, shared, warpgroup);
     } else if (warpgroup == OWNERS) {
+        // FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
         give_registers<64>();
         Adder adder = {params, shared};
         adder.run();
     } else {
+        // FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
         give_registers<32>();
         run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (OWNERS + 1));
     }

@@ -2,18 +2,23 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    36  sizes
-//    50  leaf code: element.cuh 52, math.cuh 57, bf16.cuh 128, statistics_floats.cuh 151,
-//        lanes.cuh 175, layout.cuh 191, mma_16bit.cuh 240, rests_16bit.cuh 339,
-//        gradient_softmax.cuh 362, replay_all.cuh 381, grid.cuh 391, output.cuh 492, copy.cuh 576,
-//        tile_kind.cuh 650, tiles.cuh 655, pair_stream.cuh 723, row_blocks.cuh 804,
-//        stretches.cuh 818
-//   868  causal: Params 870, Context 885, make_context 892, Row 898, make_row 903, keep 912,
-//        ScoreGradient 920, KvBounds 926, kv_bounds 930
-//   940  pairs
-//   982  leaf code, continued: held_uniform.cuh 984
-//  1002  one tile of gradients
-//  1045  the kernel
+//    41  sizes
+//    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 133, statistics_floats.cuh 156,
+//        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, rests_16bit.cuh 344,
+//        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 497, copy.cuh 581,
+//        tile_kind.cuh 655, tiles.cuh 660, pair_stream.cuh 728, row_blocks.cuh 809,
+//        stretches.cuh 823
+//   873  causal: Params 875, Context 890, make_context 897, Row 903, make_row 908, keep 917,
+//        ScoreGradient 925, KvBounds 931, kv_bounds 935
+//   945  pairs
+//   987  leaf code, continued: held_uniform.cuh 989
+//  1007  one tile of gradients
+//  1050  the kernel
+//  1109    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1114    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1117    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1120    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1125    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -904,7 +909,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 908 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 913 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -913,7 +918,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 917 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 922 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1101,18 +1106,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
     Pairs pairs(params, context, q_first + warp_row);
     KeyGradient dq = {};
     RowWeights<M_TILES> weights;
+    // FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
     for (; stream.live(); stream.step()) {
         stream.wait();
         Scores scores, gradients;
         Rests rests;
+        // FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
         multiply_queries_keys<Dtype, DoutTile, VTile>(gradients, rests, dout, warp_row, stream.second());
         rests.add_to(gradients);
+        // FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
         multiply_queries_keys<Dtype, QTile, KTile>(scores, rests, queries, warp_row, stream.first());
         const int kv_first = stream.tile().kv_first;
+        // FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
         if (KNOWS_FULL && stream.tile().kind == FULL)
             differentiate<true>(pairs, kv_first, q_first + warp_row, of_rows, scores, rests, gradients, weights);
         else
             differentiate<false>(pairs, kv_first, q_first + warp_row, of_rows, scores, rests, gradients, weights);
+        // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
         multiply<KTile>(dq, gradients, stream.first());
     }
     const BlockOfRows done = found_again(work, params);

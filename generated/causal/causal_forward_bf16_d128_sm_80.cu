@@ -2,20 +2,28 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    38  sizes
-//    54  leaf code: element.cuh 56, math.cuh 61, bf16.cuh 157, row_references.cuh 181,
-//        normalize_softmax.cuh 214, keep_all.cuh 312, stretches.cuh 324, grid.cuh 348,
-//        output.cuh 455, head_rows.cuh 557, kept.cuh 599, kept_rows.cuh 609, key_bits.cuh 631,
-//        rotation.cuh 649, scores.cuh 661, pair_tests.cuh 714, tile_kind.cuh 727, tiles.cuh 732
-//   808  causal: Params 810, Context 823, make_context 830, Row 836, make_row 841, keep_bits 850,
-//        KvBounds 859, kv_bounds 863
-//   873  a block of queries
-//  1020  leaf code, continued: lanes.cuh 1022, aim_anew.cuh 1038, layout.cuh 1056,
-//        mma_16bit.cuh 1118, copy.cuh 1236, words.cuh 1304, queries.cuh 1323
-//  1340  one tile of attention
-//  1397  leaf code of the loop over tiles: kv_stream.cuh 1399, load_rows.cuh 1506,
-//        block_range.cuh 1529
-//  1546  the kernel
+//    46  sizes
+//    62  leaf code: element.cuh 64, math.cuh 69, bf16.cuh 165, row_references.cuh 189,
+//        normalize_softmax.cuh 222, keep_all.cuh 320, stretches.cuh 332, grid.cuh 356,
+//        output.cuh 463, head_rows.cuh 565, kept.cuh 607, kept_rows.cuh 617, key_bits.cuh 639,
+//        rotation.cuh 657, scores.cuh 669, pair_tests.cuh 722, tile_kind.cuh 735, tiles.cuh 740
+//   816  causal: Params 818, Context 831, make_context 838, Row 844, make_row 849, keep_bits 858,
+//        KvBounds 867, kv_bounds 871
+//   881  a block of queries
+//  1028  leaf code, continued: lanes.cuh 1030, aim_anew.cuh 1046, layout.cuh 1064,
+//        mma_16bit.cuh 1126, copy.cuh 1244, words.cuh 1312, queries.cuh 1331
+//  1348  one tile of attention
+//  1375    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1394    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1402    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1409  leaf code of the loop over tiles: kv_stream.cuh 1411, load_rows.cuh 1518,
+//        block_range.cuh 1541
+//  1558  the kernel
+//  1564    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1602    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1606    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1621    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1623    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -842,7 +850,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 846 "causal_forward_bf16_d128_sm_80.cu"
+#line 854 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -851,7 +859,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 855 "causal_forward_bf16_d128_sm_80.cu"
+#line 863 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1357,16 +1365,18 @@ using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS =
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
 
-/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// S = Q K^T, score lines, mask, online softmax, O += P V.
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
 template <class LoadAhead, class ValuesReady>
 __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
                                        Normalizer<M_TILES>& normalizer, Out& out) {
+    // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
     const unsigned values = values_ready();
+    // The score lines and the mask, which the paper leaves out; then exponents relative to m.
     TileMask mask;
     bool masks = tile.kind != FULL;
     const bool whole = true;
@@ -1381,6 +1391,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         normalizer.to_exponents(scores);
         masks = false;
     }
+    // FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
     if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
         if (masks) {
             mask.prepare(block, tile.kv_first);
@@ -1388,6 +1399,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         }
         normalizer.settle(scores, out);
     }
+    // FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
@@ -1549,6 +1561,7 @@ struct Ranges {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     causal_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
+    // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
     const Work& work = parked(Rows::find_work(params));
     const Rows rows(params, work);
@@ -1586,8 +1599,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 
+    // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
     Out out = {};
     Normalizer<M_TILES> normalizer(block.magnitude);
+
+    // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {
         const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
         stream.wait_keys();
@@ -1602,6 +1618,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
     const Finished finished(normalizer, sink, block.dropout.scale());
+    // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
     finished.store(params, finished_rows, block.warp_row, out);
 }

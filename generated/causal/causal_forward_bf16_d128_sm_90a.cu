@@ -2,25 +2,40 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    43  sizes
-//    59  leaf code: element.cuh 61, math.cuh 66, bf16.cuh 173, row_references.cuh 197,
-//        trust_softmax.cuh 230, keep_all.cuh 368, stretches.cuh 379, grid.cuh 403, output.cuh 510,
-//        head_rows.cuh 612, kept_rows.cuh 647, key_bits.cuh 669, rotation.cuh 687, scores.cuh 699,
-//        pair_tests.cuh 752, tile_kind.cuh 765, tiles.cuh 770
-//   808  causal: Params 810, Context 825, make_context 832, Row 838, make_row 843, keep_bits 852,
-//        KvBounds 861, kv_bounds 865
-//   875  a block of queries
-//  1030  leaf code, continued: blocks.cuh 1032, group_tiles.cuh 1054, descending_tiles.cuh 1077,
-//        lanes.cuh 1122, layout.cuh 1138, mma_16bit.cuh 1200, barrier.cuh 1260, words.cuh 1320,
-//        pipeline.cuh 1344, tma.cuh 1484, tma_stretches.cuh 1513, peers_none.cuh 1547,
-//        turns_none.cuh 1568, wgmma.cuh 1577, values_loaded.cuh 1645, rounded_late.cuh 1670,
-//        warpgroup.cuh 1683
-//  1718  what the warps share
-//  1763  the planner
-//  1806  the producer
-//  1942  queries times keys
-//  2019  the consumers
-//  2369  the kernel
+//    58  sizes
+//    74  leaf code: element.cuh 76, math.cuh 81, bf16.cuh 188, row_references.cuh 212,
+//        trust_softmax.cuh 245, keep_all.cuh 383, stretches.cuh 394, grid.cuh 418, output.cuh 525,
+//        head_rows.cuh 627, kept_rows.cuh 662, key_bits.cuh 684, rotation.cuh 702, scores.cuh 714,
+//        pair_tests.cuh 767, tile_kind.cuh 780, tiles.cuh 785
+//   823  causal: Params 825, Context 840, make_context 847, Row 853, make_row 858, keep_bits 867,
+//        KvBounds 876, kv_bounds 880
+//   890  a block of queries
+//  1045  leaf code, continued: blocks.cuh 1047, group_tiles.cuh 1069, descending_tiles.cuh 1092,
+//        lanes.cuh 1137, layout.cuh 1153, mma_16bit.cuh 1215, barrier.cuh 1275, words.cuh 1335,
+//        pipeline.cuh 1359, tma.cuh 1499, tma_stretches.cuh 1528, peers_none.cuh 1562,
+//        turns_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1660, rounded_late.cuh 1685,
+//        warpgroup.cuh 1698
+//  1733  what the warps share
+//  1778  the planner
+//  1821  the producer
+//  1845    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1932    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  1959  queries times keys
+//  2036  the consumers
+//  2304    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2309    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2318    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2322    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2325    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2328    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2331    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2351    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2369    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2385    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2395  the kernel
+//  2403    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2414    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2426    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -844,7 +859,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 848 "causal_forward_bf16_d128_sm_90a.cu"
+#line 863 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -853,7 +868,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 857 "causal_forward_bf16_d128_sm_90a.cu"
+#line 872 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1827,6 +1842,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -1913,6 +1929,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2284,10 +2301,12 @@ struct Consumer {
 
     /// The first tile of a run, which no output overlaps.
     __device__ __forceinline__ void attend_first(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, tile, [] {});
         normalizer.end_tile();
         tile_done();
@@ -2296,15 +2315,20 @@ struct Consumer {
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
     __device__ __forceinline__ void follow_on(QueryBlock& block, Normalizer<1>& normalizer, Note& note) {
         while (!note.last && !note.gap) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = next_note();
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             prepare_mask(block, note.tile);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             scores_done();
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             follow(normalizer, block, note.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15: K and V are released.
             release_values();
             tile_done();
         }
@@ -2324,7 +2348,7 @@ struct Consumer {
             if (note.last) warp_arrive(shared.queries_empty(warpgroup));
             if (passed_by)
                 pass_by_values();
-            else
+            else  // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
                 finish_output(block, note.tile);
             if (note.last) return;
         }
@@ -2342,6 +2366,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(block.magnitude);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2357,6 +2382,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2374,6 +2400,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -2384,6 +2411,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
@@ -2395,6 +2423,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
             queries.run();
         }
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<160>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

@@ -2,10 +2,11 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    12  leaf code: element.cuh 12, math.cuh 26, bf16.cuh 56, statistics_floats.cuh 62,
-//        clear.cuh 83, dot.cuh 96, grid.cuh 145, row_blocks.cuh 205, stretches.cuh 231
-//   253  parameters
-//   270  the kernel
+//    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 57, statistics_floats.cuh 63,
+//        clear.cuh 84, dot.cuh 97, grid.cuh 146, row_blocks.cuh 206, stretches.cuh 232
+//   254  parameters
+//   271  the kernel
+//   286    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 16;
 
@@ -282,6 +283,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) delta(const __grid_c
                       work.q_start * params.out_stride_row + column;
     const auto* dout = params.dout + work.batch_index * params.dout_stride_batch + work.head * params.dout_stride_head +
                        work.q_start * params.dout_stride_row + column;
+    // FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
     float delta = 0;
 #pragma unroll 2  // the second are asked for before the first are looked at; more would spill
     for (int first = 0; first < ROUNDS; first += AHEAD) {

@@ -2,10 +2,11 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    12  leaf code: element.cuh 12, math.cuh 26, bf16.cuh 54, statistics_pieces.cuh 69,
-//        clear.cuh 105, dot.cuh 118, grid.cuh 167, row_blocks.cuh 227, stretches.cuh 253
-//   275  parameters
-//   292  the kernel
+//    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_pieces.cuh 70,
+//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 228, stretches.cuh 254
+//   276  parameters
+//   293  the kernel
+//   308    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 64;
 
@@ -304,6 +305,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) delta(const __grid_c
                       work.q_start * params.out_stride_row + column;
     const auto* dout = params.dout + work.batch_index * params.dout_stride_batch + work.head * params.dout_stride_head +
                        work.q_start * params.dout_stride_row + column;
+    // FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
     float delta = 0;
 #pragma unroll 2  // the second are asked for before the first are looked at; more would spill
     for (int first = 0; first < ROUNDS; first += AHEAD) {

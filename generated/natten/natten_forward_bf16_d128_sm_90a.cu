@@ -2,25 +2,40 @@
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
 // Contents, by line:
-//    57  sizes
-//    73  leaf code: element.cuh 75, math.cuh 80, bf16.cuh 187, row_references.cuh 211,
-//        trust_softmax.cuh 244, keep_all.cuh 382, stretches.cuh 393, grid.cuh 417, output.cuh 524,
-//        head_rows.cuh 626, kept_rows.cuh 661, key_bits.cuh 683, rotation.cuh 711, scores.cuh 723,
-//        pair_tests.cuh 776, tile_kind.cuh 789, tiles.cuh 794
-//   832  natten: Params 834, Context 849, make_context 856, Row 862, make_row 870, keep_bits 894,
-//        KvBounds 909, kv_bounds 913, tile_kind 924
-//   952  a block of queries
-//  1108  leaf code, continued: blocks.cuh 1110, group_tiles.cuh 1132, descending_tiles.cuh 1155,
-//        lanes.cuh 1200, layout.cuh 1216, mma_16bit.cuh 1278, barrier.cuh 1338, words.cuh 1398,
-//        pipeline.cuh 1422, tma.cuh 1562, tma_stretches.cuh 1591, peers_none.cuh 1625,
-//        turns_none.cuh 1646, wgmma.cuh 1655, values_loaded.cuh 1723, rounded_late.cuh 1748,
-//        warpgroup.cuh 1761
-//  1796  what the warps share
-//  1841  the planner
-//  1884  the producer
-//  2020  queries times keys
-//  2097  the consumers
-//  2447  the kernel
+//    72  sizes
+//    88  leaf code: element.cuh 90, math.cuh 95, bf16.cuh 202, row_references.cuh 226,
+//        trust_softmax.cuh 259, keep_all.cuh 397, stretches.cuh 408, grid.cuh 432, output.cuh 539,
+//        head_rows.cuh 641, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 726, scores.cuh 738,
+//        pair_tests.cuh 791, tile_kind.cuh 804, tiles.cuh 809
+//   847  natten: Params 849, Context 864, make_context 871, Row 877, make_row 885, keep_bits 909,
+//        KvBounds 924, kv_bounds 928, tile_kind 939
+//   967  a block of queries
+//  1123  leaf code, continued: blocks.cuh 1125, group_tiles.cuh 1147, descending_tiles.cuh 1170,
+//        lanes.cuh 1215, layout.cuh 1231, mma_16bit.cuh 1293, barrier.cuh 1353, words.cuh 1413,
+//        pipeline.cuh 1437, tma.cuh 1577, tma_stretches.cuh 1606, peers_none.cuh 1640,
+//        turns_none.cuh 1661, wgmma.cuh 1670, values_loaded.cuh 1738, rounded_late.cuh 1763,
+//        warpgroup.cuh 1776
+//  1811  what the warps share
+//  1856  the planner
+//  1899  the producer
+//  1923    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2010    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2037  queries times keys
+//  2114  the consumers
+//  2382    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2387    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2396    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2400    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2403    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2406    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2409    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2429    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2447    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2463    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2473  the kernel
+//  2481    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2492    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2504    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -883,7 +898,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 887 "natten_forward_bf16_d128_sm_90a.cu"
+#line 902 "natten_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -900,7 +915,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 904 "natten_forward_bf16_d128_sm_90a.cu"
+#line 919 "natten_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1905,6 +1920,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -1991,6 +2007,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2362,10 +2379,12 @@ struct Consumer {
 
     /// The first tile of a run, which no output overlaps.
     __device__ __forceinline__ void attend_first(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, tile, [] {});
         normalizer.end_tile();
         tile_done();
@@ -2374,15 +2393,20 @@ struct Consumer {
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
     __device__ __forceinline__ void follow_on(QueryBlock& block, Normalizer<1>& normalizer, Note& note) {
         while (!note.last && !note.gap) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = next_note();
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             prepare_mask(block, note.tile);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             scores_done();
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             follow(normalizer, block, note.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15: K and V are released.
             release_values();
             tile_done();
         }
@@ -2402,7 +2426,7 @@ struct Consumer {
             if (note.last) warp_arrive(shared.queries_empty(warpgroup));
             if (passed_by)
                 pass_by_values();
-            else
+            else  // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
                 finish_output(block, note.tile);
             if (note.last) return;
         }
@@ -2420,6 +2444,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(block.magnitude);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2435,6 +2460,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2452,6 +2478,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -2462,6 +2489,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<80>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
@@ -2473,6 +2501,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
             queries.run();
         }
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<144>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

@@ -2,25 +2,40 @@
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
 // Contents, by line:
-//    60  sizes
-//    76  leaf code: element.cuh 78, math.cuh 83, bf16.cuh 190, row_references.cuh 214,
-//        trust_softmax.cuh 247, keep_all.cuh 385, patches.cuh 396, key_bits.cuh 431,
-//        windows.cuh 449, grid.cuh 517, output.cuh 624, head_rows.cuh 726, kept_rows.cuh 761,
-//        rotation.cuh 783, scores.cuh 795, tile_kind.cuh 841, tiles.cuh 846
-//   875  natten: Params 877, Context 892, make_context 899, Row 905, make_row 913, keep_bits 935,
-//        column_bits 948, KvBounds 961, kv_bounds 965
-//   980  a block of queries
-//  1132  leaf code, continued: blocks.cuh 1134, group_tiles.cuh 1156, window_tiles.cuh 1185,
-//        lanes.cuh 1210, layout.cuh 1226, mma_16bit.cuh 1288, barrier.cuh 1348, words.cuh 1408,
-//        pipeline.cuh 1432, tma.cuh 1572, tma_patches.cuh 1591, peers_none.cuh 1638,
-//        turns_none.cuh 1659, wgmma.cuh 1668, values_loaded.cuh 1736, rounded_late.cuh 1761,
-//        warpgroup.cuh 1774
-//  1809  what the warps share
-//  1855  the planner
-//  1898  the producer
-//  2032  queries times keys
-//  2112  the consumers
-//  2466  the kernel
+//    75  sizes
+//    91  leaf code: element.cuh 93, math.cuh 98, bf16.cuh 205, row_references.cuh 229,
+//        trust_softmax.cuh 262, keep_all.cuh 400, patches.cuh 411, key_bits.cuh 446,
+//        windows.cuh 464, grid.cuh 532, output.cuh 639, head_rows.cuh 741, kept_rows.cuh 776,
+//        rotation.cuh 798, scores.cuh 810, tile_kind.cuh 856, tiles.cuh 861
+//   890  natten: Params 892, Context 907, make_context 914, Row 920, make_row 928, keep_bits 950,
+//        column_bits 963, KvBounds 976, kv_bounds 980
+//   995  a block of queries
+//  1147  leaf code, continued: blocks.cuh 1149, group_tiles.cuh 1171, window_tiles.cuh 1200,
+//        lanes.cuh 1225, layout.cuh 1241, mma_16bit.cuh 1303, barrier.cuh 1363, words.cuh 1423,
+//        pipeline.cuh 1447, tma.cuh 1587, tma_patches.cuh 1606, peers_none.cuh 1653,
+//        turns_none.cuh 1674, wgmma.cuh 1683, values_loaded.cuh 1751, rounded_late.cuh 1776,
+//        warpgroup.cuh 1789
+//  1824  what the warps share
+//  1870  the planner
+//  1913  the producer
+//  1937    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2022    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2049  queries times keys
+//  2129  the consumers
+//  2400    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2405    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2414    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2418    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2421    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2424    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2427    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2447    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2466    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2482    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2492  the kernel
+//  2500    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2511    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2523    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -926,7 +941,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 930 "natten_patches_bf16_d128_sm_90a.cu"
+#line 945 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -940,7 +955,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 944 "natten_patches_bf16_d128_sm_90a.cu"
+#line 959 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -953,7 +968,7 @@ __device__ __forceinline__ unsigned column_bits(
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 957 "natten_patches_bf16_d128_sm_90a.cu"
+#line 972 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1919,6 +1934,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -2003,6 +2019,7 @@ struct Producer {
         WindowTiles<KvOrder, GROUPS> tiles(order, own, all);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2380,10 +2397,12 @@ struct Consumer {
 
     /// The first tile of a run, which no output overlaps.
     __device__ __forceinline__ void attend_first(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, tile, [] {});
         normalizer.end_tile();
         tile_done();
@@ -2392,15 +2411,20 @@ struct Consumer {
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
     __device__ __forceinline__ void follow_on(QueryBlock& block, Normalizer<1>& normalizer, Note& note) {
         while (!note.last && !note.gap) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = next_note();
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             prepare_mask(block, note.tile);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             scores_done();
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             follow(normalizer, block, note.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15: K and V are released.
             release_values();
             tile_done();
         }
@@ -2420,7 +2444,7 @@ struct Consumer {
             if (note.last) warp_arrive(shared.queries_empty(warpgroup));
             if (passed_by)
                 pass_by_values();
-            else
+            else  // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
                 finish_output(block, note.tile);
             if (note.last) return;
         }
@@ -2439,6 +2463,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(block.magnitude);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2454,6 +2479,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2471,6 +2497,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -2481,6 +2508,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<32>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
@@ -2492,6 +2520,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
             queries.run();
         }
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<160>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

@@ -2,9 +2,11 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//     9  leaf code: element.cuh 9, math.cuh 14, bf16.cuh 35, output.cuh 50
-//    75  parameters: add_weighted 84, weigh 93
-//   115  the kernel
+//    11  leaf code: element.cuh 11, math.cuh 16, bf16.cuh 37, output.cuh 52
+//    77  parameters: add_weighted 86, weigh 95
+//   117  the kernel
+//   133    Flash-Decoding, step 3: the share of each split in l, and lse = m + log(l).
+//   149    Flash-Decoding, step 3: O, the sum of what all splits found, each times its share.
 
 // ---- element.cuh
 
@@ -128,6 +130,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid
 #pragma unroll 1
     for (int row = blockIdx.x * workers + (together ? 0 : warp); row < rows; row += gridDim.x * workers) {
         __syncwarp();  // all lanes have read the weights of the row before
+        // Flash-Decoding, step 3: the share of each split in l, and lse = m + log(l).
         if (params.row_max != nullptr) {
             float top;
             const float sum = weigh(weights, top, params.row_max + row, params.row_sum + row, splits, rows);
@@ -143,6 +146,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid
         const int pair = row / params.q_len, batch = pair / params.num_heads;
         auto* out = params.out + batch * params.out_stride_batch + pair % params.num_heads * params.out_stride_head +
                     row % params.q_len * params.out_stride_row;
+        // Flash-Decoding, step 3: O, the sum of what all splits found, each times its share.
 #pragma unroll 1
         for (int column = 4 * lane; column < columns; column += 128) {
             const float* partial = params.partial_out + first * split_stride + (long long)row * columns + column;

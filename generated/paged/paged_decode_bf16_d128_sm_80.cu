@@ -2,20 +2,30 @@
 // Written by attncc 0.2.0 from specs/paged.attn (sha256 ed16ced7f408d390). Do not edit.
 //
 // Contents, by line:
-//    48  sizes
-//    64  leaf code: element.cuh 66, math.cuh 80, bf16.cuh 176, row_references.cuh 200,
-//        normalize_softmax.cuh 233, keep_all.cuh 331, stretches.cuh 343, grid.cuh 367,
-//        output.cuh 474, kept.cuh 586, group_rows.cuh 596, key_bits.cuh 677, rotation.cuh 689,
-//        scores.cuh 701, pair_tests.cuh 754, tile_kind.cuh 767, tiles.cuh 772, load.cuh 857
-//   914  paged: Params 916, Context 935, make_context 944, Row 954, make_row 959, keep 972,
-//        KvBounds 995, kv_bounds 999, tile_kind 1009
-//  1031  a block of queries
-//  1198  leaf code, continued: lanes.cuh 1200, aim_anew.cuh 1216, layout.cuh 1234,
-//        mma_16bit.cuh 1296, copy.cuh 1414, words.cuh 1482, queries.cuh 1501
-//  1518  one tile of attention
-//  1575  leaf code of the loop over tiles: kv_stream.cuh 1577, load_rows.cuh 1684,
-//        block_range.cuh 1707
-//  1724  the kernel
+//    58  sizes
+//    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 186, row_references.cuh 210,
+//        normalize_softmax.cuh 243, keep_all.cuh 341, stretches.cuh 353, grid.cuh 377,
+//        output.cuh 484, kept.cuh 596, group_rows.cuh 606, key_bits.cuh 687, rotation.cuh 699,
+//        scores.cuh 711, pair_tests.cuh 764, tile_kind.cuh 777, tiles.cuh 782, load.cuh 867
+//   924  paged: Params 926, Context 945, make_context 954, Row 964, make_row 969, keep 982,
+//        KvBounds 1005, kv_bounds 1009, tile_kind 1019
+//  1041  a block of queries
+//  1208  leaf code, continued: lanes.cuh 1210, aim_anew.cuh 1226, layout.cuh 1244,
+//        mma_16bit.cuh 1306, copy.cuh 1424, words.cuh 1492, queries.cuh 1511
+//  1528  one tile of attention
+//  1555    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1574    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1582    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1589  leaf code of the loop over tiles: kv_stream.cuh 1591, load_rows.cuh 1698,
+//        block_range.cuh 1721
+//  1738  the kernel
+//  1744    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1760    Flash-Decoding, step 1: the keys of this split.
+//  1784    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1789    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1810    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1812    Flash-Decoding, step 2: O, m and l of these keys alone, for the kernel `combine`.
+//  1814    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
 // batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which page of
@@ -946,7 +956,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 950 "paged_decode_bf16_d128_sm_80.cu"
+#line 960 "paged_decode_bf16_d128_sm_80.cu"
     ctx.difference_2 = (long long)ctx.length - ctx.q_len;
     return ctx;
 }
@@ -961,7 +971,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 965 "paged_decode_bf16_d128_sm_80.cu"
+#line 975 "paged_decode_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -986,7 +996,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 990 "paged_decode_bf16_d128_sm_80.cu"
+#line 1000 "paged_decode_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1535,16 +1545,18 @@ using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS =
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
 
-/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// S = Q K^T, score lines, mask, online softmax, O += P V.
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
 template <class LoadAhead, class ValuesReady>
 __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
                                        Normalizer<M_TILES>& normalizer, Out& out) {
+    // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
     const unsigned values = values_ready();
+    // The score lines and the mask, which the paper leaves out; then exponents relative to m.
     TileMask mask;
     bool masks = tile.kind != FULL;
     const bool whole = true;
@@ -1559,6 +1571,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         normalizer.to_exponents(scores);
         masks = false;
     }
+    // FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
     if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
         if (masks) {
             mask.prepare(block, tile.kv_first);
@@ -1566,6 +1579,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         }
         normalizer.settle(scores, out);
     }
+    // FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
@@ -1727,6 +1741,7 @@ struct Ranges {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     paged_decode(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
+    // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
     const Work& work = parked(Rows::find_work(params));
     const Rows rows(params, work);
@@ -1742,6 +1757,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
 
     const Ranges<WARPS> ranges(block.range());
     TileRange range = uniform_struct(aligned<BLOCK_KV>(ranges.all()));
+    // Flash-Decoding, step 1: the keys of this split.
     range = uniform_struct(share<BLOCK_KV>(range, work.split, params.splits));
     // K and V, copied by all threads; the first tiles are asked for.
     const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
@@ -1765,9 +1781,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 
+    // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
     Out out = {};
     const bool idle = !rows.holds(uniform(block.warp_row));  // few rows: the other warps load alone
     Normalizer<M_TILES> normalizer(block.magnitude);
+
+    // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {
         const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
         stream.wait_keys();
@@ -1788,7 +1807,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Work done = work;
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
     const Finished finished(normalizer, sink, block.dropout.scale());
+    // Flash-Decoding, step 2: O, m and l of these keys alone, for the kernel `combine`.
     if (params.partial_out != nullptr) return finished.store_partial(params, finished_rows, block.warp_row, out);
+    // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
     finished.store(params, finished_rows, block.warp_row, out);
 }

@@ -2,21 +2,29 @@
 // Written by attncc 0.2.0 from specs/paged.attn (sha256 ed16ced7f408d390). Do not edit.
 //
 // Contents, by line:
-//    49  sizes
-//    65  leaf code: element.cuh 67, math.cuh 81, bf16.cuh 177, row_references.cuh 201,
-//        normalize_softmax.cuh 234, keep_all.cuh 332, stretches.cuh 344, grid.cuh 365,
-//        output.cuh 472, head_rows.cuh 574, kept.cuh 616, kept_rows.cuh 626, key_bits.cuh 648,
-//        rotation.cuh 660, scores.cuh 672, pair_tests.cuh 725, tile_kind.cuh 738, tiles.cuh 743,
-//        load.cuh 764
-//   821  paged: Params 823, Context 844, make_context 852, Row 861, make_row 866, keep 878,
-//        KvBounds 901, kv_bounds 905
-//   914  a block of queries
-//  1062  leaf code, continued: lanes.cuh 1064, aim_anew.cuh 1080, layout.cuh 1098,
-//        mma_16bit.cuh 1160, copy.cuh 1278, words.cuh 1346, queries.cuh 1365
-//  1382  one tile of attention
-//  1439  leaf code of the loop over tiles: kv_stream.cuh 1441, load_rows.cuh 1548,
-//        block_range.cuh 1571, tile_lists.cuh 1588
-//  1649  the kernel
+//    57  sizes
+//    73  leaf code: element.cuh 75, math.cuh 89, bf16.cuh 185, row_references.cuh 209,
+//        normalize_softmax.cuh 242, keep_all.cuh 340, stretches.cuh 352, grid.cuh 373,
+//        output.cuh 480, head_rows.cuh 582, kept.cuh 624, kept_rows.cuh 634, key_bits.cuh 656,
+//        rotation.cuh 668, scores.cuh 680, pair_tests.cuh 733, tile_kind.cuh 746, tiles.cuh 751,
+//        load.cuh 772
+//   829  paged: Params 831, Context 852, make_context 860, Row 869, make_row 874, keep 886,
+//        KvBounds 909, kv_bounds 913
+//   922  a block of queries
+//  1070  leaf code, continued: lanes.cuh 1072, aim_anew.cuh 1088, layout.cuh 1106,
+//        mma_16bit.cuh 1168, copy.cuh 1286, words.cuh 1354, queries.cuh 1373
+//  1390  one tile of attention
+//  1417    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1436    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1444    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1451  leaf code of the loop over tiles: kv_stream.cuh 1453, load_rows.cuh 1560,
+//        block_range.cuh 1583, tile_lists.cuh 1600
+//  1661  the kernel
+//  1667    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1703    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1707    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1722    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1724    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
 // batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which page of
@@ -854,7 +862,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 858 "paged_forward_bf16_d128_sm_80.cu"
+#line 866 "paged_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -867,7 +875,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 871 "paged_forward_bf16_d128_sm_80.cu"
+#line 879 "paged_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -892,7 +900,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 896 "paged_forward_bf16_d128_sm_80.cu"
+#line 904 "paged_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1399,16 +1407,18 @@ using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS =
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
 
-/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// S = Q K^T, score lines, mask, online softmax, O += P V.
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
 template <class LoadAhead, class ValuesReady>
 __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
                                        Normalizer<M_TILES>& normalizer, Out& out) {
+    // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
     const unsigned values = values_ready();
+    // The score lines and the mask, which the paper leaves out; then exponents relative to m.
     TileMask mask;
     bool masks = tile.kind != FULL;
     const bool whole = true;
@@ -1423,6 +1433,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         normalizer.to_exponents(scores);
         masks = false;
     }
+    // FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
     if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
         if (masks) {
             mask.prepare(block, tile.kv_first);
@@ -1430,6 +1441,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         }
         normalizer.settle(scores, out);
     }
+    // FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
@@ -1652,6 +1664,7 @@ private:
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     paged_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
+    // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
     const Work& work = parked(Rows::find_work(params));
     const Rows rows(params, work);
@@ -1687,8 +1700,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 
+    // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
     Out out = {};
     Normalizer<M_TILES> normalizer(block.magnitude);
+
+    // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {
         const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
         stream.wait_keys();
@@ -1703,6 +1719,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
     const Finished finished(normalizer, sink, block.dropout.scale());
+    // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
     finished.store(params, finished_rows, block.warp_row, out);
 }

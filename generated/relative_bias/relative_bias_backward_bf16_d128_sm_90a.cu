@@ -2,25 +2,38 @@
 // Written by attncc 0.2.0 from specs/relative_bias.attn (sha256 5d6a31fa41bd876c). Do not edit.
 //
 // Contents, by line:
-//    42  sizes
-//    66  leaf code: element.cuh 68, math.cuh 82, bf16.cuh 147, recompute_softmax.cuh 167,
-//        replay_all.cuh 186, barrier.cuh 197, grid.cuh 266, key_grid.cuh 340, kv_blocks.cuh 351,
-//        tile_kind.cuh 390, query_tiles.cuh 395, backward_pipeline.cuh 473, blocks_late.cuh 657,
-//        factors_are_one.cuh 697, finished.cuh 709, layout.cuh 730, learns_nothing.cuh 774,
-//        add_vector.cuh 779, output.cuh 788, queue.cuh 875, row_blocks.cuh 950, rotation.cuh 964,
-//        words.cuh 976, statistics_pieces.cuh 995, stretches.cuh 1058, tma.cuh 1085,
-//        tma_stretches.cuh 1117, peers_none.cuh 1137, transposed.cuh 1163, warpgroup.cuh 1219,
-//        wgmma.cuh 1262, learned.cuh 1351, learned_runs.cuh 1416, load.cuh 1448
-//  1477  relative_bias: Params 1479, Context 1502, make_context 1509, Row 1515, make_row 1520,
-//        ScoreGradient 1527, score_gradient 1532, place_learned_0 1539, same_learned_0 1546,
-//        Learned 1555
-//  1618  what the warpgroups share
-//  1661  the producer
-//  1900  owners of keys
-//  1902  pairs of keys and queries: probs_kept.cuh 1904
-//  2146  products of the owners of keys
-//  2751  dQ
-//  2912  the kernel
+//    55  sizes
+//    79  leaf code: element.cuh 81, math.cuh 95, bf16.cuh 160, recompute_softmax.cuh 180,
+//        replay_all.cuh 199, barrier.cuh 210, grid.cuh 279, key_grid.cuh 353, kv_blocks.cuh 364,
+//        tile_kind.cuh 403, query_tiles.cuh 408, backward_pipeline.cuh 486, blocks_late.cuh 670,
+//        factors_are_one.cuh 710, finished.cuh 722, layout.cuh 743, learns_nothing.cuh 787,
+//        add_vector.cuh 792, output.cuh 801, queue.cuh 888, row_blocks.cuh 963, rotation.cuh 977,
+//        words.cuh 989, statistics_pieces.cuh 1008, stretches.cuh 1071, tma.cuh 1098,
+//        tma_stretches.cuh 1130, peers_none.cuh 1150, transposed.cuh 1176, warpgroup.cuh 1232,
+//        wgmma.cuh 1275, learned.cuh 1364, learned_runs.cuh 1429, load.cuh 1461
+//  1490  relative_bias: Params 1492, Context 1515, make_context 1522, Row 1528, make_row 1533,
+//        ScoreGradient 1540, score_gradient 1545, place_learned_0 1552, same_learned_0 1559,
+//        Learned 1568
+//  1631  what the warpgroups share
+//  1674  the producer
+//  1913  owners of keys
+//  1915  pairs of keys and queries: probs_kept.cuh 1917
+//  2159  products of the owners of keys
+//  2557    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2608    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2618    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2626    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2669    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2676    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2681    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2685    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2704    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2774  dQ
+//  2870    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2936  the kernel
+//  2952    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2956    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2961    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -2541,6 +2554,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ void work_on_tiles(Own& own, Pairs& pairs) {
         while (true) {
+            // FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
             find_number();
             barrier_wait(shared.queries_full(queries.stage()), queries.parity());
             const QueryTile tile = shared.query_note(queries.stage(), queries.parity()).tile;
@@ -2591,6 +2605,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ Ring<KEY_STAGES> work_on_block(Own& own, int order) {
         find_number();
+        // FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
         own.clear();
         if (order & DIFFERENTIATE) {
             Pairs pairs = begin_block(order);
@@ -2600,6 +2615,7 @@ struct BlockOwner : OwnerProducts {
         const KeyWork work = this->work();
         const Ring<KEY_STAGES> keys = this->keys();
         barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself: all have read what the stage is about
+        // FlashAttention-2, Algorithm 2, line 18: write dK and dV.
         own.store_gradients(work);
         return keys;
     }
@@ -2607,6 +2623,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ void run(Own& own) {
         for (Ring<KEY_STAGES> keys(0);; keys.advance()) {
+            // FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
             barrier_wait(shared.keys_full(keys.stage), keys.parity);
             const int order = shared.order(keys.stage);
             if (order == END) return;
@@ -2649,19 +2666,23 @@ struct Owner : BlockOwner {
 
     __device__ __forceinline__ void work_on_strip(Pairs& pairs, const QueryTile& tile, int strip, int part) {
         const bool first = strip == 0 && part == 0;
+        // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
         start_scores(strip, part);
         const KeptPairs kept = find_kept(tile, strip, part);
         finish_products();
         modify(pairs, tile, strip, part, kept);
         if (PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
         pairs.probs.begin(dscores_at(strip, part) + own_row());
+        // FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
         pairs.exponentiate();
         if (first) barrier_wait(shared.douts_full(queries.stage()), queries.parity());
         pairs.probs.template round<0, EARLY_STEPS>();
         pin_probs<0, EARLY_STEPS>();
+        // FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
         start_dprobs(strip, part);
         start_dv<0, EARLY_STEPS>(dv[strip], part);
         wgmma_wait<(EARLY_STEPS > 0 && !SLOPES_ASIDE)>(dprobs);
+        // FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
         if (LEARNS)
             pairs.learn(learned[strip], context(), first_query(tile, part), first_key(work(), strip));
         else
@@ -2671,6 +2692,7 @@ struct Owner : BlockOwner {
         pairs.probs.template round<EARLY_STEPS, STEPS>();
         pairs.round_dscores();
         if (!PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        // For line 15, which another warpgroup computes.
         store_dscores(strip, part);
         if (strip == STRIPS - 1 && part == PARTS - 1) hand_over_dscores();
         if (LEARNS)
@@ -2679,6 +2701,7 @@ struct Owner : BlockOwner {
         pin_probs<EARLY_STEPS, STEPS>();
         pin(dscores);
         wgmma_fence();
+        // FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
         start_dv<EARLY_STEPS, STEPS>(dv[strip], part);
         start_dk(dk[strip], part);
         wgmma_wait<(DRAINS ? 0 : 1)>(dv[strip]);  // the next scores take the registers of P
@@ -2844,6 +2867,7 @@ struct Adder {
         DqColumns dq;
         const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
         const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
+        // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
         if (KEY_SHARES == 1 || note.tile.live() == 3)
             start<0, KEY_SHARES - 1>(dq, dscores, k);
         else if (note.tile.live() == 1)
@@ -2925,13 +2949,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Peers::begin();
     const int warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup < OWNERS) {
+        // FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
         take_registers<200>();
         run_owner(params, shared, warpgroup);
     } else if (warpgroup == OWNERS) {
+        // FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
         give_registers<64>();
         Adder adder = {params, shared};
         adder.run();
     } else {
+        // FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
         give_registers<48>();
         run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (OWNERS + 1));
     }

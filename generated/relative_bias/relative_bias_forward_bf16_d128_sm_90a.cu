@@ -2,26 +2,41 @@
 // Written by attncc 0.2.0 from specs/relative_bias.attn (sha256 5d6a31fa41bd876c). Do not edit.
 //
 // Contents, by line:
-//    43  sizes
-//    59  leaf code: element.cuh 61, math.cuh 75, bf16.cuh 187, row_references.cuh 211,
-//        trust_softmax.cuh 244, keep_all.cuh 382, stretches.cuh 393, grid.cuh 417, output.cuh 524,
-//        head_rows.cuh 626, kept_rows.cuh 661, key_bits.cuh 683, rotation.cuh 695, scores.cuh 707,
-//        pair_tests.cuh 729, tile_kind.cuh 742, tiles.cuh 747, distances.cuh 777, load.cuh 809,
-//        score_form.cuh 821
-//   899  relative_bias: Params 901, Context 919, make_context 926, Row 932, make_row 937,
-//        score_form_holds 946, score_factor 954, score_bias 959
-//   969  a block of queries
-//  1140  leaf code, continued: blocks.cuh 1142, group_tiles.cuh 1164, descending_tiles.cuh 1187,
-//        lanes.cuh 1232, layout.cuh 1248, mma_16bit.cuh 1310, barrier.cuh 1370, words.cuh 1435,
-//        pipeline.cuh 1459, tma.cuh 1592, tma_stretches.cuh 1621, peers_none.cuh 1655,
-//        turns_taken.cuh 1676, wgmma.cuh 1696, values_loaded.cuh 1764, rounded_late.cuh 1789,
-//        warpgroup.cuh 1802
-//  1837  what the warps share
-//  1882  the planner
-//  1907  the producer
-//  2037  queries times keys
-//  2125  the consumers
-//  2460  the kernel
+//    58  sizes
+//    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 202, row_references.cuh 226,
+//        trust_softmax.cuh 259, keep_all.cuh 397, stretches.cuh 408, grid.cuh 432, output.cuh 539,
+//        head_rows.cuh 641, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 710, scores.cuh 722,
+//        pair_tests.cuh 744, tile_kind.cuh 757, tiles.cuh 762, distances.cuh 792, load.cuh 824,
+//        score_form.cuh 836
+//   914  relative_bias: Params 916, Context 934, make_context 941, Row 947, make_row 952,
+//        score_form_holds 961, score_factor 969, score_bias 974
+//   984  a block of queries
+//  1155  leaf code, continued: blocks.cuh 1157, group_tiles.cuh 1179, descending_tiles.cuh 1202,
+//        lanes.cuh 1247, layout.cuh 1263, mma_16bit.cuh 1325, barrier.cuh 1385, words.cuh 1450,
+//        pipeline.cuh 1474, tma.cuh 1607, tma_stretches.cuh 1636, peers_none.cuh 1670,
+//        turns_taken.cuh 1691, wgmma.cuh 1711, values_loaded.cuh 1779, rounded_late.cuh 1804,
+//        warpgroup.cuh 1817
+//  1852  what the warps share
+//  1897  the planner
+//  1922  the producer
+//  1946    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2030    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2054  queries times keys
+//  2142  the consumers
+//  2413    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2419    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2425    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2430    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2433    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2436    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2440    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2445    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2461    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2477    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2487  the kernel
+//  2495    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2506    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2513    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -938,7 +953,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 942 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 957 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -960,7 +975,7 @@ __device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 964 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 979 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
         params.bias_stride1;
     return {load(bias_address)};
@@ -1928,6 +1943,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -2011,6 +2027,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2393,31 +2410,39 @@ struct Consumer {
     }
     /// The tiles of a block of queries, the first of which is in hand.
     __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, Note note) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         ProductTurns::take(warpgroup);
         start_scores(block, note.tile);
         ProductTurns::give(warpgroup);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, note.tile, [] {});
         normalizer.end_tile();
         tile_done();
         clear_beyond(block, note.tile);
         while (!note.last) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = following(note);
             ProductTurns::take(warpgroup);
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             ProductTurns::give(warpgroup);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             auto output_done = [&] { wgmma_wait<0>(out); };
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             scores_done();
             follow(normalizer, block, note.tile, output_done);
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
             release_values();
             tile_done();
         }
         warp_arrive(shared.queries_empty(warpgroup));
+        // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
         finish_output(block, note.tile);
     }
     __device__ __forceinline__ void work_on(Note note) {
@@ -2433,6 +2458,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(1.0f);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2448,6 +2474,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2465,6 +2492,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -2475,12 +2503,14 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<40>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
             producer.run();
         }
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<232>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

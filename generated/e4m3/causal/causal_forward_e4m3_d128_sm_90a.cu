@@ -2,25 +2,40 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    46  sizes
-//    62  leaf code: element.cuh 64, math.cuh 78, e4m3.cuh 185, row_references.cuh 227,
-//        trust_softmax.cuh 260, keep_all.cuh 398, stretches.cuh 409, grid.cuh 433, output.cuh 540,
-//        head_rows.cuh 666, kept_rows.cuh 701, key_bits.cuh 723, rotation.cuh 741, scores.cuh 753,
-//        pair_tests.cuh 806, tile_kind.cuh 819, tiles.cuh 824, load.cuh 854
-//   880  causal: Params 882, Context 907, make_context 914, Row 924, make_row 929, keep_bits 938,
-//        KvBounds 947, kv_bounds 951, value_descale 962
-//   967  a block of queries
-//  1122  leaf code, continued: blocks.cuh 1124, group_tiles.cuh 1146, descending_tiles.cuh 1169,
-//        lanes.cuh 1214, layout.cuh 1230, mma_16bit.cuh 1292, barrier.cuh 1357, words.cuh 1417,
-//        pipeline.cuh 1441, tma.cuh 1574, tma_stretches.cuh 1610, peers_none.cuh 1644,
-//        turns_none.cuh 1669, transpose.cuh 1678, warpgroup.cuh 1736, wgmma.cuh 1771,
-//        values_transposed.cuh 1834, rounded_late.cuh 1936
-//  1949  what the warps share
-//  1994  the planner
-//  2019  the producer
-//  2166  queries times keys
-//  2232  the consumers
-//  2575  the kernel
+//    61  sizes
+//    77  leaf code: element.cuh 79, math.cuh 93, e4m3.cuh 200, row_references.cuh 242,
+//        trust_softmax.cuh 275, keep_all.cuh 413, stretches.cuh 424, grid.cuh 448, output.cuh 555,
+//        head_rows.cuh 681, kept_rows.cuh 716, key_bits.cuh 738, rotation.cuh 756, scores.cuh 768,
+//        pair_tests.cuh 821, tile_kind.cuh 834, tiles.cuh 839, load.cuh 869
+//   895  causal: Params 897, Context 922, make_context 929, Row 939, make_row 944, keep_bits 953,
+//        KvBounds 962, kv_bounds 966, value_descale 977
+//   982  a block of queries
+//  1137  leaf code, continued: blocks.cuh 1139, group_tiles.cuh 1161, descending_tiles.cuh 1184,
+//        lanes.cuh 1229, layout.cuh 1245, mma_16bit.cuh 1307, barrier.cuh 1372, words.cuh 1432,
+//        pipeline.cuh 1456, tma.cuh 1589, tma_stretches.cuh 1625, peers_none.cuh 1659,
+//        turns_none.cuh 1684, transpose.cuh 1693, warpgroup.cuh 1751, wgmma.cuh 1786,
+//        values_transposed.cuh 1849, rounded_late.cuh 1951
+//  1964  what the warps share
+//  2009  the planner
+//  2034  the producer
+//  2058    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2156    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2183  queries times keys
+//  2249  the consumers
+//  2510    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2515    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2524    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2528    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2531    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2534    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2537    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2557    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2575    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2591    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2601  the kernel
+//  2609    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2620    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2630    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -930,7 +945,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 934 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 949 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -939,7 +954,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 943 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 958 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -2040,6 +2055,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -2137,6 +2153,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2490,10 +2507,12 @@ struct Consumer {
 
     /// The first tile of a run, which no output overlaps.
     __device__ __forceinline__ void attend_first(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, tile, [] {});
         normalizer.end_tile();
         tile_done();
@@ -2502,15 +2521,20 @@ struct Consumer {
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
     __device__ __forceinline__ void follow_on(QueryBlock& block, Normalizer<1>& normalizer, Note& note) {
         while (!note.last && !note.gap) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = next_note();
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             prepare_mask(block, note.tile);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             scores_done();
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             follow(normalizer, block, note.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15: K and V are released.
             release_values();
             tile_done();
         }
@@ -2530,7 +2554,7 @@ struct Consumer {
             if (note.last) warp_arrive(shared.queries_empty(warpgroup));
             if (passed_by)
                 pass_by_values();
-            else
+            else  // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
                 finish_output(block, note.tile);
             if (note.last) return;
         }
@@ -2548,6 +2572,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(block.magnitude);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2563,6 +2588,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2580,6 +2606,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -2590,6 +2617,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<56>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
@@ -2599,6 +2627,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         if (warp > WARPS && params.values_ahead == nullptr)
             transpose_values<VTile, ValuesTile, WARPS + 1>(shared);
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<152>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

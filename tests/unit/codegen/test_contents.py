@@ -5,11 +5,18 @@ import re
 import pytest
 
 from attncc.codegen.contents import with_contents
+from attncc.kernels.candidates import make_plan
 from attncc.machine_code import kernel_sources
-from tests import plans
+from attncc.schedule.plan import KernelPlan
+from tests.printed import variant
 
 BEGIN = {"parameters": "struct Params {", "leaf code": "// ----", "the kernel": 'extern "C" __global__'}
 RULE = f"// {'-' * 64}"
+
+
+def causal(target: str, pass_name: str) -> KernelPlan:
+    sizes = {"dtype": "bf16", "head_dim": 128, "value_head_dim": 128}
+    return make_plan(variant("keep if causal()"), **sizes, target=target, pass_name=pass_name)
 
 
 def entries(text: str) -> list[tuple[int, str]]:
@@ -20,9 +27,11 @@ def entries(text: str) -> list[tuple[int, str]]:
     table = lines[start:end]
     found: list[tuple[int, str]] = []
     for line in table:
-        if part := re.match(r"// +(\d+) {2,}([^:]+?)(:.*)?$", line):
+        if part := re.match(r"// +(\d+)  (?:  )?(Flash.*?|[^:]+)( \.\.\.|:.*)?$", line):
             found.append((int(part[1]), part[2]))
-        found += [(int(number), name) for name, number in re.findall(r"([\w.]+) (\d+)(?:,|$)", line)]
+        found += [
+            (int(number), name) for name, number in re.findall(r"([\w.]+) (\d+)(?:,|$)", line) if "Flash" not in line
+        ]
     return found
 
 
@@ -85,7 +94,7 @@ def test_a_table_of_several_lines_counts_itself() -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize("pass_name", ["forward", "backward"])
 def test_tables_of_kernels_are_right(target: str, pass_name: str) -> None:
-    plan = plans.plan(plans.CAUSAL, "bf16", 128, 128, target=target, pass_name=pass_name)
+    plan = causal(target, pass_name)
     for text in (source.text for source in kernel_sources(plan).values()):
         lines = text.split("\n")
         found = entries(text)
@@ -95,3 +104,19 @@ def test_tables_of_kernels_are_right(target: str, pass_name: str) -> None:
         assert "the kernel" in {name for _, name in found}
         assert [number for number, _ in found] == sorted(number for number, _ in found)
         assert set(re.findall(r"^// ---- (\S+)$", text, re.M)) <= {name for _, name in found}
+
+
+@pytest.mark.parametrize(
+    ("target", "pass_name", "step"),
+    [
+        ("sm_80", "forward", "FlashAttention-2, Algorithm 1, line 8: S = Q K^T"),
+        ("sm_80", "decode", "Flash-Decoding, step 1"),
+        ("sm_80", "backward", "FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T"),
+        ("sm_90a", "forward", "FlashAttention-3, Algorithm 2, line 12: wait for S_next"),
+        ("sm_90a", "backward", "FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T"),
+    ],
+)
+def test_main_loops_name_the_paper(target: str, pass_name: str, step: str) -> None:
+    plan = causal(target, pass_name)
+    text = next(iter(kernel_sources(plan).values())).text
+    assert re.search(rf"^// +\d+    {re.escape(step)}", text, re.M)
