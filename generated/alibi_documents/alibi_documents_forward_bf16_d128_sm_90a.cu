@@ -15,29 +15,29 @@
 //  1422  leaf code, continued: blocks.cuh 1424, group_tiles.cuh 1446, descending_tiles.cuh 1469,
 //        lanes.cuh 1514, layout.cuh 1530, mma_16bit.cuh 1592, barrier.cuh 1652, words.cuh 1712,
 //        pipeline.cuh 1736, tma.cuh 1869, tma_stretches.cuh 1898, peers_none.cuh 1932,
-//        turns_none.cuh 1953, wgmma.cuh 1963, values_loaded.cuh 2031, rounded_late.cuh 2056,
-//        warpgroup.cuh 2069
-//  2104  what the warps share
-//  2149  the planner
-//  2174  the producer
-//  2198    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2282    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2306  queries times keys
-//  2383  the consumers
-//  2642    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2648    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2654    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2659    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2662    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2665    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2669    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2674    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2690    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2706    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2716  the kernel
-//  2724    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2735    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2742    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        turns_none.cuh 1953, wgmma.cuh 1963, values_loaded.cuh 2035, rounded_late.cuh 2060,
+//        warpgroup.cuh 2073
+//  2108  what the warps share
+//  2153  the planner
+//  2178  the producer
+//  2202    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2286    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2310  queries times keys
+//  2368  the consumers
+//  2609    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2615    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2621    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2626    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2629    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2632    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2636    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2641    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2657    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2673    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2683  the kernel
+//  2691    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2702    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2709    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -1966,6 +1966,10 @@ struct ProductTurns {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -2308,9 +2312,8 @@ struct Producer {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
@@ -2318,47 +2321,29 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37;\n"
-        "add.s64 a, %34, %38;\n"
+        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39;\n"
-        "add.s64 a, %34, %40;\n"
+        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41;\n"
-        "add.s64 a, %34, %42;\n"
+        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43;\n"
-        "add.s64 a, %34, %44;\n"
+        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45;\n"
-        "add.s64 a, %34, %46;\n"
+        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47;\n"
-        "add.s64 a, %34, %48;\n"
+        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49;\n"
-        "add.s64 a, %34, %50;\n"
+        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2385,12 +2370,10 @@ struct Queries {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 4 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
@@ -2407,27 +2390,11 @@ __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
         "add.s64 b, %65, %81;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
-          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
-          "n"(BSteps::at(3)), "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
+          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3)
     );
 }
 #undef SUM

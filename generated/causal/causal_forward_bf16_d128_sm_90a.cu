@@ -13,29 +13,29 @@
 //  1045  leaf code, continued: blocks.cuh 1047, group_tiles.cuh 1069, descending_tiles.cuh 1092,
 //        lanes.cuh 1137, layout.cuh 1153, mma_16bit.cuh 1215, barrier.cuh 1275, words.cuh 1335,
 //        pipeline.cuh 1359, tma.cuh 1499, tma_stretches.cuh 1528, peers_none.cuh 1562,
-//        turns_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1660, rounded_late.cuh 1685,
-//        warpgroup.cuh 1698
-//  1733  what the warps share
-//  1778  the planner
-//  1821  the producer
-//  1845    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1932    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  1959  queries times keys
-//  2036  the consumers
-//  2304    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2309    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2318    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2322    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2325    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2328    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2331    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2351    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2369    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2385    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2395  the kernel
-//  2403    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2414    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2426    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        turns_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1664, rounded_late.cuh 1689,
+//        warpgroup.cuh 1702
+//  1737  what the warps share
+//  1782  the planner
+//  1825  the producer
+//  1849    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  1936    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  1963  queries times keys
+//  2021  the consumers
+//  2271    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2276    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2285    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2289    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2292    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2295    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2298    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2318    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2336    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2352    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2362  the kernel
+//  2370    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2381    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2393    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -1595,6 +1595,10 @@ struct ProductTurns {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -1961,9 +1965,8 @@ struct Producer {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
@@ -1971,47 +1974,29 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37;\n"
-        "add.s64 a, %34, %38;\n"
+        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39;\n"
-        "add.s64 a, %34, %40;\n"
+        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41;\n"
-        "add.s64 a, %34, %42;\n"
+        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43;\n"
-        "add.s64 a, %34, %44;\n"
+        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45;\n"
-        "add.s64 a, %34, %46;\n"
+        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47;\n"
-        "add.s64 a, %34, %48;\n"
+        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49;\n"
-        "add.s64 a, %34, %50;\n"
+        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2038,12 +2023,10 @@ struct Queries {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 4 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
@@ -2060,27 +2043,11 @@ __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
         "add.s64 b, %65, %81;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
-          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
-          "n"(BSteps::at(3)), "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
+          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3)
     );
 }
 #undef SUM

@@ -10,30 +10,30 @@
 //        add_vector.cuh 792, output.cuh 801, queue.cuh 888, row_blocks.cuh 963, rotation.cuh 977,
 //        words.cuh 989, statistics_pieces.cuh 1008, stretches.cuh 1071, tma.cuh 1098,
 //        tma_stretches.cuh 1130, peers_none.cuh 1150, transposed.cuh 1176, warpgroup.cuh 1232,
-//        wgmma.cuh 1275, learned.cuh 1364, learned_runs.cuh 1429, load.cuh 1461
-//  1490  relative_bias: Params 1492, Context 1515, make_context 1522, Row 1528, make_row 1533,
-//        ScoreGradient 1540, score_gradient 1545, place_learned_0 1552, same_learned_0 1559,
-//        Learned 1568
-//  1631  what the warpgroups share
-//  1674  the producer
-//  1913  owners of keys
-//  1915  pairs of keys and queries: probs_kept.cuh 1917
-//  2159  products of the owners of keys
-//  2557    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2608    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2618    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2626    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2669    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2676    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2681    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2685    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2704    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2774  dQ
-//  2870    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2936  the kernel
-//  2952    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2956    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2961    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        wgmma.cuh 1275, learned.cuh 1368, learned_runs.cuh 1433, load.cuh 1465
+//  1494  relative_bias: Params 1496, Context 1519, make_context 1526, Row 1532, make_row 1537,
+//        ScoreGradient 1544, score_gradient 1549, place_learned_0 1556, same_learned_0 1563,
+//        Learned 1572
+//  1635  what the warpgroups share
+//  1678  the producer
+//  1917  owners of keys
+//  1919  pairs of keys and queries: probs_kept.cuh 1921
+//  2163  products of the owners of keys
+//  2490    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2541    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2551    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2559    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2602    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2609    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2614    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2618    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2637    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2707  dQ
+//  2790    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2856  the kernel
+//  2872    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2876    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2881    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -1278,6 +1278,10 @@ __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -2161,8 +2165,7 @@ struct Pairs {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[4][4],
@@ -2170,43 +2173,28 @@ __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[4][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %17, %19;\n"
-        "add.s64 a, %18, %20;\n"
+        "add.s64 b, %17, %19; add.s64 a, %18, %20;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %21;\n"
-        "add.s64 a, %18, %22;\n"
+        "add.s64 b, %17, %21; add.s64 a, %18, %22;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %23;\n"
-        "add.s64 a, %18, %24;\n"
+        "add.s64 b, %17, %23; add.s64 a, %18, %24;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %25;\n"
-        "add.s64 a, %18, %26;\n"
+        "add.s64 b, %17, %25; add.s64 a, %18, %26;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %27;\n"
-        "add.s64 a, %18, %28;\n"
+        "add.s64 b, %17, %27; add.s64 a, %18, %28;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %29;\n"
-        "add.s64 a, %18, %30;\n"
+        "add.s64 b, %17, %29; add.s64 a, %18, %30;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %31;\n"
-        "add.s64 a, %18, %32;\n"
+        "add.s64 b, %17, %31; add.s64 a, %18, %32;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %33;\n"
-        "add.s64 a, %18, %34;\n"
+        "add.s64 b, %17, %33; add.s64 a, %18, %34;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2215,8 +2203,7 @@ __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[4][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[4][4],
@@ -2224,43 +2211,28 @@ __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[4][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %17, %19;\n"
-        "add.s64 a, %18, %20;\n"
+        "add.s64 b, %17, %19; add.s64 a, %18, %20;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %21;\n"
-        "add.s64 a, %18, %22;\n"
+        "add.s64 b, %17, %21; add.s64 a, %18, %22;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %23;\n"
-        "add.s64 a, %18, %24;\n"
+        "add.s64 b, %17, %23; add.s64 a, %18, %24;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %25;\n"
-        "add.s64 a, %18, %26;\n"
+        "add.s64 b, %17, %25; add.s64 a, %18, %26;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %27;\n"
-        "add.s64 a, %18, %28;\n"
+        "add.s64 b, %17, %27; add.s64 a, %18, %28;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %29;\n"
-        "add.s64 a, %18, %30;\n"
+        "add.s64 b, %17, %29; add.s64 a, %18, %30;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %31;\n"
-        "add.s64 a, %18, %32;\n"
+        "add.s64 b, %17, %31; add.s64 a, %18, %32;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %17, %33;\n"
-        "add.s64 a, %18, %34;\n"
+        "add.s64 b, %17, %33; add.s64 a, %18, %34;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2269,8 +2241,7 @@ __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[4][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 32, over 1 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_statistics_async(float (&sum)[4][4],
@@ -2278,16 +2249,11 @@ __device__ __forceinline__ void multiply_statistics_async(float (&sum)[4][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %16, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %17, %19;\n"
-        "add.s64 a, %18, %20;\n"
+        "add.s64 b, %17, %19; add.s64 a, %18, %20;\n"
         "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0))
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0))
     );
 }
 #undef SUM
@@ -2295,12 +2261,10 @@ __device__ __forceinline__ void multiply_statistics_async(float (&sum)[4][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 2 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
@@ -2313,25 +2277,10 @@ __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
         "add.s64 b, %65, %71;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%72, %73, %74, %75}, b, more, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1)
     );
 }
 #undef SUM
@@ -2339,12 +2288,10 @@ __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 1 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
@@ -2355,24 +2302,10 @@ __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
         "add.s64 b, %65, %66;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0)
     );
 }
 #undef SUM
@@ -2776,9 +2709,8 @@ __device__ __forceinline__ void run_owner(const Params& params, const Shared& sh
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 4 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4],
@@ -2786,31 +2718,19 @@ __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4]
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %37;\n"
-        "add.s64 a, %34, %38;\n"
+        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %39;\n"
-        "add.s64 a, %34, %40;\n"
+        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %41;\n"
-        "add.s64 a, %34, %42;\n"
+        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
           "n"(BSteps::at(3)), "n"(ASteps::at(3))
     );
 }

@@ -14,29 +14,29 @@
 //  1155  leaf code, continued: blocks.cuh 1157, group_tiles.cuh 1179, descending_tiles.cuh 1202,
 //        lanes.cuh 1247, layout.cuh 1263, mma_16bit.cuh 1325, barrier.cuh 1385, words.cuh 1450,
 //        pipeline.cuh 1474, tma.cuh 1607, tma_stretches.cuh 1636, peers_none.cuh 1670,
-//        turns_taken.cuh 1691, wgmma.cuh 1711, values_loaded.cuh 1779, rounded_late.cuh 1804,
-//        warpgroup.cuh 1817
-//  1852  what the warps share
-//  1897  the planner
-//  1922  the producer
-//  1946    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2030    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2054  queries times keys
-//  2142  the consumers
-//  2413    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2419    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2425    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2430    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2433    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2436    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2440    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2445    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2461    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2477    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2487  the kernel
-//  2495    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2506    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2513    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        turns_taken.cuh 1691, wgmma.cuh 1711, values_loaded.cuh 1783, rounded_late.cuh 1808,
+//        warpgroup.cuh 1821
+//  1856  what the warps share
+//  1901  the planner
+//  1926  the producer
+//  1950    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2034    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2058  queries times keys
+//  2119  the consumers
+//  2370    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2376    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2382    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2387    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2390    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2393    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2397    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2402    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2418    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2434    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2444  the kernel
+//  2452    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2463    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2470    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -1714,6 +1714,10 @@ struct ProductTurns {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -2056,12 +2060,10 @@ struct Producer {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[16][4],
@@ -2069,55 +2071,30 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[16][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %65, %67;\n"
-        "add.s64 a, %66, %68;\n"
+        "add.s64 b, %65, %67; add.s64 a, %66, %68;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %69;\n"
-        "add.s64 a, %66, %70;\n"
+        "add.s64 b, %65, %69; add.s64 a, %66, %70;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %71;\n"
-        "add.s64 a, %66, %72;\n"
+        "add.s64 b, %65, %71; add.s64 a, %66, %72;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %73;\n"
-        "add.s64 a, %66, %74;\n"
+        "add.s64 b, %65, %73; add.s64 a, %66, %74;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %75;\n"
-        "add.s64 a, %66, %76;\n"
+        "add.s64 b, %65, %75; add.s64 a, %66, %76;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %77;\n"
-        "add.s64 a, %66, %78;\n"
+        "add.s64 b, %65, %77; add.s64 a, %66, %78;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %79;\n"
-        "add.s64 a, %66, %80;\n"
+        "add.s64 b, %65, %79; add.s64 a, %66, %80;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %81;\n"
-        "add.s64 a, %66, %82;\n"
+        "add.s64 b, %65, %81; add.s64 a, %66, %82;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2144,12 +2121,10 @@ struct Queries {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
@@ -2174,31 +2149,13 @@ __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
         "add.s64 b, %65, %101;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%102, %103, %104, %105}, b, more, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
-          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
-          "n"(BSteps::at(3)), "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]),
-          "n"(BSteps::at(4)), "r"(a[4][0]), "r"(a[4][1]), "r"(a[4][2]), "r"(a[4][3]),
-          "n"(BSteps::at(5)), "r"(a[5][0]), "r"(a[5][1]), "r"(a[5][2]), "r"(a[5][3]),
-          "n"(BSteps::at(6)), "r"(a[6][0]), "r"(a[6][1]), "r"(a[6][2]), "r"(a[6][3]),
-          "n"(BSteps::at(7)), "r"(a[7][0]), "r"(a[7][1]), "r"(a[7][2]), "r"(a[7][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
+          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3),
+          "n"(BSteps::at(4)), A_WORDS(4), "n"(BSteps::at(5)), A_WORDS(5),
+          "n"(BSteps::at(6)), A_WORDS(6), "n"(BSteps::at(7)), A_WORDS(7)
     );
 }
 #undef SUM
