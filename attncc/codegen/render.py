@@ -18,8 +18,10 @@ from ..kernels.registry import facts_of
 from ..schedule.plan import KernelPlan
 from ..schedule.target import TARGETS
 from . import header
+from .contents import with_contents
 from .line_marks import restored
 from .structs import params_struct
+from .unused import LEAF_END, without_unused
 from .user_code import user_code
 from .wgmma import products
 
@@ -101,12 +103,17 @@ def _fill(kind: str, name: str, /, **values: Any) -> str:
                 help="this is a defect of attncc: please report it with the .attn file",
             )
         ) from error
-    return assemble(text, name)
+    return assemble_kernel(text, name)
 
 
 def assemble(text: str, name: str) -> str:
-    """A whole file from its text: leaf files in place of their `#include`s, `#line` marks resolved to `name`.cu."""
-    return restored(_squeezed(_inlined(text)), f"{name}.cu")
+    """A file from its text: leaf files in place of their `#include`s, `#line` marks resolved to `name`.cu."""
+    return restored(_squeezed(_inlined(text).replace(f"{LEAF_END}\n", "")), f"{name}.cu")
+
+
+def assemble_kernel(text: str, name: str) -> str:
+    """The same for a kernel: without what it doesn't use, and with a table of contents."""
+    return restored(with_contents(_squeezed(without_unused(_inlined(text)))), f"{name}.cu")
 
 
 def _inlined(text: str) -> str:
@@ -125,14 +132,15 @@ def _inlined(text: str) -> str:
             needed += leaf(before)
             content = content[before.end() :]
             before = _INCLUDE.match(content)
-        return f"{needed}\n// ---- {name.split('/')[1]}\n\n{content.strip()}\n\n"
+        return f"{needed}\n// ---- {name.split('/')[1]}\n\n{content.strip()}\n\n{LEAF_END}\n"
 
     return _INCLUDE.sub(leaf, text)
 
 
 def _squeezed(text: str) -> str:
-    """One empty line where several would follow each other, no blanks at the ends of lines."""
+    """One empty line where several would follow each other, none inside a brace, no blanks at the ends of lines."""
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
+    text = re.sub(r"(?<=\{)\n\n+(?!\n)|\n\n+(?= *\};?\n)", "\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 

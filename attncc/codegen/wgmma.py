@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -10,7 +11,7 @@ from ..kernels.hopper.panels import PANEL_COLUMNS, STEP, STEP_BYTES
 from ..kernels.products import Product
 from ..schedule.plan import DTYPE_BYTES
 
-_OPERANDS_A_LINE = 12
+_WIDTH = 90  # of lines of operands
 # Columns of dK and dV that one product makes: ptxas grants an instruction no more registers than a thread is launched
 # with, 128 of four warpgroups.
 _WIDEST = 128
@@ -64,8 +65,8 @@ def wgmma(
     """
     count, depth = columns // 2, STEP_BYTES // DTYPE_BYTES[dtype]
     a_type = f"const unsigned (&a)[{steps}][4]" if a_in_registers else "unsigned long long a"
-    outputs = _lines([f'"+f"(sum[{number // 4}][{number % 4}])' for number in range(count)])
-    inputs = _inputs(steps, a_in_registers)
+    outputs = _lines([f"SUM_TILE({tile})" for tile in range(columns // 8)])
+    inputs = _lines(list(_inputs(steps, a_in_registers)))
     return "\n".join(
         [
             f"/// sum = A B, added to what it holds if `accumulate`: 64 x {columns}, over {steps} times {depth}.",
@@ -96,23 +97,21 @@ def _instructions(columns: int, steps: int, dtype: str, a_in_registers: bool, tr
     operation = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind}"
     for step in range(steps):
         first = count + (2 + 5 * step if a_in_registers else 3 + 2 * step)
-        yield f"add.s64 b, %{count + 1}, %{first};"
+        moves = f"add.s64 b, %{count + 1}, %{first};"
         if a_in_registers:
             a = f"{{{', '.join(f'%{first + 1 + word}' for word in range(4))}}}"
         else:
             a = "a"
-            yield f"add.s64 a, %{count + 2}, %{first + 1};"
+            moves += f" add.s64 a, %{count + 2}, %{first + 1};"
+        yield moves
         yield f'{operation} " SUM ", {", ".join([a, "b", "more" if step else "first", *flags])};'
 
 
 def _inputs(steps: int, a_in_registers: bool) -> Iterator[str]:
-    """The operands that a product reads, with commas between the lines."""
-    lines = ['"r"(accumulate), "l"(b)' + ("" if a_in_registers else ', "l"(a)')]
+    """The operands that a product reads: those of all steps, then those of each."""
+    yield '"r"(accumulate), "l"(b)' + ("" if a_in_registers else ', "l"(a)')
     for step in range(steps):
-        a = [f'"r"(a[{step}][{word}])' for word in range(4)] if a_in_registers else [f'"n"(ASteps::at({step}))']
-        lines.append(", ".join([f'"n"(BSteps::at({step}))', *a]))
-    yield from (f"{line}," for line in lines[:-1])
-    yield lines[-1]
+        yield f'"n"(BSteps::at({step})), ' + (f"A_WORDS({step})" if a_in_registers else f'"n"(ASteps::at({step}))')
 
 
 def _sum_operand(count: int) -> Iterator[str]:
@@ -124,7 +123,5 @@ def _sum_operand(count: int) -> Iterator[str]:
 
 def _lines(items: list[str]) -> Iterator[str]:
     """The items with commas between them, several on a line."""
-    step = _OPERANDS_A_LINE if len(items[0]) < 8 else _OPERANDS_A_LINE // 3
-    for start in range(0, len(items), step):
-        comma = "," if start + step < len(items) else ""
-        yield ", ".join(items[start : start + step]) + comma
+    for line in textwrap.wrap(", ".join(item.replace(" ", "\u00a0") for item in items), _WIDTH):
+        yield line.replace("\u00a0", " ")

@@ -1,6 +1,31 @@
 // causal, backward pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    47  sizes
+//    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 139, shared_floats.cuh 162,
+//        statistics_floats.cuh 173, lanes.cuh 193, layout.cuh 209, mma_16bit.cuh 271,
+//        rests_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
+//        output.cuh 492, copy.cuh 576, tile_kind.cuh 650, tiles.cuh 655, pair_stream.cuh 723,
+//        row_blocks.cuh 804, stretches.cuh 818
+//   869  causal: Params 871, Context 887, make_context 894, Row 900, make_row 905, keep 914,
+//        ScoreGradient 922, QBounds 928, q_bounds 932
+//   942  pairs
+//   984  leaf code, continued: held_uniform.cuh 986, enough_registers.cuh 1004, key_grid.cuh 1024,
+//        learns_nothing.cuh 1054, add_float.cuh 1075, add_scalar.cuh 1083, words.cuh 1093,
+//        score_gradient.cuh 1106
+//  1178  one tile of gradients
+//  1250  a head, and a block of keys
+//  1295    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1302    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1307    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1309    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1315    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1320    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1356    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1368    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1378  the kernel
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -38,16 +63,7 @@ constexpr int M_TILES = WARP_ROWS / 16;
 // ---- element.cuh
 
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
-struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
-
-__device__ __forceinline__ float to_float(fp16 x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-}
-
-__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
 
@@ -61,25 +77,6 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
-    float result;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
-    const float result = fast_reciprocal(x);
-    return fmaf(result, fmaf(-x, result, 1.0f), result);
-}
-
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
@@ -91,35 +88,6 @@ struct PowersOfTwo {
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
-};
-
-/// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
-
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
@@ -128,8 +96,6 @@ __device__ __forceinline__ int uniform(int x) {
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
-
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 __device__ __forceinline__ long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
@@ -159,11 +125,6 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
 /// The same for a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
@@ -175,20 +136,10 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
     return result;
 }
 
-/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
-    static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -196,9 +147,6 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
-
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -222,19 +170,11 @@ __device__ __forceinline__ float4 load_float4(unsigned address) {
     return x;
 }
 
-__device__ __forceinline__ float2 load_float2(unsigned address) {
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
-    return x;
-}
-
 // ---- statistics_floats.cuh
 
 /// Of a row: lse as an exponent, infinite for a row without weight, and delta.
 struct alignas(8) RowStatistics {
     float exponent, delta;
-
-    __device__ __forceinline__ const RowStatistics& at_first() const { return *this; }
 
     /// The probability of a pair, 0 of one that isn't kept. `rest`: what the rounding of the score took from it, which is
     /// nothing to the operands of P V.
@@ -244,39 +184,11 @@ struct alignas(8) RowStatistics {
     }
 };
 
-/// From shared memory.
-__device__ __forceinline__ RowStatistics load_row(unsigned address) {
-    const float2 row = load_float2(address);
-    return {row.x, row.y};
-}
-
 /// The same of two that lie side by side.
 __device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned address) {
     const float4 both = load_float4(address);
     rows[0] = {both.x, both.y}, rows[1] = {both.z, both.w};
 }
-
-template <class Dtype>
-struct Statistics {
-    static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
-        const float exponent = lse == NEGATIVE_INFINITY ? -NEGATIVE_INFINITY : lse * Dtype::UNIT;
-        ((RowStatistics*)statistics)[row] = {exponent, delta};
-    }
-
-    /// lse, infinite for a row without weight, and delta.
-    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
-        const RowStatistics x = ((const RowStatistics*)statistics)[row];
-        return make_float2(x.exponent * Dtype::NATURAL, x.delta);
-    }
-};
-
-/// Probabilities have the weight that lse gives them.
-template <int M_TILES>
-struct RowWeights {
-    __device__ __forceinline__ void add(int, int, float) {}
-    __device__ __forceinline__ float excess(int, int, float) const { return 0; }
-    __device__ __forceinline__ void tell(RowStatistics&, float) const {}
-};
 
 // ---- lanes.cuh
 
@@ -332,11 +244,6 @@ struct SharedTile {
     /// `base` is the tile's address, a multiple of 128.
     static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
-    }
-
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
     }
 
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
@@ -426,36 +333,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
-/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
-template <class QTile, int M_TILES, int REGISTERS>
-struct QueryFragments {
-    static constexpr int STEPS = QTile::CHUNKS / 2;
-    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
-
-    unsigned queries;
-    int first_row;
-    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
-
-    /// Q must have come.
-    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
-#pragma unroll
-        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    }
-
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
-        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-            if (step < KEPT)
-                memcpy(q, kept[step], sizeof(q));
-            else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
-        };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
-    }
-};
-
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
@@ -509,12 +386,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
 }
 
-/// What a block works on, for what comes after its loop: the loop leaves registers to keep it in.
-template <class Work, class Params>
-__device__ __forceinline__ const Work& found_again(const Work& work, const Params&) {
-    return work;
-}
-
 // ---- gradient_softmax.cuh
 
 /// P = exp(score - lse), dS = P (dP - delta).
@@ -539,7 +410,6 @@ struct Gradient {
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
-    __device__ __forceinline__ void begin(unsigned long long, unsigned, int, int) {}
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ void begin_columns(int) {}
     __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
@@ -619,62 +489,7 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
-template <int BLOCK_Q, bool SPLITS = true, class Params>
-__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
-    const auto splits = [&] { return SPLITS ? params.splits : 1; };
-    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int section = index / (params.section * params.q_blocks), first = section * params.section;
-    const int here = min(params.section, all_heads - first);
-    index -= first * params.q_blocks;
-    Work work;
-    work.q_block = params.q_blocks - 1 - index / here;
-    const int head = first + index % here;
-    work.split = head % splits();
-    work.head = head / splits() % heads;
-    work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
-    return work;
-}
-
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -682,17 +497,6 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -723,19 +527,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -780,24 +571,6 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
                                            int lane = threadIdx.x % 32) {
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
-template <int M_TILES>
-constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
-
-/// Of these rows, in fours, each lane owns the one of this number.
-__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
-
-/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
-template <int M_TILES, class Places, class Value>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
-#pragma unroll
-    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
-        const float x = value(own);
-        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
-        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
-    }
 }
 
 // ---- copy.cuh
@@ -874,12 +647,6 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
         load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
 }
 
-/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
-template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
-    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
-}
-
 // ---- tile_kind.cuh
 
 // What a tile holds: no kept pair, anything, only kept pairs.
@@ -897,13 +664,6 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
-
-    /// What it keeps of the tile that begins with this slot.
-    template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
-        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
-        return (TileKind)(meets * (PARTIAL + full));
-    }
 };
 
 /// The same, from a multiple of BLOCK on.
@@ -912,44 +672,6 @@ __device__ __forceinline__ TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;
     return range;
 }
-
-/// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
-    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
-    const int size = (tiles + splits - 1) / splits;
-    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
-    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
-    return range;
-}
-
-/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
-template <class Order, class KindOf>
-__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
-    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
-    const int kv_first = Order::first(slot);
-    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
-}
-
-/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
-/// of LiveTiles.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct AllTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    int next;
-
-    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        const int kv_first = next;
-        next += BLOCK_KV;
-        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
-    }
-};
 
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
@@ -1093,25 +815,6 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
 
-/// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
-template <class Params>
-__device__ __forceinline__ Work find_row_block(const Params& params, int index) {
-    Work work;
-    int aligned = index % params.row_blocks / ALIGNED_BLOCKS;
-    work.head = index / params.row_blocks % params.num_heads;
-    work.sequence = work.batch_index = index / params.row_blocks / params.num_heads;
-    find_sequence<ROW_ALIGNMENT>(work.sequence, aligned, params.cu_seqlens_q, params.q_len, params.batch);
-    work.q_block = aligned * ALIGNED_BLOCKS + index % ALIGNED_BLOCKS;
-    find_q_rows(work, params);
-    return work;
-}
-
-/// How many row blocks there are.
-template <class Params>
-__device__ __forceinline__ int all_row_blocks(const Params& params) {
-    return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
-}
-
 // ---- stretches.cuh
 
 /// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
@@ -1120,10 +823,6 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 template <int SIZE, int WIDTH, int COLUMNS>
 struct TileOrder {
     static constexpr int BLOCK = SIZE;
-
-    /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
     static __device__ __forceinline__ int first(int slot) { return slot; }
@@ -1134,9 +833,6 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 using Element = Dtype::Element;
@@ -1210,7 +906,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1214 "causal_backward_bf16_d128_sm_80.cu"
+#line 910 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1219,7 +915,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1223 "causal_backward_bf16_d128_sm_80.cu"
+#line 919 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1285,6 +981,7 @@ struct Pairs {
         return prob;
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- held_uniform.cuh
 
@@ -1361,12 +1058,6 @@ __device__ __forceinline__ int own_query(int side) { return threadIdx.x % 32 / 4
 
 /// No learnable input is read. The interface is that of the printed struct Learned.
 struct NothingLearned {
-    __device__ __forceinline__ bool in_one_place() const { return true; }
-    __device__ __forceinline__ void begin_apart() {}
-    template <class... Pair>
-    __device__ __forceinline__ void apart(const Pair&...) {}
-    template <class... Pair>
-    __device__ __forceinline__ void end_apart(const Pair&...) {}
     template <class... Pair>
     __device__ __forceinline__ void begin_tile(const Pair&...) {}
     template <class... Pair>
@@ -1399,51 +1090,17 @@ __device__ __forceinline__ void add_fragment(float* tile, const float (&x)[2][4]
     for (int i = 0; i < 8; ++i) add_float(tile + i * 32 + threadIdx.x % 32, x[i / 4][i % 4]);
 }
 
-/// Reads them back.
-__device__ __forceinline__ void load_fragment(const float* tile, float (&x)[2][4]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) x[i / 4][i % 4] = tile[i * 32 + threadIdx.x % 32];
-}
-
 // ---- words.cuh
 
 // Ordinary accesses to shared memory by address.
-
-__device__ __forceinline__ unsigned load_word(unsigned address) {
-    unsigned word;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
-    return word;
-}
 
 __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }
 
-__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
-}
-
 __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
     asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
                  : "memory");
-}
-
-// ---- queries.cuh
-
-/// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
-/// tile may still be on its way; a barrier must follow before it is used.
-template <class Dtype, class QTile, int THREADS>
-__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
-    if (!(scale <= 0)) return scale;
-    copy_wait<0>();
-    __syncthreads();
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
-        const unsigned word = load_word(queries + byte);
-        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
-    }
-    return scale == 0 ? 1 : -scale;
 }
 
 // ---- score_gradient.cuh
@@ -1517,6 +1174,8 @@ __device__ __forceinline__ void multiply_scores_keys(unsigned scores, unsigned k
         });
     }
 }
+
+// ---------------------------------------------------------------- one tile of gradients
 
 constexpr int N_TILES = BLOCK_Q / 8;  // of S^T
 constexpr int PARTS = 1;  // 2: dK and dV are made by two blocks, since no warp has registers for both
@@ -1633,26 +1292,32 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
     PairStream<STAGES, QOrder, THREADS, QTile, DoutTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element),
                decltype(tiles), decltype(load_statistics)>
         stream(rows, tiles, at.rows, load_statistics);
+    // FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
     for (; stream.live(); stream.step()) {
         stream.wait();
         const Tile tile = stream.tile();
         const unsigned of_rows = at.statistics + stream.slot * STATISTICS_BYTES;
         Scores scores, gradients = {};
         Rests rests;
+        // FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
         if (KEYS) {
             multiply_queries_keys<Dtype, VTile, DoutTile>(gradients, rests, opaque(at.values), warp_row, stream.second());
             rests.add_to(gradients);
         }
+        // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
         multiply_queries_keys<Dtype, KTile, QTile>(scores, rests, opaque(at.keys), warp_row, stream.first());
+        // FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
         if (KNOWS_FULL && tile.kind == FULL && kv_first + BLOCK_KV <= work.kv_len)
             differentiate<true, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
         else
             differentiate<false, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
         if (KEYS && params.dq_sum != nullptr) store_scores<Dtype, ScoreTile>(opaque(at.gradient), warp_row, gradients);
+        // FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
         if (VALUES) multiply<DoutTile>(dv, scores, stream.second());
         if (KEYS) multiply<QTile>(dk, gradients, stream.first());
         if (!KEYS || params.dq_sum == nullptr) continue;
         __syncthreads();
+        // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
         float* tile_sums = sums + tile.kv_first * (long long)PADDED_HEAD_DIM;
         auto add = [&](int block, int column, const float(&sum)[2][4]) {
             if (tile.kv_first + block * ROW_BLOCK >= work.q_len) return;
@@ -1688,6 +1353,7 @@ __device__ __forceinline__ void load_keys(const Params& params, const KeyWork& w
 /// dK and dV of the block's keys, summed over the heads that share them, in the order of the heads.
 template <bool KEYS, bool VALUES>
 __device__ __forceinline__ void make_gradients(const Params& params, const KeyWork& before, const Places& at) {
+    // FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
     load_keys<KEYS>(params, before, at);
     KeyGradient dk = {};
     ValueGradient dv = {};
@@ -1699,6 +1365,7 @@ __device__ __forceinline__ void make_gradients(const Params& params, const KeyWo
     const long long row = work.kv_start + (long long)first;
     const float scale = make_context(params, work.sequence, 0, work.kv_head, work.q_len, work.kv_len, work.q_start,
                                      work.kv_start).scale;
+    // FlashAttention-2, Algorithm 2, line 18: write dK and dV.
     Element* to_dk = params.dk + work.batch_index * params.dk_stride_batch + work.kv_head * params.dk_stride_head;
     Element* to_dv = params.dv + work.batch_index * params.dv_stride_batch + work.kv_head * params.dv_stride_head;
     if (KEYS) store_gradient<KvOrder, HEAD_DIM>(to_dk + row * params.dk_stride_row, params.dk_stride_row, rows, dk,

@@ -1,6 +1,39 @@
 // causal, backward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    55  sizes
+//    79  leaf code: element.cuh 81, math.cuh 86, bf16.cuh 153, recompute_softmax.cuh 173,
+//        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 346, kv_blocks.cuh 357,
+//        tile_kind.cuh 396, query_tiles.cuh 401, backward_pipeline.cuh 479, blocks_late.cuh 663,
+//        factors_are_one.cuh 703, finished.cuh 715, layout.cuh 736, learns_nothing.cuh 780,
+//        add_vector.cuh 807, output.cuh 816, queue.cuh 903, row_blocks.cuh 978, rotation.cuh 992,
+//        words.cuh 1004, statistics_pieces.cuh 1023, stretches.cuh 1079, tma.cuh 1106,
+//        tma_stretches.cuh 1138, peers_paired.cuh 1158, transposed.cuh 1279, warpgroup.cuh 1335,
+//        wgmma.cuh 1378
+//  1488  causal: Params 1490, Context 1508, make_context 1515, Row 1521, make_row 1526, keep 1535,
+//        ScoreGradient 1543, QBounds 1549, q_bounds 1553
+//  1570  what the warpgroups share
+//  1613  the producer
+//  1860  owners of keys
+//  1862  pairs of keys and queries: probs_kept.cuh 1864
+//  2106  products of the owners of keys
+//  2444    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2495    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2505    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2513    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2556    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2563    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2568    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2572    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2591    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2661  dQ
+//  2744    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2810  the kernel
+//  2826    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2830    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2835    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -48,16 +81,7 @@ constexpr int D_TILES = PADDED_HEAD_DIM / 8, VALUE_D_TILES = PADDED_VALUE_HEAD_D
 // ---- element.cuh
 
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
-struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
-
-__device__ __forceinline__ float to_float(fp16 x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-}
-
-__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
 
@@ -71,64 +95,14 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
-    float result;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
-    const float result = fast_reciprocal(x);
-    return fmaf(result, fmaf(-x, result, 1.0f), result);
-}
-
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
-
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
-};
-
-/// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
@@ -169,22 +143,6 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
-/// The same for a whole struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T uniform_struct(const T& x) {
-    int words[sizeof(T) / 4];
-    memcpy(words, &x, sizeof(T));
-    for (int& word : words) word = uniform(word);
-    T result;
-    memcpy(&result, words, sizeof(T));
-    return result;
-}
-
 /// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
 __device__ __forceinline__ int thread_index() {
     int index;
@@ -196,7 +154,6 @@ __device__ __forceinline__ int thread_index() {
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
-    static constexpr unsigned SIGN_BITS = 0x80008000;
     static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
     static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
@@ -211,14 +168,6 @@ struct Dtype : PowersOfTwo {
     static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
-
-    /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-            "{%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
 };
 
 // ---- recompute_softmax.cuh
@@ -273,44 +222,6 @@ __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
 }
 
-/// One arrival for those lanes that arrive; whether it was the phase's last one.
-__device__ __forceinline__ bool last_arrival(unsigned barrier, bool arrives) {
-    unsigned pending;  // before
-    asm volatile(
-        "{ .reg .pred p;\n"
-        ".reg .b64 state;\n"
-        "setp.ne.u32 p, %2, 0;\n"
-        "mov.b64 state, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 state, [%1];\n"
-        "mbarrier.pending_count.b64 %0, state; }"
-        : "=r"(pending) : "r"(barrier), "r"((unsigned)arrives)
-        : "memory");
-    return arrives & (pending == 1);
-}
-
-/// Whether the barrier's phase of this parity is over.
-__device__ __forceinline__ bool barrier_test(unsigned barrier, unsigned parity) {
-    unsigned over;
-    asm volatile(
-        "{ .reg .pred over;\n"
-        "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, over; }"
-        : "=r"(over) : "r"(barrier), "r"(parity)
-        : "memory");
-    return over;
-}
-
-/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
-__device__ __forceinline__ bool elected_lane() {
-    unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
-    return elected;
-}
-
 /// Arrives; the phase then also waits for this many bytes of TMA.
 __device__ __forceinline__ void barrier_arrive_expecting(unsigned barrier, int bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -330,11 +241,6 @@ __device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) 
 /// Named barriers 1 to 15; 0 is __syncthreads. `threads` counts those that wait.
 __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
-/// Counts among those threads, and goes on.
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 /// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
@@ -437,51 +343,6 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
-template <int BLOCK_Q, bool SPLITS = true, class Params>
-__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
-    const auto splits = [&] { return SPLITS ? params.splits : 1; };
-    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int section = index / (params.section * params.q_blocks), first = section * params.section;
-    const int here = min(params.section, all_heads - first);
-    index -= first * params.q_blocks;
-    Work work;
-    work.q_block = params.q_blocks - 1 - index / here;
-    const int head = first + index % here;
-    work.split = head % splits();
-    work.head = head / splits() % heads;
-    work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
-    return work;
-}
-
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- key_grid.cuh
 
 /// What a block of the backward pass that owns keys works on: `kv_len` keys of one sequence and kv head, and its rows.
@@ -492,25 +353,6 @@ struct KeyWork {
     int part;  // which of its gradients, where one block makes dK and another dV
     int q_start, q_len, kv_start, kv_len;
 };
-
-/// The work of this block. The first keys go first: under a causal mask they have the most rows.
-template <int BLOCK_KV, int PARTS, class Params>
-__device__ __forceinline__ KeyWork find_keys(const Params& params) {
-    KeyWork work;
-    int index = block_index();
-    work.part = uniform(index % PARTS);
-    index /= PARTS;
-    work.kv_block = index % params.kv_blocks;
-    index /= params.kv_blocks;
-    work.kv_head = uniform(index % params.num_kv_heads);
-    work.sequence = work.batch_index = index / params.num_kv_heads;
-    find_sequence<BLOCK_KV>(work.sequence, work.kv_block, params.cu_seqlens_kv, params.kv_len, params.batch);
-    work.kv_block = uniform(work.kv_block);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
 
 // ---- kv_blocks.cuh
 
@@ -602,11 +444,6 @@ struct QueryTiles {
         if (!more()) tile.word |= QueryTile::LAST;
         tile.ends_head = !more() | head != tile.head;
         return tile;
-    }
-
-    /// Whether it is known that at most so many are left.
-    __device__ __forceinline__ bool few(int most) const {
-        return next >= end && __popc((live | live >> 1) & 0x55555555u) <= most && head == keys.last_head();
     }
 
 private:
@@ -890,34 +727,10 @@ struct Factors {
 /// Those that are launched behind this kernel may begin where there is room: they know what to wait for.
 __device__ __forceinline__ void let_others_begin() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
-/// The kernel ahead is done, and all that it wrote is visible.
-__device__ __forceinline__ void wait_for_kernel_ahead() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 /// Adds to a count. What the warp has done comes before. Its lanes call together.
 __device__ __forceinline__ void count_finished(int* count, int more) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) asm volatile("red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(more) : "memory");
-}
-
-/// Waits for a count; what was done before comes before what this thread does now.
-__device__ __forceinline__ void wait_for_count(const int* count, int all) {
-    while (true) {
-        int found;
-        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(count) : "memory");
-        if (found >= all) return;
-        __nanosleep(500);
-    }
-}
-
-/// Waits until all has been added to the rows of these heads of q, of all sequences. A thread block calls together; one of its
-/// threads looks, since many that do slow down the counting.
-template <class Params>
-__device__ __forceinline__ void wait_for_heads(const Params& params, int first, int last) {
-    if (params.finished == nullptr) return;
-    const int behind = threadIdx.x == 0 ? last / params.group + 1 : 0;
-#pragma unroll 1
-    for (int head = first / params.group; head < behind; ++head) wait_for_count(params.finished + head, params.adders);
-    __syncthreads();
 }
 
 // ---- layout.cuh
@@ -955,35 +768,12 @@ struct SharedTile {
     /// Where a panel starts whose first chunk is `chunk`.
     static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
 
-    /// `base` is the tile's address, a multiple of 128.
-    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
-        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
-    }
-
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
-    }
-
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
     static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
-    }
-
-    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
-    struct Place {
-        unsigned address;
-        int row_bytes;
-    };
-
-    /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
-        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
-        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
-        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
     }
 };
 
@@ -1023,32 +813,7 @@ __device__ __forceinline__ void add_four(float* address, const float (&x)[4]) {
                  ::"l"(address), "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3]) : "memory");
 }
 
-/// Adds a lane's eight numbers of a 16 x 16 tile to the tile's 256; lane after lane, so that a warp's access is four lines.
-__device__ __forceinline__ void add_fragment(float* tile, const float (&x)[2][4]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) add_four(tile + (half * 32 + threadIdx.x % 32) * 4, x[half]);
-}
-
-/// Reads them back.
-__device__ __forceinline__ void load_fragment(const float* tile, float (&x)[2][4]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-        const float4 four = *(const float4*)(tile + (half * 32 + threadIdx.x % 32) * 4);
-        x[half][0] = four.x, x[half][1] = four.y, x[half][2] = four.z, x[half][3] = four.w;
-    }
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -1056,17 +821,6 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -1097,19 +851,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -1156,23 +897,8 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
-template <int M_TILES>
-constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
-
 /// Of these rows, in fours, each lane owns the one of this number.
 __device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
-
-/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
-template <int M_TILES, class Places, class Value>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
-#pragma unroll
-    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
-        const float x = value(own);
-        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
-        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
-    }
-}
 
 // ---- queue.cuh
 
@@ -1263,61 +989,6 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
 
-/// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
-template <class Params>
-__device__ __forceinline__ Work find_row_block(const Params& params, int index) {
-    Work work;
-    int aligned = index % params.row_blocks / ALIGNED_BLOCKS;
-    work.head = index / params.row_blocks % params.num_heads;
-    work.sequence = work.batch_index = index / params.row_blocks / params.num_heads;
-    find_sequence<ROW_ALIGNMENT>(work.sequence, aligned, params.cu_seqlens_q, params.q_len, params.batch);
-    work.q_block = aligned * ALIGNED_BLOCKS + index % ALIGNED_BLOCKS;
-    find_q_rows(work, params);
-    return work;
-}
-
-/// How many row blocks there are.
-template <class Params>
-__device__ __forceinline__ int all_row_blocks(const Params& params) {
-    return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
-}
-
-// ---- key_bits.cuh
-
-// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
-// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
-
-/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ int lane_keys(int positions) {
-    const unsigned count = max(positions, 0);
-    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
-}
-
-/// Those among the first `positions`.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ unsigned bits_below(int positions) {
-    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
-}
-
-/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
-template <int PERIOD, int PERIODS>
-__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
-    unsigned bits = bits_below(limit - place);
-#pragma unroll
-    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
-        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
-    return bits;
-}
-
-/// What holds for the lane's first two keys holds for all.
-__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
-    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
-}
-
-/// All or none.
-__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
-
 // ---- rotation.cuh
 
 /// Moves the first STEP column tiles behind the others.
@@ -1328,59 +999,6 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 #pragma unroll
     for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
     memcpy(tiles[N_TILES - STEP], first, sizeof(first));
-}
-
-// ---- scores.cuh
-
-/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
-/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
-/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round.
-template <int STEP, int M_TILES, int N_TILES, class Visit>
-__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
-    auto round = [&](int column) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n)
-#pragma unroll
-            for (int side = 0; side < 2; ++side)
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
-                    float& x = scores[row / 2][n][row % 2 * 2 + side];
-                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
-                }
-    };
-    const int lane_column = threadIdx.x % 4 * 2;
-    if constexpr (STEP == N_TILES) {
-        round(lane_column);
-    } else {
-        static_assert(N_TILES % STEP == 0, "all rounds are alike");
-#pragma unroll 1
-        for (int first = 0; first < N_TILES; first += STEP) {
-            round(lane_column + 8 * first);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
-        }
-    }
-}
-
-/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
-template <class KvOrder>
-__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
-    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
-    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
-}
-
-/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
-template <int M_TILES, int N_TILES, int GROUPS>
-__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
-                                            float masked) {
-#pragma unroll
-    for (int row = 0; row < 2 * M_TILES; ++row)
-#pragma unroll
-        for (int i = 0; i < 2 * N_TILES; ++i) {
-            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
-            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
-        }
 }
 
 // ---- words.cuh
@@ -1395,11 +1013,6 @@ __device__ __forceinline__ unsigned load_word(unsigned address) {
 
 __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-}
-
-__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
 }
 
 __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
@@ -1436,13 +1049,6 @@ struct Statistics {
         *(uint4*)(statistics + 4 * row) =
             make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
                        Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
-    }
-
-    /// lse, beyond all scores for a row without weight, and delta.
-    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
-        const uint4 x = *(const uint4*)(statistics + 4 * row);
-        return make_float2(-(Dtype::low(x.x) + Dtype::low(x.x >> 16) + Dtype::low(x.y)),
-                           -(Dtype::low(x.y >> 16) + Dtype::low(x.z) + Dtype::low(x.z >> 16)));
     }
 
     /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
@@ -1506,10 +1112,6 @@ struct alignas(64) TensorMap {
     unsigned char bytes[128];
 };
 
-__device__ __forceinline__ void tma_prefetch(const TensorMap& map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&map));
-}
-
 /// The coordinate of entry `index` of an axis. Entries that share memory, their stride being 0, are one to the map.
 __device__ __forceinline__ int coordinate(int index, long long stride) { return stride == 0 ? 0 : index; }
 
@@ -1530,33 +1132,10 @@ __device__ __forceinline__ void bulk_load(unsigned target, const void* source, i
                  : "memory");
 }
 
-/// The way back; returns when the bytes have been read, so that others may take their place.
-__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
-    asm volatile(
-        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
-        "cp.async.bulk.commit_group;\n"
-        "cp.async.bulk.wait_group.read 0;" ::"l"(target), "r"(source), "r"(bytes)
-        : "memory");
-}
-
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 // ---- tma_stretches.cuh
-
-/// Brings a box into the L2 cache, ahead of its load.
-__device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
-    asm volatile("cp.async.bulk.prefetch.tensor.4d.L2.global [%0, {%1, %2, %3, %4}];" ::"l"(&map), "r"(column), "r"(row),
-                 "r"(head), "r"(batch)
-                 : "memory");
-}
-
-/// The same for a tile whose rows stand as `Order` says.
-template <class Tile, class Order>
-__device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
-#pragma unroll
-    for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel) tma_fetch_ahead(map, panel * 64, position, head, batch);
-}
 
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.
@@ -1618,17 +1197,6 @@ __device__ __forceinline__ void tma_load_for_both(unsigned target, const TensorM
         "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
         "[%0], [%1, {%3, %4, %5, %6}], [%2], both; }" ::"r"(target),
         "l"(&map), "r"(barrier), "r"(column), "r"(row), "r"(head), "r"(batch)
-        : "memory");
-}
-
-/// `bulk_load` to the same place in both blocks of a cluster.
-__device__ __forceinline__ void bulk_load_for_both(unsigned target, const void* source, int bytes, unsigned barrier) {
-    asm volatile(
-        "{ .reg .b16 both;\n"
-        "mov.b16 both, 3;\n"
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster [%0], [%1], %2, [%3], both; }" ::"r"(
-            target),
-        "l"(source), "r"(bytes), "r"(barrier)
         : "memory");
 }
 
@@ -1698,13 +1266,6 @@ struct Peers {
         }
     }
 
-    /// `bulk_load`; each block loads a half, of a multiple of 16 bytes.
-    static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
-        if (cluster_blocks() == 1) return bulk_load(target, source, bytes, barrier);
-        const int own = cluster_rank() * (bytes / 2);
-        bulk_load_for_both(target + own, source + own, bytes / 2, barrier);
-    }
-
     /// Copies bytes to `target` of the other block, whose `barrier` expects them.
     static __device__ __forceinline__ void send(unsigned target, unsigned source, int bytes, unsigned barrier) {
         send_to(target, source, bytes, barrier, cluster_rank() ^ 1);
@@ -1733,18 +1294,6 @@ __device__ __forceinline__ void each_pair(float (&scores)[1][N_TILES][4], Visit 
     for (int n = 0; n < N_TILES; ++n)
 #pragma unroll
         for (int r = 0; r < 2; ++r) visit(n, r, lane_column + 8 * n, scores[0][n][2 * r], scores[0][n][2 * r + 1]);
-}
-
-/// What a lane of the warp has in x, a struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T of_lane(const T& x, int lane) {
-    int words[sizeof(T) / 4];
-    memcpy(words, &x, sizeof(T));
-#pragma unroll
-    for (int& word : words) word = __shfl_sync(~0u, word, lane);
-    T result;
-    memcpy(&result, words, sizeof(T));
-    return result;
 }
 
 /// Visits fragments in rounds of STEP, for what is long or needs many registers: visit(n, column, x), where n counts from the
@@ -1790,21 +1339,6 @@ __device__ __forceinline__ void store_matrices_transposed(unsigned address, cons
 
 __device__ __forceinline__ void warpgroup_wait(int warpgroup) { named_wait(1 + warpgroup, 128); }
 
-/// Moves the sign of `scale` into the warpgroup's Q tile, and zero too, so that scores need a positive factor: the one
-/// returned.
-template <class Dtype, class QTile>
-__device__ __forceinline__ float take_sign(unsigned queries, float scale, int warpgroup) {
-    if (!(scale <= 0)) return scale;
-#pragma unroll 1
-    for (int byte = threadIdx.x % 128 * 4; byte < QTile::BYTES; byte += 128 * 4) {
-        const unsigned word = load_word(queries + byte);
-        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
-    }
-    fence_async();
-    warpgroup_wait(warpgroup);
-    return scale == 0 ? 1 : -scale;
-}
-
 /// Zeros in place of the rows of a tile from `rows` on: they belong to another sequence, and 0 times what they hold could
 /// be NaN. THREADS share the work, all that multiply or those of one warpgroup, and wait for each other at `barrier`.
 template <class Tile, int THREADS>
@@ -1847,6 +1381,10 @@ __device__ __forceinline__ float take_scale(unsigned keys, float scale) {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -1884,13 +1422,6 @@ template <int PENDING, int N_TILES>
 __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
     pin(result);
-}
-
-/// COUNT column tiles of accumulators, from FIRST on.
-template <int FIRST, int COUNT, int N_TILES>
-__device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4] {
-    static_assert(FIRST + COUNT <= N_TILES, "within the tile");
-    return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
 }
 
 /// A step's registers of an A operand, as an operand of one step.
@@ -1996,7 +1527,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 2000 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1531 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -2005,7 +1536,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 2009 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1540 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -2066,9 +1597,6 @@ struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
     __device__ __forceinline__ unsigned douts(int stage) const { return address + DOUTS + stage * OutTile::BYTES; }
     __device__ __forceinline__ unsigned dscores(int stage) const { return address + DSCORES + stage * DScoresTile::BYTES; }
     /// Of an owner, or of both if they share their keys.
-    __device__ __forceinline__ unsigned slopes(int owner) const {
-        return address + SLOPES + (KEY_SHARES > 1 ? owner : 0) * 64 * BLOCK_Q * 2;
-    }
     __device__ __forceinline__ unsigned other_dscores(int stage) const { return address + OTHER_DSCORES + stage * DScoresTile::BYTES; }
     __device__ __forceinline__ unsigned other_keys() const { return address + OTHER_KEYS; }
     __device__ __forceinline__ unsigned statistics(int stage) const { return address + STATISTICS + stage * STATISTICS_BYTES; }
@@ -2580,9 +2108,8 @@ struct Pairs {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[8][4],
@@ -2590,47 +2117,29 @@ __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[8][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37;\n"
-        "add.s64 a, %34, %38;\n"
+        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39;\n"
-        "add.s64 a, %34, %40;\n"
+        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41;\n"
-        "add.s64 a, %34, %42;\n"
+        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43;\n"
-        "add.s64 a, %34, %44;\n"
+        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45;\n"
-        "add.s64 a, %34, %46;\n"
+        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47;\n"
-        "add.s64 a, %34, %48;\n"
+        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49;\n"
-        "add.s64 a, %34, %50;\n"
+        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2639,9 +2148,8 @@ __device__ __forceinline__ void multiply_keys_queries_async(float (&sum)[8][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[8][4],
@@ -2649,47 +2157,29 @@ __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[8][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37;\n"
-        "add.s64 a, %34, %38;\n"
+        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39;\n"
-        "add.s64 a, %34, %40;\n"
+        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41;\n"
-        "add.s64 a, %34, %42;\n"
+        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43;\n"
-        "add.s64 a, %34, %44;\n"
+        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45;\n"
-        "add.s64 a, %34, %46;\n"
+        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47;\n"
-        "add.s64 a, %34, %48;\n"
+        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49;\n"
-        "add.s64 a, %34, %50;\n"
+        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2698,9 +2188,8 @@ __device__ __forceinline__ void multiply_values_dout_async(float (&sum)[8][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 1 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_statistics_async(float (&sum)[8][4],
@@ -2708,20 +2197,12 @@ __device__ __forceinline__ void multiply_statistics_async(float (&sum)[8][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0))
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0))
     );
 }
 #undef SUM
@@ -2729,12 +2210,10 @@ __device__ __forceinline__ void multiply_statistics_async(float (&sum)[8][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 4 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
@@ -2751,27 +2230,11 @@ __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
         "add.s64 b, %65, %81;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
-          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
-          "n"(BSteps::at(3)), "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
+          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3)
     );
 }
 #undef SUM
@@ -2779,12 +2242,10 @@ __device__ __forceinline__ void add_key_gradient_async(float (&sum)[16][4],
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 1 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
@@ -2795,24 +2256,10 @@ __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
         "add.s64 b, %65, %66;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%67, %68, %69, %70}, b, first, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0)
     );
 }
 #undef SUM
@@ -2994,6 +2441,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ void work_on_tiles(Own& own, Pairs& pairs) {
         while (true) {
+            // FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
             find_number();
             barrier_wait(shared.queries_full(queries.stage()), queries.parity());
             const QueryTile tile = shared.query_note(queries.stage(), queries.parity()).tile;
@@ -3044,6 +2492,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ Ring<KEY_STAGES> work_on_block(Own& own, int order) {
         find_number();
+        // FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
         own.clear();
         if (order & DIFFERENTIATE) {
             Pairs pairs = begin_block(order);
@@ -3053,6 +2502,7 @@ struct BlockOwner : OwnerProducts {
         const KeyWork work = this->work();
         const Ring<KEY_STAGES> keys = this->keys();
         barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself: all have read what the stage is about
+        // FlashAttention-2, Algorithm 2, line 18: write dK and dV.
         own.store_gradients(work);
         return keys;
     }
@@ -3060,6 +2510,7 @@ struct BlockOwner : OwnerProducts {
     template <class Own>
     __device__ __forceinline__ void run(Own& own) {
         for (Ring<KEY_STAGES> keys(0);; keys.advance()) {
+            // FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
             barrier_wait(shared.keys_full(keys.stage), keys.parity);
             const int order = shared.order(keys.stage);
             if (order == END) return;
@@ -3102,19 +2553,23 @@ struct Owner : BlockOwner {
 
     __device__ __forceinline__ void work_on_strip(Pairs& pairs, const QueryTile& tile, int strip, int part) {
         const bool first = strip == 0 && part == 0;
+        // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
         start_scores(strip, part);
         const KeptPairs kept = find_kept(tile, strip, part);
         finish_products();
         modify(pairs, tile, strip, part, kept);
         if (PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
         pairs.probs.begin(dscores_at(strip, part) + own_row());
+        // FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
         pairs.exponentiate();
         if (first) barrier_wait(shared.douts_full(queries.stage()), queries.parity());
         pairs.probs.template round<0, EARLY_STEPS>();
         pin_probs<0, EARLY_STEPS>();
+        // FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
         start_dprobs(strip, part);
         start_dv<0, EARLY_STEPS>(dv[strip], part);
         wgmma_wait<(EARLY_STEPS > 0 && !SLOPES_ASIDE)>(dprobs);
+        // FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
         if (LEARNS)
             pairs.learn(learned[strip], context(), first_query(tile, part), first_key(work(), strip));
         else
@@ -3124,6 +2579,7 @@ struct Owner : BlockOwner {
         pairs.probs.template round<EARLY_STEPS, STEPS>();
         pairs.round_dscores();
         if (!PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        // For line 15, which another warpgroup computes.
         store_dscores(strip, part);
         if (strip == STRIPS - 1 && part == PARTS - 1) hand_over_dscores();
         if (LEARNS)
@@ -3132,6 +2588,7 @@ struct Owner : BlockOwner {
         pin_probs<EARLY_STEPS, STEPS>();
         pin(dscores);
         wgmma_fence();
+        // FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
         start_dv<EARLY_STEPS, STEPS>(dv[strip], part);
         start_dk(dk[strip], part);
         wgmma_wait<(DRAINS ? 0 : 1)>(dv[strip]);  // the next scores take the registers of P
@@ -3206,9 +2663,8 @@ __device__ __forceinline__ void run_owner(const Params& params, const Shared& sh
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 4 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4],
@@ -3216,31 +2672,19 @@ __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4]
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %37;\n"
-        "add.s64 a, %34, %38;\n"
+        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %39;\n"
-        "add.s64 a, %34, %40;\n"
+        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
-        "add.s64 b, %33, %41;\n"
-        "add.s64 a, %34, %42;\n"
+        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
           "n"(BSteps::at(3)), "n"(ASteps::at(3))
     );
 }
@@ -3297,6 +2741,7 @@ struct Adder {
         DqColumns dq;
         const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
         const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
+        // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
         if (KEY_SHARES == 1 || note.tile.live() == 3)
             start<0, KEY_SHARES - 1>(dq, dscores, k);
         else if (note.tile.live() == 1)
@@ -3378,13 +2823,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     Peers::begin();
     const int warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup < OWNERS) {
+        // FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
         take_registers<208>();
         run_owner(params, shared, warpgroup);
     } else if (warpgroup == OWNERS) {
+        // FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
         give_registers<64>();
         Adder adder = {params, shared};
         adder.run();
     } else {
+        // FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
         give_registers<32>();
         run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (OWNERS + 1));
     }

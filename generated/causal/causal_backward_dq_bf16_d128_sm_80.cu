@@ -1,6 +1,25 @@
 // causal, backward_dq pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    41  sizes
+//    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 133, statistics_floats.cuh 156,
+//        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, rests_16bit.cuh 344,
+//        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 497, copy.cuh 581,
+//        tile_kind.cuh 655, tiles.cuh 660, pair_stream.cuh 728, row_blocks.cuh 809,
+//        stretches.cuh 823
+//   873  causal: Params 875, Context 890, make_context 897, Row 903, make_row 908, keep 917,
+//        ScoreGradient 925, KvBounds 931, kv_bounds 935
+//   945  pairs
+//   987  leaf code, continued: held_uniform.cuh 989
+//  1007  one tile of gradients
+//  1050  the kernel
+//  1109    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1114    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1117    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1120    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1125    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -38,16 +57,7 @@ constexpr int M_TILES = WARP_ROWS / 16;
 // ---- element.cuh
 
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
-struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
-
-__device__ __forceinline__ float to_float(fp16 x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-}
-
-__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
 
@@ -61,25 +71,6 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
-    float result;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
-    const float result = fast_reciprocal(x);
-    return fmaf(result, fmaf(-x, result, 1.0f), result);
-}
-
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
@@ -91,35 +82,6 @@ struct PowersOfTwo {
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
-};
-
-/// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
-
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
@@ -128,8 +90,6 @@ __device__ __forceinline__ int uniform(int x) {
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
-
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 __device__ __forceinline__ long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
@@ -159,11 +119,6 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
 /// The same for a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
@@ -175,20 +130,10 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
     return result;
 }
 
-/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
-    static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -196,9 +141,6 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
-
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -210,23 +152,6 @@ struct Dtype : PowersOfTwo {
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
     }
 };
-
-// ---- shared_floats.cuh
-
-// Floats in shared memory, several at once.
-
-__device__ __forceinline__ float4 load_float4(unsigned address) {
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address));
-    return x;
-}
-
-__device__ __forceinline__ float2 load_float2(unsigned address) {
-    float2 x;
-    asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
-    return x;
-}
 
 // ---- statistics_floats.cuh
 
@@ -241,32 +166,6 @@ struct alignas(8) RowStatistics {
     template <class Dtype>
     __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float rest) const {
         return Dtype::power(kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY);
-    }
-};
-
-/// From shared memory.
-__device__ __forceinline__ RowStatistics load_row(unsigned address) {
-    const float2 row = load_float2(address);
-    return {row.x, row.y};
-}
-
-/// The same of two that lie side by side.
-__device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned address) {
-    const float4 both = load_float4(address);
-    rows[0] = {both.x, both.y}, rows[1] = {both.z, both.w};
-}
-
-template <class Dtype>
-struct Statistics {
-    static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
-        const float exponent = lse == NEGATIVE_INFINITY ? -NEGATIVE_INFINITY : lse * Dtype::UNIT;
-        ((RowStatistics*)statistics)[row] = {exponent, delta};
-    }
-
-    /// lse, infinite for a row without weight, and delta.
-    static __device__ __forceinline__ float2 load(const float* statistics, long long row) {
-        const RowStatistics x = ((const RowStatistics*)statistics)[row];
-        return make_float2(x.exponent * Dtype::NATURAL, x.delta);
     }
 };
 
@@ -334,30 +233,12 @@ struct SharedTile {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
-    }
-
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
     static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
         if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
         if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
         return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
-    }
-
-    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
-    struct Place {
-        unsigned address;
-        int row_bytes;
-    };
-
-    /// The place of a chunk, neither it nor the row constant.
-    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
-        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
-        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
-        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
     }
 };
 
@@ -426,36 +307,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
-/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
-template <class QTile, int M_TILES, int REGISTERS>
-struct QueryFragments {
-    static constexpr int STEPS = QTile::CHUNKS / 2;
-    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
-
-    unsigned queries;
-    int first_row;
-    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
-
-    /// Q must have come.
-    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
-#pragma unroll
-        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    }
-
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
-        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-            if (step < KEPT)
-                memcpy(q, kept[step], sizeof(q));
-            else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
-        };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
-    }
-};
-
 /// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
 /// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
 template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
@@ -497,8 +348,6 @@ template <int M_TILES, int N_TILES>
 struct ScoreRests {
     static __device__ __forceinline__ float of(int, int, int) { return 0; }
 
-    template <class Change>
-    static __device__ __forceinline__ void change(Change) {}
     static __device__ __forceinline__ void add_to(const float (&)[M_TILES][N_TILES][4]) {}
 };
 
@@ -539,7 +388,6 @@ struct Gradient {
 /// No dropout. The interface is that of replay_rows.cuh and replay_keys.cuh.
 template <int M_TILES, int KEYS>
 struct Replay {
-    __device__ __forceinline__ void begin(unsigned long long, unsigned, int, int) {}
     __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ void begin_columns(int) {}
     __device__ __forceinline__ bool keeps(int, int, int, int) const { return true; }
@@ -553,12 +401,6 @@ struct Work {
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -652,29 +494,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     return work;
 }
 
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -682,17 +502,6 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -723,19 +532,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -780,24 +576,6 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
                                            int lane = threadIdx.x % 32) {
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
-}
-
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
-template <int M_TILES>
-constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
-
-/// Of these rows, in fours, each lane owns the one of this number.
-__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
-
-/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
-template <int M_TILES, class Places, class Value>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
-#pragma unroll
-    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
-        const float x = value(own);
-        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
-        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
-    }
 }
 
 // ---- copy.cuh
@@ -874,12 +652,6 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
         load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
 }
 
-/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
-template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
-    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
-}
-
 // ---- tile_kind.cuh
 
 // What a tile holds: no kept pair, anything, only kept pairs.
@@ -897,13 +669,6 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
-
-    /// What it keeps of the tile that begins with this slot.
-    template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
-        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
-        return (TileKind)(meets * (PARTIAL + full));
-    }
 };
 
 /// The same, from a multiple of BLOCK on.
@@ -912,44 +677,6 @@ __device__ __forceinline__ TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;
     return range;
 }
-
-/// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
-    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
-    const int size = (tiles + splits - 1) / splits;
-    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
-    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
-    return range;
-}
-
-/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
-template <class Order, class KindOf>
-__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
-    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
-    const int kv_first = Order::first(slot);
-    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
-}
-
-/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
-/// of LiveTiles.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct AllTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    int next;
-
-    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        const int kv_first = next;
-        next += BLOCK_KV;
-        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
-    }
-};
 
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
@@ -1093,25 +820,6 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
 
-/// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
-template <class Params>
-__device__ __forceinline__ Work find_row_block(const Params& params, int index) {
-    Work work;
-    int aligned = index % params.row_blocks / ALIGNED_BLOCKS;
-    work.head = index / params.row_blocks % params.num_heads;
-    work.sequence = work.batch_index = index / params.row_blocks / params.num_heads;
-    find_sequence<ROW_ALIGNMENT>(work.sequence, aligned, params.cu_seqlens_q, params.q_len, params.batch);
-    work.q_block = aligned * ALIGNED_BLOCKS + index % ALIGNED_BLOCKS;
-    find_q_rows(work, params);
-    return work;
-}
-
-/// How many row blocks there are.
-template <class Params>
-__device__ __forceinline__ int all_row_blocks(const Params& params) {
-    return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
-}
-
 // ---- stretches.cuh
 
 /// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
@@ -1120,10 +828,6 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 template <int SIZE, int WIDTH, int COLUMNS>
 struct TileOrder {
     static constexpr int BLOCK = SIZE;
-
-    /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
 
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
     static __device__ __forceinline__ int first(int slot) { return slot; }
@@ -1134,9 +838,6 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 using Element = Dtype::Element;
@@ -1149,7 +850,6 @@ using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 using DoutTile = SharedTile<BLOCK_Q, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
 using KeyGradient = float[M_TILES][PADDED_HEAD_DIM / 8][4];
-using ValueGradient = float[M_TILES][PADDED_VALUE_HEAD_DIM / 8][4];
 
 /// out += x Y: what is multiplied is ready as it is.
 template <class YTile, class Sum, class Factors>
@@ -1209,7 +909,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1213 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 913 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1218,7 +918,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1222 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 922 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1284,6 +984,7 @@ struct Pairs {
         return prob;
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- held_uniform.cuh
 
@@ -1302,6 +1003,8 @@ template <bool, class T>
 __device__ __forceinline__ T aside(const T& x) {
     return x;
 }
+
+// ---------------------------------------------------------------- one tile of gradients
 
 constexpr int N_TILES = BLOCK_KV / 8;  // of S
 constexpr bool CLASSIFIES = false;  // single tiles, beyond the bounds
@@ -1403,18 +1106,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
     Pairs pairs(params, context, q_first + warp_row);
     KeyGradient dq = {};
     RowWeights<M_TILES> weights;
+    // FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
     for (; stream.live(); stream.step()) {
         stream.wait();
         Scores scores, gradients;
         Rests rests;
+        // FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
         multiply_queries_keys<Dtype, DoutTile, VTile>(gradients, rests, dout, warp_row, stream.second());
         rests.add_to(gradients);
+        // FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
         multiply_queries_keys<Dtype, QTile, KTile>(scores, rests, queries, warp_row, stream.first());
         const int kv_first = stream.tile().kv_first;
+        // FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
         if (KNOWS_FULL && stream.tile().kind == FULL)
             differentiate<true>(pairs, kv_first, q_first + warp_row, of_rows, scores, rests, gradients, weights);
         else
             differentiate<false>(pairs, kv_first, q_first + warp_row, of_rows, scores, rests, gradients, weights);
+        // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
         multiply<KTile>(dq, gradients, stream.first());
     }
     const BlockOfRows done = found_again(work, params);

@@ -1,6 +1,30 @@
 // causal, forward pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    46  sizes
+//    62  leaf code: element.cuh 64, math.cuh 69, bf16.cuh 165, row_references.cuh 189,
+//        normalize_softmax.cuh 222, keep_all.cuh 320, stretches.cuh 332, grid.cuh 356,
+//        output.cuh 463, head_rows.cuh 565, kept.cuh 607, kept_rows.cuh 617, key_bits.cuh 639,
+//        rotation.cuh 657, scores.cuh 669, pair_tests.cuh 722, tile_kind.cuh 735, tiles.cuh 740
+//   816  causal: Params 818, Context 831, make_context 838, Row 844, make_row 849, keep_bits 858,
+//        KvBounds 867, kv_bounds 871
+//   881  a block of queries
+//  1028  leaf code, continued: lanes.cuh 1030, aim_anew.cuh 1046, layout.cuh 1064,
+//        mma_16bit.cuh 1126, copy.cuh 1244, words.cuh 1312, queries.cuh 1331
+//  1348  one tile of attention
+//  1375    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1394    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1402    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1409  leaf code of the loop over tiles: kv_stream.cuh 1411, load_rows.cuh 1518,
+//        block_range.cuh 1541
+//  1558  the kernel
+//  1564    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1602    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1606    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1621    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1623    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -33,7 +57,6 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 6;  // of which so many at once become scores
-[[maybe_unused]] constexpr int MASKED_STEP = 6;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -41,16 +64,7 @@ constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 // ---- element.cuh
 
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
-struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
-
-__device__ __forceinline__ float to_float(fp16 x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-}
-
-__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
 
 // ---- math.cuh
 
@@ -61,13 +75,6 @@ __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsi
 __device__ __forceinline__ float exp2_flushed(float x) {
     float result;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
     return result;
 }
 
@@ -94,12 +101,6 @@ struct PowersOfTwo {
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
-};
-
 /// The largest of the four values that the lanes of a quad hold.
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
@@ -109,18 +110,6 @@ __device__ __forceinline__ float quad_max(float x) {
 __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
 }
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
@@ -162,11 +151,6 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
 /// The same for a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
@@ -178,20 +162,11 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
     return result;
 }
 
-/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -199,9 +174,6 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
-
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -330,18 +302,6 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
-    __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
-        offset[m][r] = sum > 0 ? -row_max : 0.0f;
-        row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
-    }
-
-    /// All lanes of the quad must call.
-    __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
-        sum = quad_sum(row_sum[m][r]);
-        row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
-    }
-
     /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
@@ -391,9 +351,6 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -503,29 +460,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     return work;
 }
 
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -533,17 +468,6 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -574,19 +498,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -702,7 +613,6 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
-__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -743,24 +653,6 @@ template <int STEP = 8, int SIDE = 1>
 __device__ __forceinline__ unsigned bits_below(int positions) {
     return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
-
-/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
-template <int PERIOD, int PERIODS>
-__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
-    unsigned bits = bits_below(limit - place);
-#pragma unroll
-    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
-        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
-    return bits;
-}
-
-/// What holds for the lane's first two keys holds for all.
-__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
-    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
-}
-
-/// All or none.
-__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
 
 // ---- rotation.cuh
 
@@ -866,51 +758,6 @@ struct TileRange {
     }
 };
 
-/// The same, from a multiple of BLOCK on.
-template <int BLOCK>
-__device__ __forceinline__ TileRange aligned(TileRange range) {
-    range.begin = range.begin / BLOCK * BLOCK;
-    return range;
-}
-
-/// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
-    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
-    const int size = (tiles + splits - 1) / splits;
-    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
-    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
-    return range;
-}
-
-/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
-template <class Order, class KindOf>
-__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
-    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
-    const int kv_first = Order::first(slot);
-    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
-}
-
-/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
-/// of LiveTiles.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct AllTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    int next;
-
-    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        const int kv_first = next;
-        next += BLOCK_KV;
-        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
-    }
-};
-
 /// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
 /// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
 /// over, and what follows the last tile is EMPTY.
@@ -1003,7 +850,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1007 "causal_forward_bf16_d128_sm_80.cu"
+#line 854 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1012,7 +859,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1016 "causal_forward_bf16_d128_sm_80.cu"
+#line 863 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1045,14 +892,6 @@ struct QueryBlock {
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
           warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
-    }
-
-    /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
-    __device__ __forceinline__ QueryBlock part(int first, int count) const {
-        QueryBlock rows = *this;
-        rows.q_first = min(q_first + QOrder::offset(first), q_last);
-        rows.q_last = min(rows.q_first + QOrder::offset(count - 1), q_last);
-        return rows;
     }
 
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
@@ -1186,6 +1025,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- lanes.cuh
 
@@ -1259,11 +1099,6 @@ struct SharedTile {
     /// `base` is the tile's address, a multiple of 128.
     static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
-    }
-
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
     }
 
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
@@ -1340,17 +1175,6 @@ template <class QTile, int M_TILES>
 __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
-}
-
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
-/// 64 in each round of a loop.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
-    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    };
-    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
@@ -1479,18 +1303,6 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
 }
 
-/// Starts to load a tile whose rows stand as `Order` says; all THREADS threads take part. `source` is the tile's first row,
-/// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
-/// zeros.
-template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
-    const char* bytes = static_cast<const char*>(source);
-    if (Order::whole(0, rows))
-        load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
-    else
-        load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
-}
-
 /// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
@@ -1509,11 +1321,6 @@ __device__ __forceinline__ unsigned load_word(unsigned address) {
 
 __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-}
-
-__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
 }
 
 __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
@@ -1538,6 +1345,8 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale) {
     return scale == 0 ? 1 : -scale;
 }
 
+// ---------------------------------------------------------------- one tile of attention
+
 using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
 using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
@@ -1556,18 +1365,18 @@ using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS =
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
 
-// ---------------------------------------------------------------- one tile of attention
-
-/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// S = Q K^T, score lines, mask, online softmax, O += P V.
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
 template <class LoadAhead, class ValuesReady>
 __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
                                        Normalizer<M_TILES>& normalizer, Out& out) {
+    // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
     const unsigned values = values_ready();
+    // The score lines and the mask, which the paper leaves out; then exponents relative to m.
     TileMask mask;
     bool masks = tile.kind != FULL;
     const bool whole = true;
@@ -1582,6 +1391,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         normalizer.to_exponents(scores);
         masks = false;
     }
+    // FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
     if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
         if (masks) {
             mask.prepare(block, tile.kv_first);
@@ -1589,12 +1399,14 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         }
         normalizer.settle(scores, out);
     }
+    // FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
     multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
     normalizer.end_tile();
 }
+// ---------------------------------------------------------------- leaf code of the loop over tiles
 
 // ---- kv_stream.cuh
 
@@ -1749,6 +1561,7 @@ struct Ranges {
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     causal_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
+    // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
     const Work& work = parked(Rows::find_work(params));
     const Rows rows(params, work);
@@ -1786,8 +1599,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 
+    // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
     Out out = {};
     Normalizer<M_TILES> normalizer(block.magnitude);
+
+    // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {
         const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
         stream.wait_keys();
@@ -1802,6 +1618,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
     const Finished finished(normalizer, sink, block.dropout.scale());
+    // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
     finished.store(params, finished_rows, block.warp_row, out);
 }

@@ -1,92 +1,25 @@
 // dq_sum: rounds the sum of dQ; bf16, head dim 128
 // Written by attncc 0.2.0. Do not edit.
+//
+// Contents, by line:
+//    12  leaf code: element.cuh 12, math.cuh 17, bf16.cuh 48, add_scalar.cuh 63,
+//        finished_before.cuh 73, output.cuh 82, grid.cuh 166, row_blocks.cuh 220, stretches.cuh 246
+//   272  parameters
+//   284  the kernel
 
 constexpr int ROW_ALIGNMENT = 16;
 
 // ---- element.cuh
 
 // 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
-struct fp16 { unsigned short bits; };
 struct bf16 { unsigned short bits; };
 
-__device__ __forceinline__ float to_float(fp16 x) {
-    float wide;
-    asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(x.bits));
-    return wide;
-}
-
-__device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
-
 // ---- math.cuh
-
-#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
-[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
-
-/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
-    float result;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
-    const float result = fast_reciprocal(x);
-    return fmaf(result, fmaf(-x, result, 1.0f), result);
-}
 
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
-    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
-
-    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
-    static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
-
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
-};
-
-/// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
@@ -96,8 +29,6 @@ __device__ __forceinline__ int uniform(int x) {
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
-
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 __device__ __forceinline__ long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
@@ -109,54 +40,15 @@ __device__ __forceinline__ T* uniform(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
-}
-
 __device__ __forceinline__ long long opaque_long(long long x) {
     asm volatile("" : "+l"(x));
     return x;
-}
-
-template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
-    asm volatile("" : "+l"(x));
-    return x;
-}
-
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
-/// The same for a whole struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T uniform_struct(const T& x) {
-    int words[sizeof(T) / 4];
-    memcpy(words, &x, sizeof(T));
-    for (int& word : words) word = uniform(word);
-    T result;
-    memcpy(&result, words, sizeof(T));
-    return result;
-}
-
-/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
 }
 
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
-    static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -165,37 +57,12 @@ struct Dtype : PowersOfTwo {
         return word;
     }
 
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
-
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
-
-    /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-            "{%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
 };
-
-// ---- add_float.cuh
-
-/// Adds to a float in global memory. Of an address whose origin the compiler can't see, atomicAdd has to ask each time whether
-/// it isn't in shared memory: ten instructions and a loop.
-__device__ __forceinline__ void add_float(float* address, float x) {
-    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(address), "f"(x) : "memory");
-}
 
 // ---- add_scalar.cuh
 
 // Adding up in global memory, one float at a time: before sm_90.
-
-/// Adds a lane's eight numbers of a 16 x 16 tile to the tile's 256; lane after lane, so that a warp's access is one line.
-__device__ __forceinline__ void add_fragment(float* tile, const float (&x)[2][4]) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) add_float(tile + i * 32 + threadIdx.x % 32, x[i / 4][i % 4]);
-}
 
 /// Reads them back.
 __device__ __forceinline__ void load_fragment(const float* tile, float (&x)[2][4]) {
@@ -214,33 +81,12 @@ __device__ __forceinline__ void wait_for_kernel_ahead() {}
 
 // ---- output.cuh
 
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
-
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
 }
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -271,19 +117,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -330,24 +163,6 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
     store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
 }
 
-/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
-template <int M_TILES>
-constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
-
-/// Of these rows, in fours, each lane owns the one of this number.
-__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
-
-/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
-template <int M_TILES, class Places, class Value>
-__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
-#pragma unroll
-    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
-        const float x = value(own);
-        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
-        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
-    }
-}
-
 // ---- grid.cuh
 
 /// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
@@ -356,12 +171,6 @@ struct Work {
     int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
     int head, split, q_block;
     int q_start, q_len, kv_start, kv_len;
-
-    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
-    template <class Params>
-    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
-        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
-    }
 };
 
 /// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
@@ -386,20 +195,6 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-}
-
-/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-    return index;
-}
-
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
@@ -422,64 +217,12 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
-template <int BLOCK_Q, bool SPLITS = true, class Params>
-__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
-    const auto splits = [&] { return SPLITS ? params.splits : 1; };
-    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int section = index / (params.section * params.q_blocks), first = section * params.section;
-    const int here = min(params.section, all_heads - first);
-    index -= first * params.q_blocks;
-    Work work;
-    work.q_block = params.q_blocks - 1 - index / here;
-    const int head = first + index % here;
-    work.split = head % splits();
-    work.head = head / splits() % heads;
-    work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
-    return work;
-}
-
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- row_blocks.cuh
 
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
 constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
-
-/// The row block that a head of a sequence begins with.
-template <class Work, class Params>
-__device__ __forceinline__ long long first_row_block(const Params& params, const Work& work, int head) {
-    const int before = params.cu_seqlens_q == nullptr ? 0 : work.q_start / ROW_ALIGNMENT + work.sequence;
-    return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
-}
 
 /// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
 template <class Params>
@@ -509,16 +252,8 @@ template <int SIZE, int WIDTH, int COLUMNS>
 struct TileOrder {
     static constexpr int BLOCK = SIZE;
 
-    /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
-
     /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
     static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
-
-    /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }

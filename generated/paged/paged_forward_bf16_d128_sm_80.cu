@@ -1,6 +1,31 @@
 // paged, forward pass: bf16, head dim 128, for sm_80.
 // Written by attncc 0.2.0 from specs/paged.attn (sha256 ed16ced7f408d390). Do not edit.
 //
+// Contents, by line:
+//    57  sizes
+//    73  leaf code: element.cuh 75, math.cuh 89, bf16.cuh 185, row_references.cuh 209,
+//        normalize_softmax.cuh 242, keep_all.cuh 340, stretches.cuh 352, grid.cuh 373,
+//        output.cuh 480, head_rows.cuh 582, kept.cuh 624, kept_rows.cuh 634, key_bits.cuh 656,
+//        rotation.cuh 668, scores.cuh 680, pair_tests.cuh 733, tile_kind.cuh 746, tiles.cuh 751,
+//        load.cuh 772
+//   829  paged: Params 831, Context 852, make_context 860, Row 869, make_row 874, keep 886,
+//        KvBounds 909, kv_bounds 913
+//   922  a block of queries
+//  1070  leaf code, continued: lanes.cuh 1072, aim_anew.cuh 1088, layout.cuh 1106,
+//        mma_16bit.cuh 1168, copy.cuh 1286, words.cuh 1354, queries.cuh 1373
+//  1390  one tile of attention
+//  1417    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1436    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1444    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1451  leaf code of the loop over tiles: kv_stream.cuh 1453, load_rows.cuh 1560,
+//        block_range.cuh 1583, tile_lists.cuh 1600
+//  1661  the kernel
+//  1667    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1703    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1707    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1722    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1724    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//
 // Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
 // batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which page of
 // sequence b lies on page p of the pool, or negative where none of it does. `length[b]` is how many
@@ -43,7 +68,6 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 4;  // of which so many at once become scores
-[[maybe_unused]] constexpr int MASKED_STEP = 4;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -74,13 +98,6 @@ __device__ __forceinline__ float exp2_flushed(float x) {
     return result;
 }
 
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
 __device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
     float result;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -104,12 +121,6 @@ struct PowersOfTwo {
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
-};
-
 /// The largest of the four values that the lanes of a quad hold.
 __device__ __forceinline__ float quad_max(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
@@ -119,18 +130,6 @@ __device__ __forceinline__ float quad_max(float x) {
 __device__ __forceinline__ float quad_sum(float x) {
     x += __shfl_xor_sync(~0u, x, 1);
     return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
 }
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
@@ -172,11 +171,6 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
 /// The same for a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
@@ -188,20 +182,11 @@ __device__ __forceinline__ T uniform_struct(const T& x) {
     return result;
 }
 
-/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -209,9 +194,6 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
-
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -340,18 +322,6 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
-    __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
-        offset[m][r] = sum > 0 ? -row_max : 0.0f;
-        row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
-    }
-
-    /// All lanes of the quad must call.
-    __device__ __forceinline__ void read_row(int m, int r, float& row_max, float& sum) const {
-        sum = quad_sum(row_sum[m][r]);
-        row_max = sum > 0 ? -offset[m][r] : NEGATIVE_INFINITY;
-    }
-
     /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
@@ -396,14 +366,8 @@ struct TileOrder {
     static __device__ __forceinline__ int first(int slot) { return slot; }
     static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
 
-    /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
-
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -513,29 +477,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     return work;
 }
 
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -543,17 +485,6 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -584,19 +515,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -712,7 +630,6 @@ __device__ __forceinline__ T parked(const T& x) {
 }
 
 __device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
-__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -747,30 +664,6 @@ __device__ __forceinline__ int lane_keys(int positions) {
     const unsigned count = max(positions, 0);
     return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
 }
-
-/// Those among the first `positions`.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ unsigned bits_below(int positions) {
-    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
-}
-
-/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
-template <int PERIOD, int PERIODS>
-__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
-    unsigned bits = bits_below(limit - place);
-#pragma unroll
-    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
-        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
-    return bits;
-}
-
-/// What holds for the lane's first two keys holds for all.
-__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
-    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
-}
-
-/// All or none.
-__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
 
 // ---- rotation.cuh
 
@@ -867,13 +760,6 @@ struct Tile {
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
-
-    /// What it keeps of the tile that begins with this slot.
-    template <int BLOCK>
-    __device__ __forceinline__ TileKind kind(int slot) const {
-        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
-        return (TileKind)(meets * (PARTIAL + full));
-    }
 };
 
 /// The same, from a multiple of BLOCK on.
@@ -882,91 +768,6 @@ __device__ __forceinline__ TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;
     return range;
 }
-
-/// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
-    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
-    const int size = (tiles + splits - 1) / splits;
-    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
-    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
-    return range;
-}
-
-/// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
-template <class Order, class KindOf>
-__device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
-    if (slot >= range.full_begin && slot + Order::BLOCK <= range.full_end) return FULL;
-    const int kv_first = Order::first(slot);
-    const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-    return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
-}
-
-/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
-/// of LiveTiles.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct AllTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    int next;
-
-    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        const int kv_first = next;
-        next += BLOCK_KV;
-        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
-    }
-};
-
-/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
-/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
-/// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    KindOf& kind_of;
-    int kv_len;
-    int next;                     // the first slot that isn't classified
-    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
-
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
-        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        while (live == 0) {
-            if (next >= range.end) return {0, EMPTY};
-            live = tiles_up_to(range.end + BLOCK_KV - 1);
-            // A split may end before the full range does.
-            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
-            if (CLASSIFIES) classify_open();
-            next += 32 * BLOCK_KV;
-        }
-        const int bit = __ffs(live) - 1;
-        live &= live - 1;
-        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
-    }
-
-private:
-    /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
-        const int keys = kv_end - next;
-        const unsigned tiles = (unsigned)keys / BLOCK_KV;
-        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
-    }
-
-    __device__ __forceinline__ void classify_open() {
-        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
-        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
-        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-        live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
-    }
-};
 
 // ---- load.cuh
 
@@ -1017,17 +818,6 @@ __device__ __forceinline__ float load_if(bool inside, const Half* address) {
     return to_float(Half{value});
 }
 
-// A scalar input: given by address (so that CUDA graphs see its present value) or by value.
-template <class Element, class Value>
-__device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
-    return address != nullptr ? load(address) : value;
-}
-
-__device__ __forceinline__ bool in_range(int index, int size) { return (unsigned)index < (unsigned)size; }
-__device__ __forceinline__ bool in_range(long long index, int size) {
-    return (unsigned long long)index < (unsigned long long)size;
-}
-
 using Element = Dtype::Element;
 using QOrder = TileOrder<BLOCK_Q, 1, 1>;
 using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
@@ -1072,7 +862,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 1076 "paged_forward_bf16_d128_sm_80.cu"
+#line 866 "paged_forward_bf16_d128_sm_80.cu"
     return ctx;
 }
 
@@ -1085,7 +875,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 1089 "paged_forward_bf16_d128_sm_80.cu"
+#line 879 "paged_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -1110,7 +900,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1114 "paged_forward_bf16_d128_sm_80.cu"
+#line 904 "paged_forward_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1145,14 +935,6 @@ struct QueryBlock {
           warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
     }
 
-    /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
-    __device__ __forceinline__ QueryBlock part(int first, int count) const {
-        QueryBlock rows = *this;
-        rows.q_first = min(q_first + QOrder::offset(first), q_last);
-        rows.q_last = min(rows.q_first + QOrder::offset(count - 1), q_last);
-        return rows;
-    }
-
     /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
@@ -1160,11 +942,6 @@ struct QueryBlock {
         range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
                  order.end(uniform(bounds.kv_end))};
         return range;
-    }
-
-    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
-        TileKind kind = PARTIAL;
-        return kind;
     }
 
     /// A row of the lane.
@@ -1290,6 +1067,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- lanes.cuh
 
@@ -1363,11 +1141,6 @@ struct SharedTile {
     /// `base` is the tile's address, a multiple of 128.
     static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
-    }
-
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
     }
 
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
@@ -1444,17 +1217,6 @@ template <class QTile, int M_TILES>
 __device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
 #pragma unroll
     for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
-}
-
-/// scores = Q K^T: the warp's M_TILES * 16 rows of Q from `first_row` on, times all rows of the K tile. Of more than 192 columns,
-/// 64 in each round of a loop.
-template <class Dtype, class QTile, class KTile, int UNROLLED = QTile::CHUNKS <= 24 ? QTile::CHUNKS / 2 : 4, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], unsigned queries,
-                                                      int first_row, unsigned keys) {
-    auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-        load_queries<QTile>(q, query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    };
-    multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
 /// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
@@ -1583,18 +1345,6 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
 }
 
-/// Starts to load a tile whose rows stand as `Order` says; all THREADS threads take part. `source` is the tile's first row,
-/// `rows` how many positions there are from it on: what lies beyond, and the bytes of a row from VALID_BYTES on, become
-/// zeros.
-template <class Tile, class Order, int THREADS, int VALID_BYTES>
-__device__ __forceinline__ void load_tile(unsigned tile, const void* source, long long row_bytes, int rows) {
-    const char* bytes = static_cast<const char*>(source);
-    if (Order::whole(0, rows))
-        load_columns<Tile, Order, THREADS, VALID_BYTES, false>(tile, bytes, row_bytes, rows);
-    else
-        load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
-}
-
 /// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
@@ -1613,11 +1363,6 @@ __device__ __forceinline__ unsigned load_word(unsigned address) {
 
 __device__ __forceinline__ void store_word(unsigned address, unsigned word) {
     asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-}
-
-__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
 }
 
 __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
@@ -1642,6 +1387,8 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale) {
     return scale == 0 ? 1 : -scale;
 }
 
+// ---------------------------------------------------------------- one tile of attention
+
 using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
 using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
@@ -1660,18 +1407,18 @@ using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS =
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
 
-// ---------------------------------------------------------------- one tile of attention
-
-/// S = Q K^T -> score -> keep -> online softmax -> O += P V (FlashAttention-2, Algorithm 1, lines 8 to 10).
+/// S = Q K^T, score lines, mask, online softmax, O += P V.
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
 /// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
 template <class LoadAhead, class ValuesReady>
 __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
                                        Normalizer<M_TILES>& normalizer, Out& out) {
+    // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
     Scores scores;
     queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
     const unsigned values = values_ready();
+    // The score lines and the mask, which the paper leaves out; then exponents relative to m.
     TileMask mask;
     bool masks = tile.kind != FULL;
     const bool whole = true;
@@ -1686,6 +1433,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         normalizer.to_exponents(scores);
         masks = false;
     }
+    // FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
     if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
         if (masks) {
             mask.prepare(block, tile.kv_first);
@@ -1693,12 +1441,14 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         }
         normalizer.settle(scores, out);
     }
+    // FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
     normalizer.begin_tile();
     block.dropout.begin_tile(tile.kv_first);
     auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
     multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
     normalizer.end_tile();
 }
+// ---------------------------------------------------------------- leaf code of the loop over tiles
 
 // ---- kv_stream.cuh
 
@@ -1861,22 +1611,6 @@ __device__ __forceinline__ uint2* tile_list(const Params& params, const Work& wo
     return params.tile_lists + (list * GROUPS + group) * params.list_words;
 }
 
-/// Makes one of `parts` equal parts of a list. The lanes of the warp test a tile each.
-template <class Order, class KindOf>
-__device__ __forceinline__ void make_tile_list(uint2* list, const TileRange& all, int part, int parts, int kv_len,
-                                               KindOf& kind_of) {
-    constexpr int BLOCK = Order::BLOCK;
-    const TileRange range = share<32 * BLOCK>(all, part, parts);
-    const int lane = threadIdx.x % 32;
-    for (int word = range.begin / (32 * BLOCK); word * 32 * BLOCK < range.end; ++word) {
-        const int slot = (32 * word + lane) * BLOCK;
-        TileKind kind = EMPTY;
-        if (slot + BLOCK > range.begin && slot < range.end) kind = classify<Order>(range, slot, kv_len, kind_of);
-        const unsigned live = __ballot_sync(~0u, kind != EMPTY), full = __ballot_sync(~0u, kind == FULL);
-        if (lane == 0) list[word] = make_uint2(live, full);
-    }
-}
-
 /// A word of a list, without the tiles outside [first, end).
 __device__ __forceinline__ uint2 listed_word(const uint2* list, int index, int first, int end) {
     const int begin = first - 32 * index, last = end - 32 * index;
@@ -1930,6 +1664,7 @@ private:
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     paged_forward(const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char shared[];
+    // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
     const Work& work = parked(Rows::find_work(params));
     const Rows rows(params, work);
@@ -1965,8 +1700,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     stream.wait_first();  // and Q
     const BlockQueries held(queries, block.warp_row);
 
+    // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
     Out out = {};
     Normalizer<M_TILES> normalizer(block.magnitude);
+
+    // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {
         const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
         stream.wait_keys();
@@ -1981,6 +1719,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
     const Finished finished(normalizer, sink, block.dropout.scale());
+    // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
     finished.store(params, finished_rows, block.warp_row, out);
 }

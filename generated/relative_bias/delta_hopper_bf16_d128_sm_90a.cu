@@ -1,5 +1,12 @@
 // delta: what the backward pass needs of each row; bf16, head dim 128
 // Written by attncc 0.2.0. Do not edit.
+//
+// Contents, by line:
+//    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_pieces.cuh 70,
+//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 228, stretches.cuh 254
+//   276  parameters
+//   293  the kernel
+//   308    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 64;
 
@@ -20,73 +27,11 @@ __device__ __forceinline__ float to_float(bf16 x) { return __uint_as_float((unsi
 // ---- math.cuh
 
 #define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
-[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
-
-/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
-__device__ __forceinline__ float exp2_flushed(float x) {
-    float result;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// log2(x), x not below 2^-126: one instruction, 2^-22 of the result, or of 1 where x is near 1.
-__device__ __forceinline__ float log2_approximate(float x) {
-    float result;
-    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
-    float result;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-    return result;
-}
-
-/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
-__device__ __forceinline__ float normal_reciprocal(float x) {
-    const float result = fast_reciprocal(x);
-    return fmaf(result, fmaf(-x, result, 1.0f), result);
-}
 
 /// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
-    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
-
-    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
-    static constexpr int PARTS = 1;
-    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
-
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
-};
-
-/// The largest of the four values that the lanes of a quad hold.
-__device__ __forceinline__ float quad_max(float x) {
-    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
-    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
-}
-
-__device__ __forceinline__ float quad_sum(float x) {
-    x += __shfl_xor_sync(~0u, x, 1);
-    return x + __shfl_xor_sync(~0u, x, 2);
-}
-
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
 
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
@@ -96,8 +41,6 @@ __device__ __forceinline__ int uniform(int x) {
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
-
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 __device__ __forceinline__ long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
@@ -109,55 +52,11 @@ __device__ __forceinline__ T* uniform(T* x) {
     return (T*)uniform_long((long long)x);
 }
 
-/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
-/// the whole loop.
-__device__ __forceinline__ int opaque(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
-}
-
-__device__ __forceinline__ long long opaque_long(long long x) {
-    asm volatile("" : "+l"(x));
-    return x;
-}
-
-template <class T>
-__device__ __forceinline__ T* opaque(T* x) {
-    asm volatile("" : "+l"(x));
-    return x;
-}
-
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
-/// The same for a whole struct of 32-bit words.
-template <class T>
-__device__ __forceinline__ T uniform_struct(const T& x) {
-    int words[sizeof(T) / 4];
-    memcpy(words, &x, sizeof(T));
-    for (int& word : words) word = uniform(word);
-    T result;
-    memcpy(&result, words, sizeof(T));
-    return result;
-}
-
-/// threadIdx.x, read anew each time: kept, it and what is computed from it would take registers from a loop.
-__device__ __forceinline__ int thread_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
-    return index;
-}
-
 // ---- bf16.cuh
 
 struct Dtype : PowersOfTwo {
     using Element = bf16;
-    static constexpr unsigned SIGN_BITS = 0x80008000;
     static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
-    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
         unsigned word;
@@ -166,42 +65,7 @@ struct Dtype : PowersOfTwo {
     }
 
     static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
-
-    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
-
-    /// sum += a b
-    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-            "{%0, %1, %2, %3};"
-            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    }
 };
-
-// ---- words.cuh
-
-// Ordinary accesses to shared memory by address.
-
-__device__ __forceinline__ unsigned load_word(unsigned address) {
-    unsigned word;
-    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
-    return word;
-}
-
-__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
-    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
-}
-
-__device__ __forceinline__ void load_words(unsigned address, unsigned (&x)[4]) {
-    asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address) : "memory");
-}
-
-__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
-    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
-                 : "memory");
-}
 
 // ---- statistics_pieces.cuh
 
@@ -214,9 +78,6 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 /// probabilities 0.
 template <class Dtype>
 struct Statistics {
-    static constexpr int FLOATS = 4, ROW_BYTES = 4 * FLOATS;
-    static constexpr int WEIGHT_BYTES = 256;  // of an A operand: 8 rows, which serve all 64, of columns 0 to 7 and 8 to 15
-
     struct Pieces {
         float first, second, third;
 
@@ -240,31 +101,7 @@ struct Statistics {
         return make_float2(-(Dtype::low(x.x) + Dtype::low(x.x >> 16) + Dtype::low(x.y)),
                            -(Dtype::low(x.y >> 16) + Dtype::low(x.z) + Dtype::low(x.z >> 16)));
     }
-
-    /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
-    /// -delta * delta_weight, the latter a number of 8 bits. The row's eight numbers are columns 0 to 7 and again 8 to 15: so two
-    /// pieces of lse_weight meet all of -lse, and the third its first piece. The threads of a warpgroup call.
-    static __device__ __forceinline__ void write_weights(unsigned target, float lse_weight, float delta_weight) {
-        const Pieces pieces(lse_weight);
-        const int thread = thread_index() % 128, word = thread % 4;
-        const bool delta = thread >= 64, later = thread % 64 >= 32;
-        const float piece = delta ? 0 : later ? pieces.second : pieces.first;
-        const float delta_piece = delta & !later ? delta_weight : 0, third = delta | later ? 0 : pieces.third;
-        const float low = word == 0 | word == 1 ? piece : word == 2 ? delta_piece : third;
-        const float high = word == 0 ? piece : word == 1 | word == 2 ? delta_piece : 0;
-        store_word(target + 4 * thread, Dtype::pack(low, high));
-    }
 };
-
-/// Descriptor of rows as B operand: eight of them each 128 bytes, no swizzle; columns 8 to 15 are columns 0 to 7 again.
-__device__ __forceinline__ unsigned long long statistics_descriptor(unsigned address) {
-    return (unsigned long long)(128 >> 4) << 32 | (address & 0x3ffff) >> 4;
-}
-
-/// Descriptor of an A operand of weights: one group of eight rows for all 64; columns 8 to 15 follow 128 bytes behind.
-__device__ __forceinline__ unsigned long long weights_descriptor(unsigned address) {
-    return 128 >> 4 << 16 | (address & 0x3ffff) >> 4;
-}
 
 // ---- clear.cuh
 
@@ -366,20 +203,6 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
-template <class AnyWork, class Params>
-__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
-    find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-}
-
-/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
-__device__ __forceinline__ int block_index() {
-    int index;
-    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
-    return index;
-}
-
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
 /// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
 /// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
@@ -402,64 +225,12 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
     find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
 }
 
-/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
-/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
-template <int BLOCK_Q, bool SPLITS = true, class Params>
-__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
-    const auto splits = [&] { return SPLITS ? params.splits : 1; };
-    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int section = index / (params.section * params.q_blocks), first = section * params.section;
-    const int here = min(params.section, all_heads - first);
-    index -= first * params.q_blocks;
-    Work work;
-    work.q_block = params.q_blocks - 1 - index / here;
-    const int head = first + index % here;
-    work.split = head % splits();
-    work.head = head / splits() % heads;
-    work.sequence = work.batch_index = head / splits() / heads;
-    find_sequence<BLOCK_Q>(work, params, rows_each);
-    return work;
-}
-
-/// The work of this block in the q_outer grid.
-template <int BLOCK_Q, class Params>
-__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
-    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
-    work.q_block = uniform(work.q_block);
-    work.split = uniform(work.split);
-    work.head = uniform(work.head);
-    work.sequence = uniform(work.sequence);
-    work.batch_index = uniform(work.batch_index);
-    find_rows(work, params);
-    return work;
-}
-
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- row_blocks.cuh
 
 // What the backward kernels keep of rows lies in blocks of 16 rows, so that 16-byte accesses fit: of each row its statistics,
 // and the sum of dQ in fragments. Each sequence and head begins with a block of its own, and ends with as many as fill up a
 // multiple of ROW_ALIGNMENT rows, which the kernel that includes this says.
 constexpr int ROW_BLOCK = 16, ALIGNED_BLOCKS = ROW_ALIGNMENT / ROW_BLOCK;
-
-/// The row block that a head of a sequence begins with.
-template <class Work, class Params>
-__device__ __forceinline__ long long first_row_block(const Params& params, const Work& work, int head) {
-    const int before = params.cu_seqlens_q == nullptr ? 0 : work.q_start / ROW_ALIGNMENT + work.sequence;
-    return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
-}
 
 /// Row block `index` of all heads: `q_block` counts row blocks here, and what is said of keys isn't known.
 template <class Params>
@@ -488,20 +259,6 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
 template <int SIZE, int WIDTH, int COLUMNS>
 struct TileOrder {
     static constexpr int BLOCK = SIZE;
-
-    /// Slots between which the positions from, or up to, a given one stand.
-    static __device__ __forceinline__ int begin(int position) { return position; }
-    static __device__ __forceinline__ int end(int position) { return position; }
-
-    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
-    static __device__ __forceinline__ int first(int slot) { return slot; }
-    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
-
-    /// Whether all of the tile lies in the sequence.
-    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
-
-    /// The position of a slot of a tile, counted from the tile's first.
-    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
 
     /// The position of a slot of the sequence.
     static __device__ __forceinline__ int position(int slot) { return slot; }
@@ -548,6 +305,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 4) delta(const __grid_c
                       work.q_start * params.out_stride_row + column;
     const auto* dout = params.dout + work.batch_index * params.dout_stride_batch + work.head * params.dout_stride_head +
                        work.q_start * params.dout_stride_row + column;
+    // FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
     float delta = 0;
 #pragma unroll 2  // the second are asked for before the first are looked at; more would spill
     for (int first = 0; first < ROUNDS; first += AHEAD) {

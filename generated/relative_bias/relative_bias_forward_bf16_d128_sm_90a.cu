@@ -1,6 +1,43 @@
 // relative_bias, forward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/relative_bias.attn (sha256 5d6a31fa41bd876c). Do not edit.
 //
+// Contents, by line:
+//    58  sizes
+//    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 202, row_references.cuh 226,
+//        trust_softmax.cuh 259, keep_all.cuh 397, stretches.cuh 408, grid.cuh 432, output.cuh 539,
+//        head_rows.cuh 641, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 710, scores.cuh 722,
+//        pair_tests.cuh 744, tile_kind.cuh 757, tiles.cuh 762, distances.cuh 792, load.cuh 824,
+//        score_form.cuh 836
+//   914  relative_bias: Params 916, Context 934, make_context 941, Row 947, make_row 952,
+//        score_form_holds 961, score_factor 969, score_bias 974
+//   984  a block of queries
+//  1155  leaf code, continued: blocks.cuh 1157, group_tiles.cuh 1179, descending_tiles.cuh 1202,
+//        lanes.cuh 1247, layout.cuh 1263, mma_16bit.cuh 1325, barrier.cuh 1385, words.cuh 1450,
+//        pipeline.cuh 1474, tma.cuh 1607, tma_stretches.cuh 1636, peers_none.cuh 1670,
+//        turns_taken.cuh 1691, wgmma.cuh 1711, values_loaded.cuh 1783, rounded_late.cuh 1808,
+//        warpgroup.cuh 1821
+//  1856  what the warps share
+//  1901  the planner
+//  1926  the producer
+//  1950    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2034    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2058  queries times keys
+//  2119  the consumers
+//  2370    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2376    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2382    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2387    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2390    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2393    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2397    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2402    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2418    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2434    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2444  the kernel
+//  2452    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2463    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2470    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
 // are keys after the query.
@@ -31,7 +68,6 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
-[[maybe_unused]] constexpr int SCORE_STEP = 4;  // of which so many at once become scores
 [[maybe_unused]] constexpr int MASKED_STEP = 4;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
@@ -86,17 +122,10 @@ __device__ __forceinline__ float normal_reciprocal(float x) {
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
-};
-
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -110,18 +139,6 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
-
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
@@ -130,8 +147,6 @@ __device__ __forceinline__ int uniform(int x) {
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
-
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 __device__ __forceinline__ long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
@@ -189,8 +204,6 @@ __device__ __forceinline__ int thread_index() {
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -198,9 +211,6 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
-
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -271,11 +281,6 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { offset[m][r] = exponent; });
     }
 
-    /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
-    __device__ __forceinline__ void stay() {
-        each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
-    }
-
     /// Whether all rows of the warp have met a key.
     __device__ __forceinline__ bool has_references() const {
         float highest = NEGATIVE_INFINITY;
@@ -331,13 +336,6 @@ struct Normalizer : RowReferences<M_TILES> {
     __device__ __forceinline__ bool served(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
-        return __all_sync(~0u, all);
-    }
-
-    /// Whether none is so small that references were far above what a row has: what is smaller would be lost.
-    __device__ __forceinline__ bool weighs(float least) const {
-        bool all = true;
-        each_row([&](int m, int r) { all &= tile_sum[m][r] >= least; });
         return __all_sync(~0u, all);
     }
 
@@ -401,7 +399,6 @@ struct Normalizer : RowReferences<M_TILES> {
 /// No dropout. The interface is that of philox.cuh.
 template <int M_TILES>
 struct Dropout {
-    __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ float scale() const { return 1; }
 
     template <class Probs, class... Place>
@@ -430,9 +427,6 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -542,29 +536,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     return work;
 }
 
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -572,17 +544,6 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -613,19 +574,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -715,13 +663,6 @@ struct QueryRows {
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
-    __device__ __forceinline__ int head() const { return work.head; }
-
-    template <class Params>
-    __device__ __forceinline__ int kv_head(const Params& params) const {
-        return work.head / (params.num_heads / params.num_kv_heads);
-    }
-
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
     __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
@@ -731,17 +672,6 @@ struct QueryRows {
         return {target, row_stride, work.q_len - first};
     }
 };
-
-// ---- kept.cuh
-
-/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
-template <class T>
-__device__ __forceinline__ T parked(const T& x) {
-    return x;
-}
-
-__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
-__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -777,30 +707,6 @@ __device__ __forceinline__ int lane_keys(int positions) {
     return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
 }
 
-/// Those among the first `positions`.
-template <int STEP = 8, int SIDE = 1>
-__device__ __forceinline__ unsigned bits_below(int positions) {
-    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
-}
-
-/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
-template <int PERIOD, int PERIODS>
-__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
-    unsigned bits = bits_below(limit - place);
-#pragma unroll
-    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
-        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
-    return bits;
-}
-
-/// What holds for the lane's first two keys holds for all.
-__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
-    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
-}
-
-/// All or none.
-__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
-
 // ---- rotation.cuh
 
 /// Moves the first STEP column tiles behind the others.
@@ -814,37 +720,6 @@ __device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
 }
 
 // ---- scores.cuh
-
-/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
-/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
-/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
-/// registers can't be counted off, with the others moved up after each round.
-template <int STEP, int M_TILES, int N_TILES, class Visit>
-__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
-    auto round = [&](int column) {
-#pragma unroll
-        for (int n = 0; n < STEP; ++n)
-#pragma unroll
-            for (int side = 0; side < 2; ++side)
-#pragma unroll
-                for (int row = 0; row < 2 * M_TILES; ++row) {
-                    float& x = scores[row / 2][n][row % 2 * 2 + side];
-                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
-                }
-    };
-    const int lane_column = threadIdx.x % 4 * 2;
-    if constexpr (STEP == N_TILES) {
-        round(lane_column);
-    } else {
-        static_assert(N_TILES % STEP == 0, "all rounds are alike");
-#pragma unroll 1
-        for (int first = 0; first < N_TILES; first += STEP) {
-            round(lane_column + 8 * first);
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
-        }
-    }
-}
 
 /// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
 template <class KvOrder>
@@ -905,23 +780,6 @@ struct TileRange {
     }
 };
 
-/// The same, from a multiple of BLOCK on.
-template <int BLOCK>
-__device__ __forceinline__ TileRange aligned(TileRange range) {
-    range.begin = range.begin / BLOCK * BLOCK;
-    return range;
-}
-
-/// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
-    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
-    const int size = (tiles + splits - 1) / splits;
-    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
-    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
-    return range;
-}
-
 /// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
 template <class Order, class KindOf>
 __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
@@ -930,72 +788,6 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
-
-/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
-/// of LiveTiles.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct AllTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    int next;
-
-    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        const int kv_first = next;
-        next += BLOCK_KV;
-        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
-    }
-};
-
-/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
-/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
-/// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    KindOf& kind_of;
-    int kv_len;
-    int next;                     // the first slot that isn't classified
-    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
-
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
-        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        while (live == 0) {
-            if (next >= range.end) return {0, EMPTY};
-            live = tiles_up_to(range.end + BLOCK_KV - 1);
-            // A split may end before the full range does.
-            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
-            if (CLASSIFIES) classify_open();
-            next += 32 * BLOCK_KV;
-        }
-        const int bit = __ffs(live) - 1;
-        live &= live - 1;
-        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
-    }
-
-private:
-    /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
-        const int keys = kv_end - next;
-        const unsigned tiles = (unsigned)keys / BLOCK_KV;
-        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
-    }
-
-    __device__ __forceinline__ void classify_open() {
-        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
-        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
-        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-        live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
-    }
-};
 
 // ---- distances.cuh
 
@@ -1040,54 +832,6 @@ __device__ __forceinline__ long long load(const long long* address) { return __l
 __device__ __forceinline__ float load(const float* address) { return __ldg(address); }
 __device__ __forceinline__ float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
 __device__ __forceinline__ float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
-
-// `load`, or 0 where `inside` is false: one predicated instruction, no branch, and nothing is read.
-__device__ __forceinline__ bool load_if(bool inside, const unsigned char* address) {
-    unsigned value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
-        : "+r"(value) : "l"(address), "r"((int)inside));
-    return value != 0;
-}
-
-__device__ __forceinline__ int load_if(bool inside, const int* address) {
-    int value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b32 %0, [%1]; }"
-        : "+r"(value) : "l"(address), "r"((int)inside));
-    return value;
-}
-
-__device__ __forceinline__ long long load_if(bool inside, const long long* address) {
-    long long value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b64 %0, [%1]; }"
-        : "+l"(value) : "l"(address), "r"((int)inside));
-    return value;
-}
-
-__device__ __forceinline__ float load_if(bool inside, const float* address) {
-    float value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.f32 %0, [%1]; }"
-        : "+f"(value) : "l"(address), "r"((int)inside));
-    return value;
-}
-
-template <class Half>  // fp16 or bf16
-__device__ __forceinline__ float load_if(bool inside, const Half* address) {
-    unsigned short value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b16 %0, [%1]; }"
-        : "+h"(value) : "l"(address), "r"((int)inside));
-    return to_float(Half{value});
-}
-
-// A scalar input: given by address (so that CUDA graphs see its present value) or by value.
-template <class Element, class Value>
-__device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
-    return address != nullptr ? load(address) : value;
-}
-
-__device__ __forceinline__ bool in_range(int index, int size) { return (unsigned)index < (unsigned)size; }
-__device__ __forceinline__ bool in_range(long long index, int size) {
-    return (unsigned long long)index < (unsigned long long)size;
-}
 
 // ---- score_form.cuh
 
@@ -1134,12 +878,6 @@ private:
     static __device__ __forceinline__ int size(float x, float y) { return __float_as_int(fabsf(x) + fabsf(y)); }
 };
 
-/// The largest |product| for which |argument * product| <= reach; none (-1) where powers of the argument leave fp32.
-__device__ __forceinline__ float product_reach(float argument, float reach) {
-    const float size = fabsf(argument);
-    return (size >= 0x1p-20f) & (size <= 0x1p20f) ? reach * normal_reciprocal(size) : -1.0f;
-}
-
 /// What is added to the scores of a row: the same for all keys.
 struct RowBias {
     float first;
@@ -1152,19 +890,6 @@ struct RowBias {
 
     /// The same, computed no later than here.
     __device__ __forceinline__ RowBias pinned() const { return {opaque_float(first)}; }
-};
-
-/// The interface of RowBias; affine in the key.
-struct SlopedBias {
-    float first, step;
-
-    __device__ __forceinline__ SlopedBias exponent(float unit, float offset) const {
-        return {fmaf(first, unit, offset), step * unit};
-    }
-
-    __device__ __forceinline__ float at(int columns) const { return fmaf(step, columns, first); }
-
-    __device__ __forceinline__ SlopedBias pinned() const { return {opaque_float(first), step}; }
 };
 
 /// The products of one row of a lane, half r of a row tile, to exponents; `bias` is that of its first key.
@@ -1228,22 +953,8 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1232 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 957 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
-}
-
-// let offset = clamp(kv_idx - q_pos, -reach, reach) + reach
-// score = score + bias[h, offset]
-__device__ __forceinline__ float score_mod(
-    const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
-#line 9 "specs/relative_bias.attn"
-    const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 11 "specs/relative_bias.attn"
-    const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
-        params.bias_stride1;
-#line 11 "specs/relative_bias.attn"
-    return score + load(bias_address);
-#line 1247 "relative_bias_forward_bf16_d128_sm_90a.cu"
 }
 
 // Whether a warp's part of a tile has the form below.
@@ -1264,7 +975,7 @@ __device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 1268 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 979 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
         params.bias_stride1;
     return {load(bias_address)};
@@ -1313,12 +1024,6 @@ struct QueryBlock {
     __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
-    }
-
-    /// What the score lines make of a product.
-    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
-        score = score_mod(params, context, row, kv_idx, score * magnitude);
-        return score;
     }
 
     /// The logit that takes part in the normaliser of a row alone, in natural units.
@@ -1447,6 +1152,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -1491,12 +1197,6 @@ __device__ __forceinline__ TileRange span(const TileRange& own) {
     const int begin = __reduce_min_sync(~0u, some ? own.begin : 0x7fffffff);
     const int end = __reduce_max_sync(~0u, some ? own.end : 0);
     return {min(begin, end), 0, 0, end};
-}
-
-/// For which groups it holds, as bits, by what the lane says of its own.
-template <int GROUPS>
-__device__ __forceinline__ unsigned of_groups(bool holds) {
-    return __ballot_sync(~0u, holds) & ((1u << GROUPS) - 1);
 }
 
 // ---- descending_tiles.cuh
@@ -1600,11 +1300,6 @@ struct SharedTile {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
-    }
-
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
     static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
@@ -1636,11 +1331,6 @@ struct SharedTile {
 
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
-}
-
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
@@ -1692,70 +1382,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
-/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
-template <class QTile, int M_TILES, int REGISTERS>
-struct QueryFragments {
-    static constexpr int STEPS = QTile::CHUNKS / 2;
-    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
-
-    unsigned queries;
-    int first_row;
-    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
-
-    /// Q must have come.
-    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
-#pragma unroll
-        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    }
-
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
-        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-            if (step < KEPT)
-                memcpy(q, kept[step], sizeof(q));
-            else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
-        };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
-    }
-};
-
-/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
-/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
-template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
-    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
-        unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float(&x)[4] = scores[m][n + half];
-                to_probs(m, x);
-                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
-                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
-            }
-            dropout.drop(probs[m], m, n);
-        }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
-            unsigned v[4];
-            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
-                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
-                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
-            }
-        }
-    }
-}
-
 // ---- barrier.cuh
 
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
@@ -1776,44 +1402,6 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
 /// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
-}
-
-/// One arrival for those lanes that arrive; whether it was the phase's last one.
-__device__ __forceinline__ bool last_arrival(unsigned barrier, bool arrives) {
-    unsigned pending;  // before
-    asm volatile(
-        "{ .reg .pred p;\n"
-        ".reg .b64 state;\n"
-        "setp.ne.u32 p, %2, 0;\n"
-        "mov.b64 state, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 state, [%1];\n"
-        "mbarrier.pending_count.b64 %0, state; }"
-        : "=r"(pending) : "r"(barrier), "r"((unsigned)arrives)
-        : "memory");
-    return arrives & (pending == 1);
-}
-
-/// Whether the barrier's phase of this parity is over.
-__device__ __forceinline__ bool barrier_test(unsigned barrier, unsigned parity) {
-    unsigned over;
-    asm volatile(
-        "{ .reg .pred over;\n"
-        "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, over; }"
-        : "=r"(over) : "r"(barrier), "r"(parity)
-        : "memory");
-    return over;
-}
-
-/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
-__device__ __forceinline__ bool elected_lane() {
-    unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
-    return elected;
 }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
@@ -1857,15 +1445,6 @@ struct Ring {
             parity ^= 1;
         }
     }
-};
-
-/// The same in one register, where dividing costs less than another.
-template <int STAGES>
-struct Turns {
-    unsigned turn = 0;
-
-    __device__ __forceinline__ int stage() const { return turn % STAGES; }
-    __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
 };
 
 // ---- words.cuh
@@ -1985,13 +1564,6 @@ struct Pipeline {
 
     __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
-    __device__ __forceinline__ void write_plan(const Plan& plan, const TileRange& range) const {
-        const int lane = threadIdx.x % 32;
-        if (lane == 0) put(base + PLAN_AT, plan);
-        if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-    }
-
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
     __device__ __forceinline__ Plan read_plan(TileRange& range) const {
         unsigned words[4];
@@ -2058,22 +1630,6 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
         : "memory");
 }
 
-/// Bytes as they are, a multiple of 16. `barrier` expects them already.
-__device__ __forceinline__ void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
-                 "l"(source), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-/// The way back; returns when the bytes have been read, so that others may take their place.
-__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
-    asm volatile(
-        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
-        "cp.async.bulk.commit_group;\n"
-        "cp.async.bulk.wait_group.read 0;" ::"l"(target), "r"(source), "r"(bytes)
-        : "memory");
-}
-
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -2122,7 +1678,6 @@ struct Leaver {
 /// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
 struct Peers {
     static constexpr __device__ int blocks() { return 1; }
-    static constexpr __device__ int rank() { return 0; }
     static __device__ __forceinline__ void begin() {}
     static __device__ __forceinline__ void end() {}
 
@@ -2131,14 +1686,6 @@ struct Peers {
                                                        int head, int batch, unsigned) {
         tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
     }
-
-    static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
-        bulk_load(target, source, bytes, barrier);
-    }
-
-    static __device__ __forceinline__ void send(unsigned, unsigned, int, unsigned) {}
-    static __device__ __forceinline__ void tell(unsigned, int, unsigned) {}
-    static __device__ __forceinline__ void arrive_at_other(unsigned) {}
 };
 
 // ---- turns_taken.cuh
@@ -2167,6 +1714,10 @@ struct ProductTurns {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -2177,13 +1728,6 @@ __device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
-/// Leaves undefined what a product is about to overwrite: else the compiler would keep it until then.
-template <int N_TILES>
-__device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
-}
-
 /// The same for 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
@@ -2191,32 +1735,11 @@ __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
 }
 
-/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
-/// place while another is under way, ptxas would serialise them.
-__device__ __forceinline__ unsigned moved(unsigned x) {
-    unsigned zero;
-    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
-    return x | zero;
-}
-
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
 template <int PENDING, int N_TILES>
 __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
     pin(result);
-}
-
-/// COUNT column tiles of accumulators, from FIRST on.
-template <int FIRST, int COUNT, int N_TILES>
-__device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4] {
-    static_assert(FIRST + COUNT <= N_TILES, "within the tile");
-    return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
-}
-
-/// A step's registers of an A operand, as an operand of one step.
-template <int STEPS>
-__device__ __forceinline__ unsigned (&step_of(unsigned (&x)[STEPS][4], int step))[1][4] {
-    return reinterpret_cast<unsigned(&)[1][4]>(x[step]);
 }
 
 [[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
@@ -2330,28 +1853,7 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     named_wait(barrier, THREADS);
 }
 
-/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype, with all its bits.
-/// Of one that is too small, 0 included, or too large, the keys take the rest, a power of 2 if it is too large.
-template <class Dtype>
-__device__ __forceinline__ float effective_scale(float scale) {
-    if (fabsf(scale) > Dtype::MOST_SCALE) return __uint_as_float((__float_as_uint(scale) & 0x807fffff) | 0x3f800000);
-    return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
-}
-
-/// Gives the keys their part, and returns the effective scale. All THREADS that multiply share the work.
-template <class Dtype, class KTile, int THREADS>
-__device__ __forceinline__ float take_scale(unsigned keys, float scale) {
-    const float effective = effective_scale<Dtype>(scale);
-    if (effective == scale) return scale;
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
-        const unsigned word = load_word(keys + byte);
-        store_word(keys + byte, Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective)));
-    }
-    fence_async();
-    named_wait(1 + THREADS / 128, THREADS);
-    return effective;
-}
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for
@@ -2445,6 +1947,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -2528,6 +2031,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2556,12 +2060,10 @@ struct Producer {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[16][4],
@@ -2569,55 +2071,30 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[16][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %64, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %65, %67;\n"
-        "add.s64 a, %66, %68;\n"
+        "add.s64 b, %65, %67; add.s64 a, %66, %68;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %69;\n"
-        "add.s64 a, %66, %70;\n"
+        "add.s64 b, %65, %69; add.s64 a, %66, %70;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %71;\n"
-        "add.s64 a, %66, %72;\n"
+        "add.s64 b, %65, %71; add.s64 a, %66, %72;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %73;\n"
-        "add.s64 a, %66, %74;\n"
+        "add.s64 b, %65, %73; add.s64 a, %66, %74;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %75;\n"
-        "add.s64 a, %66, %76;\n"
+        "add.s64 b, %65, %75; add.s64 a, %66, %76;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %77;\n"
-        "add.s64 a, %66, %78;\n"
+        "add.s64 b, %65, %77; add.s64 a, %66, %78;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %79;\n"
-        "add.s64 a, %66, %80;\n"
+        "add.s64 b, %65, %79; add.s64 a, %66, %80;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %65, %81;\n"
-        "add.s64 a, %66, %82;\n"
+        "add.s64 b, %65, %81; add.s64 a, %66, %82;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2644,12 +2121,10 @@ struct Queries {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
@@ -2674,31 +2149,13 @@ __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
         "add.s64 b, %65, %101;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%102, %103, %104, %105}, b, more, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
-          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
-          "n"(BSteps::at(3)), "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3]),
-          "n"(BSteps::at(4)), "r"(a[4][0]), "r"(a[4][1]), "r"(a[4][2]), "r"(a[4][3]),
-          "n"(BSteps::at(5)), "r"(a[5][0]), "r"(a[5][1]), "r"(a[5][2]), "r"(a[5][3]),
-          "n"(BSteps::at(6)), "r"(a[6][0]), "r"(a[6][1]), "r"(a[6][2]), "r"(a[6][3]),
-          "n"(BSteps::at(7)), "r"(a[7][0]), "r"(a[7][1]), "r"(a[7][2]), "r"(a[7][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
+          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3),
+          "n"(BSteps::at(4)), A_WORDS(4), "n"(BSteps::at(5)), A_WORDS(5),
+          "n"(BSteps::at(6)), A_WORDS(6), "n"(BSteps::at(7)), A_WORDS(7)
     );
 }
 #undef SUM
@@ -2910,31 +2367,39 @@ struct Consumer {
     }
     /// The tiles of a block of queries, the first of which is in hand.
     __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, Note note) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         ProductTurns::take(warpgroup);
         start_scores(block, note.tile);
         ProductTurns::give(warpgroup);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, note.tile, [] {});
         normalizer.end_tile();
         tile_done();
         clear_beyond(block, note.tile);
         while (!note.last) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = following(note);
             ProductTurns::take(warpgroup);
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             ProductTurns::give(warpgroup);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             auto output_done = [&] { wgmma_wait<0>(out); };
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             scores_done();
             follow(normalizer, block, note.tile, output_done);
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
             release_values();
             tile_done();
         }
         warp_arrive(shared.queries_empty(warpgroup));
+        // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
         finish_output(block, note.tile);
     }
     __device__ __forceinline__ void work_on(Note note) {
@@ -2950,6 +2415,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(1.0f);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2965,6 +2431,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2982,6 +2449,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -2992,12 +2460,14 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<40>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
             producer.run();
         }
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<232>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

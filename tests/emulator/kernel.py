@@ -68,7 +68,11 @@ _BODIES = (
     ("wait_for_kernel_ahead", "", ""),
     ("count_finished", "", "if (threadIdx.x % 32 == 0) *count += more;"),
     ("wait_for_count", "", "if (*count != all) __builtin_trap();"),  # kernels run one after the other
-    ("load_if", "", "return inside ? load(address) : decltype(load(address))();"),
+    ("load_if", "unsigned char", "return inside && *address != 0;"),
+    ("load_if", "int*", "return inside ? *address : 0;"),
+    ("load_if", "long long", "return inside ? *address : 0;"),
+    ("load_if", "float*", "return inside ? *address : 0;"),
+    ("load_if", "Half", "return inside ? to_float(*address) : 0;"),
 )
 # The same for Hopper.
 _HOPPER_BODIES = (

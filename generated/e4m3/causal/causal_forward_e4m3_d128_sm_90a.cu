@@ -1,6 +1,42 @@
 // causal, forward pass: e4m3, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
+// Contents, by line:
+//    61  sizes
+//    77  leaf code: element.cuh 79, math.cuh 93, e4m3.cuh 200, row_references.cuh 242,
+//        trust_softmax.cuh 275, keep_all.cuh 413, stretches.cuh 424, grid.cuh 448, output.cuh 555,
+//        head_rows.cuh 681, kept_rows.cuh 716, key_bits.cuh 738, rotation.cuh 756, scores.cuh 768,
+//        pair_tests.cuh 821, tile_kind.cuh 834, tiles.cuh 839, load.cuh 869
+//   895  causal: Params 897, Context 922, make_context 929, Row 939, make_row 944, keep_bits 953,
+//        KvBounds 962, kv_bounds 966, value_descale 977
+//   982  a block of queries
+//  1137  leaf code, continued: blocks.cuh 1139, group_tiles.cuh 1161, descending_tiles.cuh 1184,
+//        lanes.cuh 1229, layout.cuh 1245, mma_16bit.cuh 1307, barrier.cuh 1372, words.cuh 1432,
+//        pipeline.cuh 1456, tma.cuh 1589, tma_stretches.cuh 1625, peers_none.cuh 1659,
+//        turns_none.cuh 1684, transpose.cuh 1693, warpgroup.cuh 1751, wgmma.cuh 1786,
+//        values_transposed.cuh 1853, rounded_late.cuh 1955
+//  1968  what the warps share
+//  2013  the planner
+//  2038  the producer
+//  2062    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2160    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2187  queries times keys
+//  2236  the consumers
+//  2480    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2485    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2494    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2498    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2501    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2504    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2507    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2527    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2545    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2561    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2571  the kernel
+//  2579    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2590    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2600    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
 // causal_top_left()`.
@@ -36,7 +72,6 @@ constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
 constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 12;  // of which so many at once become scores
-[[maybe_unused]] constexpr int MASKED_STEP = 12;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
 // ---------------------------------------------------------------- leaf code
@@ -90,17 +125,10 @@ __device__ __forceinline__ float normal_reciprocal(float x) {
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
-};
-
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -114,18 +142,6 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
-
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
@@ -134,8 +150,6 @@ __device__ __forceinline__ int uniform(int x) {
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
-
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 __device__ __forceinline__ long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
@@ -162,11 +176,6 @@ __device__ __forceinline__ long long opaque_long(long long x) {
 template <class T>
 __device__ __forceinline__ T* opaque(T* x) {
     asm volatile("" : "+l"(x));
-    return x;
-}
-
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
     return x;
 }
 
@@ -288,11 +297,6 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { offset[m][r] = exponent; });
     }
 
-    /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
-    __device__ __forceinline__ void stay() {
-        each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
-    }
-
     /// Whether all rows of the warp have met a key.
     __device__ __forceinline__ bool has_references() const {
         float highest = NEGATIVE_INFINITY;
@@ -348,13 +352,6 @@ struct Normalizer : RowReferences<M_TILES> {
     __device__ __forceinline__ bool served(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
-        return __all_sync(~0u, all);
-    }
-
-    /// Whether none is so small that references were far above what a row has: what is smaller would be lost.
-    __device__ __forceinline__ bool weighs(float least) const {
-        bool all = true;
-        each_row([&](int m, int r) { all &= tile_sum[m][r] >= least; });
         return __all_sync(~0u, all);
     }
 
@@ -418,7 +415,6 @@ struct Normalizer : RowReferences<M_TILES> {
 /// No dropout. The interface is that of philox.cuh.
 template <int M_TILES>
 struct Dropout {
-    __device__ __forceinline__ void begin_tile(int) {}
     __device__ __forceinline__ float scale() const { return 1; }
 
     template <class Probs, class... Place>
@@ -447,9 +443,6 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -559,29 +552,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     return work;
 }
 
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -732,13 +703,6 @@ struct QueryRows {
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
-    __device__ __forceinline__ int head() const { return work.head; }
-
-    template <class Params>
-    __device__ __forceinline__ int kv_head(const Params& params) const {
-        return work.head / (params.num_heads / params.num_kv_heads);
-    }
-
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
     __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
@@ -748,17 +712,6 @@ struct QueryRows {
         return {target, row_stride, work.q_len - first};
     }
 };
-
-// ---- kept.cuh
-
-/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
-template <class T>
-__device__ __forceinline__ T parked(const T& x) {
-    return x;
-}
-
-__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
-__device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
 
@@ -799,24 +752,6 @@ template <int STEP = 8, int SIDE = 1>
 __device__ __forceinline__ unsigned bits_below(int positions) {
     return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
-
-/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
-template <int PERIOD, int PERIODS>
-__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
-    unsigned bits = bits_below(limit - place);
-#pragma unroll
-    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
-        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
-    return bits;
-}
-
-/// What holds for the lane's first two keys holds for all.
-__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
-    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
-}
-
-/// All or none.
-__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
 
 // ---- rotation.cuh
 
@@ -922,23 +857,6 @@ struct TileRange {
     }
 };
 
-/// The same, from a multiple of BLOCK on.
-template <int BLOCK>
-__device__ __forceinline__ TileRange aligned(TileRange range) {
-    range.begin = range.begin / BLOCK * BLOCK;
-    return range;
-}
-
-/// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
-    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
-    const int size = (tiles + splits - 1) / splits;
-    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
-    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
-    return range;
-}
-
 /// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
 template <class Order, class KindOf>
 __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
@@ -947,72 +865,6 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     const TileKind kind = kind_of(kv_first, Order::last(kv_first, kv_len));
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
-
-/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
-/// of LiveTiles.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct AllTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    int next;
-
-    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        const int kv_first = next;
-        next += BLOCK_KV;
-        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
-    }
-};
-
-/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
-/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
-/// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    KindOf& kind_of;
-    int kv_len;
-    int next;                     // the first slot that isn't classified
-    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
-
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
-        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        while (live == 0) {
-            if (next >= range.end) return {0, EMPTY};
-            live = tiles_up_to(range.end + BLOCK_KV - 1);
-            // A split may end before the full range does.
-            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
-            if (CLASSIFIES) classify_open();
-            next += 32 * BLOCK_KV;
-        }
-        const int bit = __ffs(live) - 1;
-        live &= live - 1;
-        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
-    }
-
-private:
-    /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
-        const int keys = kv_end - next;
-        const unsigned tiles = (unsigned)keys / BLOCK_KV;
-        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
-    }
-
-    __device__ __forceinline__ void classify_open() {
-        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
-        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
-        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-        live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
-    }
-};
 
 // ---- load.cuh
 
@@ -1026,52 +878,10 @@ __device__ __forceinline__ float load(const float* address) { return __ldg(addre
 __device__ __forceinline__ float load(const fp16* address) { return to_float(fp16{__ldg(&address->bits)}); }
 __device__ __forceinline__ float load(const bf16* address) { return to_float(bf16{__ldg(&address->bits)}); }
 
-// `load`, or 0 where `inside` is false: one predicated instruction, no branch, and nothing is read.
-__device__ __forceinline__ bool load_if(bool inside, const unsigned char* address) {
-    unsigned value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.u8 %0, [%1]; }"
-        : "+r"(value) : "l"(address), "r"((int)inside));
-    return value != 0;
-}
-
-__device__ __forceinline__ int load_if(bool inside, const int* address) {
-    int value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b32 %0, [%1]; }"
-        : "+r"(value) : "l"(address), "r"((int)inside));
-    return value;
-}
-
-__device__ __forceinline__ long long load_if(bool inside, const long long* address) {
-    long long value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b64 %0, [%1]; }"
-        : "+l"(value) : "l"(address), "r"((int)inside));
-    return value;
-}
-
-__device__ __forceinline__ float load_if(bool inside, const float* address) {
-    float value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.f32 %0, [%1]; }"
-        : "+f"(value) : "l"(address), "r"((int)inside));
-    return value;
-}
-
-template <class Half>  // fp16 or bf16
-__device__ __forceinline__ float load_if(bool inside, const Half* address) {
-    unsigned short value = 0;
-    asm("{ .reg .pred p; setp.ne.b32 p, %2, 0; @p ld.global.nc.b16 %0, [%1]; }"
-        : "+h"(value) : "l"(address), "r"((int)inside));
-    return to_float(Half{value});
-}
-
 // A scalar input: given by address (so that CUDA graphs see its present value) or by value.
 template <class Element, class Value>
 __device__ __forceinline__ auto scalar(const Element* address, Value value) -> decltype(load(address)) {
     return address != nullptr ? load(address) : value;
-}
-
-__device__ __forceinline__ bool in_range(int index, int size) { return (unsigned)index < (unsigned)size; }
-__device__ __forceinline__ bool in_range(long long index, int size) {
-    return (unsigned long long)index < (unsigned long long)size;
 }
 
 using Element = Dtype::Element;
@@ -1135,7 +945,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1139 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 949 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -1144,7 +954,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 1148 "causal_forward_e4m3_d128_sm_90a.cu"
+#line 958 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1324,6 +1134,7 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
 // ---- blocks.cuh
 
@@ -1368,12 +1179,6 @@ __device__ __forceinline__ TileRange span(const TileRange& own) {
     const int begin = __reduce_min_sync(~0u, some ? own.begin : 0x7fffffff);
     const int end = __reduce_max_sync(~0u, some ? own.end : 0);
     return {min(begin, end), 0, 0, end};
-}
-
-/// For which groups it holds, as bits, by what the lane says of its own.
-template <int GROUPS>
-__device__ __forceinline__ unsigned of_groups(bool holds) {
-    return __ballot_sync(~0u, holds) & ((1u << GROUPS) - 1);
 }
 
 // ---- descending_tiles.cuh
@@ -1477,11 +1282,6 @@ struct SharedTile {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
-    }
-
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
     static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
@@ -1569,70 +1369,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
-/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
-template <class QTile, int M_TILES, int REGISTERS>
-struct QueryFragments {
-    static constexpr int STEPS = QTile::CHUNKS / 2;
-    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
-
-    unsigned queries;
-    int first_row;
-    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
-
-    /// Q must have come.
-    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
-#pragma unroll
-        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    }
-
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
-        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-            if (step < KEPT)
-                memcpy(q, kept[step], sizeof(q));
-            else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
-        };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
-    }
-};
-
-/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
-/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
-template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
-    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
-        unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float(&x)[4] = scores[m][n + half];
-                to_probs(m, x);
-                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
-                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
-            }
-            dropout.drop(probs[m], m, n);
-        }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
-            unsigned v[4];
-            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
-                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
-                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
-            }
-        }
-    }
-}
-
 // ---- barrier.cuh
 
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
@@ -1653,44 +1389,6 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
 /// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
-}
-
-/// One arrival for those lanes that arrive; whether it was the phase's last one.
-__device__ __forceinline__ bool last_arrival(unsigned barrier, bool arrives) {
-    unsigned pending;  // before
-    asm volatile(
-        "{ .reg .pred p;\n"
-        ".reg .b64 state;\n"
-        "setp.ne.u32 p, %2, 0;\n"
-        "mov.b64 state, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 state, [%1];\n"
-        "mbarrier.pending_count.b64 %0, state; }"
-        : "=r"(pending) : "r"(barrier), "r"((unsigned)arrives)
-        : "memory");
-    return arrives & (pending == 1);
-}
-
-/// Whether the barrier's phase of this parity is over.
-__device__ __forceinline__ bool barrier_test(unsigned barrier, unsigned parity) {
-    unsigned over;
-    asm volatile(
-        "{ .reg .pred over;\n"
-        "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, over; }"
-        : "=r"(over) : "r"(barrier), "r"(parity)
-        : "memory");
-    return over;
-}
-
-/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
-__device__ __forceinline__ bool elected_lane() {
-    unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
-    return elected;
 }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
@@ -1714,11 +1412,6 @@ __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// Counts among those threads, and goes on.
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 /// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
 /// all free, with 1.
 template <int STAGES>
@@ -1734,15 +1427,6 @@ struct Ring {
             parity ^= 1;
         }
     }
-};
-
-/// The same in one register, where dividing costs less than another.
-template <int STAGES>
-struct Turns {
-    unsigned turn = 0;
-
-    __device__ __forceinline__ int stage() const { return turn % STAGES; }
-    __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
 };
 
 // ---- words.cuh
@@ -1862,13 +1546,6 @@ struct Pipeline {
 
     __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
 
-    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
-    __device__ __forceinline__ void write_plan(const Plan& plan, const TileRange& range) const {
-        const int lane = threadIdx.x % 32;
-        if (lane == 0) put(base + PLAN_AT, plan);
-        if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-    }
-
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
     __device__ __forceinline__ Plan read_plan(TileRange& range) const {
         unsigned words[4];
@@ -1942,15 +1619,6 @@ __device__ __forceinline__ void bulk_load(unsigned target, const void* source, i
                  : "memory");
 }
 
-/// The way back; returns when the bytes have been read, so that others may take their place.
-__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
-    asm volatile(
-        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
-        "cp.async.bulk.commit_group;\n"
-        "cp.async.bulk.wait_group.read 0;" ::"l"(target), "r"(source), "r"(bytes)
-        : "memory");
-}
-
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -1999,7 +1667,6 @@ struct Leaver {
 /// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
 struct Peers {
     static constexpr __device__ int blocks() { return 1; }
-    static constexpr __device__ int rank() { return 0; }
     static __device__ __forceinline__ void begin() {}
     static __device__ __forceinline__ void end() {}
 
@@ -2012,10 +1679,6 @@ struct Peers {
     static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
         bulk_load(target, source, bytes, barrier);
     }
-
-    static __device__ __forceinline__ void send(unsigned, unsigned, int, unsigned) {}
-    static __device__ __forceinline__ void tell(unsigned, int, unsigned) {}
-    static __device__ __forceinline__ void arrive_at_other(unsigned) {}
 };
 
 // ---- turns_none.cuh
@@ -2023,7 +1686,6 @@ struct Peers {
 /// Warpgroups that don't wait for each other. The interface is that of turns_taken.cuh.
 struct ProductTurns {
     static __device__ __forceinline__ void take(int) {}
-    static __device__ __forceinline__ void give(int) {}
     static __device__ __forceinline__ void begin(int) {}
     static __device__ __forceinline__ void end(int) {}
 };
@@ -2121,34 +1783,15 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     named_wait(barrier, THREADS);
 }
 
-/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype, with all its bits.
-/// Of one that is too small, 0 included, or too large, the keys take the rest, a power of 2 if it is too large.
-template <class Dtype>
-__device__ __forceinline__ float effective_scale(float scale) {
-    if (fabsf(scale) > Dtype::MOST_SCALE) return __uint_as_float((__float_as_uint(scale) & 0x807fffff) | 0x3f800000);
-    return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
-}
-
-/// Gives the keys their part, and returns the effective scale. All THREADS that multiply share the work.
-template <class Dtype, class KTile, int THREADS>
-__device__ __forceinline__ float take_scale(unsigned keys, float scale) {
-    const float effective = effective_scale<Dtype>(scale);
-    if (effective == scale) return scale;
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
-        const unsigned word = load_word(keys + byte);
-        store_word(keys + byte, Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective)));
-    }
-    fence_async();
-    named_wait(1 + THREADS / 128, THREADS);
-    return effective;
-}
-
 // ---- wgmma.cuh
 
 // Warpgroup matrix multiply (wgmma, sm_90a): asynchronous, operands in shared memory in panels of 64 columns with the 128-byte
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
+
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
@@ -2160,13 +1803,6 @@ __device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
-/// Leaves undefined what a product is about to overwrite: else the compiler would keep it until then.
-template <int N_TILES>
-__device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
-}
-
 /// The same for 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
@@ -2174,32 +1810,11 @@ __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
 }
 
-/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
-/// place while another is under way, ptxas would serialise them.
-__device__ __forceinline__ unsigned moved(unsigned x) {
-    unsigned zero;
-    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
-    return x | zero;
-}
-
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
 template <int PENDING, int N_TILES>
 __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
     pin(result);
-}
-
-/// COUNT column tiles of accumulators, from FIRST on.
-template <int FIRST, int COUNT, int N_TILES>
-__device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4] {
-    static_assert(FIRST + COUNT <= N_TILES, "within the tile");
-    return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
-}
-
-/// A step's registers of an A operand, as an operand of one step.
-template <int STEPS>
-__device__ __forceinline__ unsigned (&step_of(unsigned (&x)[STEPS][4], int step))[1][4] {
-    return reinterpret_cast<unsigned(&)[1][4]>(x[step]);
 }
 
 [[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
@@ -2223,11 +1838,6 @@ struct ColumnSteps {
     static constexpr __device__ __forceinline__ unsigned at(int step) {
         return ((FIRST + step) / 4 * ROWS * 128 + (FIRST + step) % 4 * 32) >> 4;
     }
-};
-
-/// Offsets of 16 rows each, for operands whose rows are summed over.
-struct RowSteps {
-    static constexpr __device__ __forceinline__ unsigned at(int step) { return step * 16 * 128 >> 4; }
 };
 
 template <int COUNT>
@@ -2355,6 +1965,8 @@ struct Operands {
     }
 };
 
+// ---------------------------------------------------------------- what the warps share
+
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
 constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for
 [[maybe_unused]] constexpr int HELD_STEPS = 0;  // of 16 columns of Q, in registers
@@ -2447,6 +2059,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -2544,6 +2157,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2575,10 +2189,9 @@ struct Producer {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 96, over 4 times 32.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[12][4],
@@ -2586,35 +2199,19 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[12][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %48, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %49, %51;\n"
-        "add.s64 a, %50, %52;\n"
+        "add.s64 b, %49, %51; add.s64 a, %50, %52;\n"
         "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, first, 1, 1;\n"
-        "add.s64 b, %49, %53;\n"
-        "add.s64 a, %50, %54;\n"
+        "add.s64 b, %49, %53; add.s64 a, %50, %54;\n"
         "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
-        "add.s64 b, %49, %55;\n"
-        "add.s64 a, %50, %56;\n"
+        "add.s64 b, %49, %55; add.s64 a, %50, %56;\n"
         "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
-        "add.s64 b, %49, %57;\n"
-        "add.s64 a, %50, %58;\n"
+        "add.s64 b, %49, %57; add.s64 a, %50, %58;\n"
         "wgmma.mma_async.sync.aligned.m64n96k32.f32.e4m3.e4m3 " SUM ", a, b, more, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
           "n"(BSteps::at(3)), "n"(ASteps::at(3))
     );
 }
@@ -2641,12 +2238,10 @@ struct Queries {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 3 times 32.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
@@ -2661,26 +2256,11 @@ __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
         "add.s64 b, %65, %76;\n"
         "wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e4m3 " SUM ", {%77, %78, %79, %80}, b, more, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
-          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
+          "n"(BSteps::at(2)), A_WORDS(2)
     );
 }
 #undef SUM
@@ -2897,10 +2477,12 @@ struct Consumer {
 
     /// The first tile of a run, which no output overlaps.
     __device__ __forceinline__ void attend_first(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
         scores_done();
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
         observe(normalizer, block, tile, [] {});
         normalizer.end_tile();
         tile_done();
@@ -2909,29 +2491,23 @@ struct Consumer {
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
     __device__ __forceinline__ void follow_on(QueryBlock& block, Normalizer<1>& normalizer, Note& note) {
         while (!note.last && !note.gap) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
             const int before = note.tile.kv_first;
             note = next_note();
             start_scores(block, note.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
             prepare_mask(block, note.tile);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             scores_done();
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             follow(normalizer, block, note.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15: K and V are released.
             release_values();
             tile_done();
         }
-    }
-
-    /// Passes by the tiles of which the rows keep no key, up to one of which they do; false if the block has none.
-    __device__ __forceinline__ bool find_keys(const QueryBlock& block, Note& note) {
-        for (; note.tile.kind == EMPTY; note = next_note()) {
-            release_keys();
-            clear_beyond(block, note.tile);
-            pass_by_values();
-            if (note.last) return false;
-        }
-        return true;
     }
 
     /// The tiles of a block of queries, the first of which is in hand.
@@ -2948,7 +2524,7 @@ struct Consumer {
             if (note.last) warp_arrive(shared.queries_empty(warpgroup));
             if (passed_by)
                 pass_by_values();
-            else
+            else  // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
                 finish_output(block, note.tile);
             if (note.last) return;
         }
@@ -2966,6 +2542,7 @@ struct Consumer {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(block.magnitude);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
@@ -2981,6 +2558,7 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
@@ -2998,6 +2576,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
     if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
@@ -3008,6 +2587,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     Peers::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<56>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
@@ -3017,6 +2597,7 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         if (warp > WARPS && params.values_ahead == nullptr)
             transpose_values<VTile, ValuesTile, WARPS + 1>(shared);
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<152>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();

@@ -1,0 +1,204 @@
+"""Leaves out of a rendered kernel what it doesn't use: functions, structs and their methods, constants, macros.
+
+Reachability by names: the kernel is used, and so is each definition whose name stands in the code of a used one; a
+function's name only where `(` or `<` follows it. All definitions of a used name stay (overloads, specialisations), so
+more may stay than is called, never less. Nothing changes its place.
+
+The text must be as templates and `structs.py` write it: a definition begins on a line of its own, and ends with the
+line on which `;` or `}` closes it. No function is handed over by its name. What isn't recognised stays.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+LEAF_END = "#leaf end"  # a line behind each leaf file, which `without_unused` takes away
+
+_LEAF = re.compile(r"// ---- \S")
+_NO_CODE = re.compile(r'"(?:[^"\\\n]|\\.)*"| *//.*')  # texts and comments: names in them don't count
+_NO_BRACKET = re.compile(r"[^\n(){}]+")
+_NAME = re.compile(r"[A-Za-z_]\w*[(<]?")
+_TEMPLATE = re.compile(r"^\s*template\s*<.*?>\s*\n", re.S)
+_STRUCT = re.compile(r"\s*struct\s+(?:alignas\(\d+\)\s*)?(\w+)[^;(]*\{")
+_ENUM = re.compile(r"\s*enum\s+(\w+)\s*\{([^}]*)\}")
+_ALIAS = re.compile(r"\s*using\s+(\w+)\s*=")
+_MACRO = re.compile(r"\s*#define\s+(\w+)")
+_FUNCTION = re.compile(r"__device__.*?\b(\w+)\(", re.S)
+_CONSTANT = re.compile(r"\s*(?:\[\[maybe_unused\]\]\s*)?(?:static\s+)?(?:constexpr|__constant__)\s[^(]*?=")
+_ASSIGNED = re.compile(r"(\w+)(?:\[\w*\])?\s*=(?!=)")
+
+
+@dataclass(eq=False)
+class _Item:
+    """Some lines of the file, first to last: a definition, or what is between definitions."""
+
+    first: int
+    last: int
+    names: frozenset[str] = frozenset()  # what it defines, functions with `(`; if nothing, it stays with what it is in
+    uses: frozenset[str] = frozenset()  # names in its code; not those in its members'
+    members: list[_Item] = field(default_factory=list)
+    is_comment: bool = False  # belongs to the definitions below it, up to an empty line or another comment
+    is_empty: bool = False
+
+
+class _Source:
+    """The lines of a file; the same without comments; how many brackets each opens, less those that it closes."""
+
+    def __init__(self, text: str) -> None:
+        code = _NO_CODE.sub("", text)
+        depths: dict[str, int] = {}
+        brackets = _NO_BRACKET.sub("", code).split("\n")
+        for each in set(brackets):
+            depths[each] = each.count("(") + each.count("{") - each.count(")") - each.count("}")
+        self.lines = text.split("\n")
+        self.code = code.split("\n")
+        self.depths = [depths[each] for each in brackets]
+
+
+def without_unused(text: str) -> str:
+    """The text without the definitions that its kernels don't use, the comments that belong to them, and leaf files of
+    which nothing is left."""
+    source = _Source(text)
+    items = _items(source, 0, len(source.lines), "")
+    unwanted = set(_unwanted(source.lines, items, _reachable(items)))
+    return "\n".join(line for number, line in enumerate(source.lines) if number not in unwanted)
+
+
+def _reachable(items: Sequence[_Item]) -> set[_Item]:
+    kept: set[_Item] = set()
+    used: set[str] = set()
+    waiting: dict[str, list[_Item]] = {}
+    found = [_Item(0, 0, members=list(items))]
+    while found:
+        item = found.pop()
+        if item in kept:
+            continue
+        kept.add(item)
+        for name in item.uses - used:
+            used.add(name)
+            found.extend(waiting.pop(name, ()))
+        for member in item.members:
+            if not member.names or not used.isdisjoint(member.names):
+                found.append(member)
+            for name in member.names - used:
+                waiting.setdefault(name, []).append(member)
+    return kept
+
+
+def _unwanted(lines: Sequence[str], items: Sequence[_Item], kept: set[_Item]) -> Iterator[int]:
+    """The numbers of the lines to leave out."""
+    heading: _Item | None = None  # of a leaf file of which nothing has stayed yet
+    for index, item in enumerate(items):
+        first = lines[item.first]
+        if item.is_comment and _LEAF.match(first):
+            heading = item
+        elif first == LEAF_END:
+            yield item.first
+            if heading is not None:
+                yield from range(heading.first, item.first)
+            heading = None
+        elif item not in kept or (item.is_comment and not _has_subject(items, index, kept)):
+            yield from range(item.first, item.last + 1)
+        else:
+            if item.names or item.uses:
+                heading = None
+            yield from _unwanted(lines, item.members, kept)
+
+
+def _has_subject(items: Sequence[_Item], index: int, kept: set[_Item]) -> bool:
+    """Whether something stays that a comment is about; what stands alone is about all that follows."""
+    subjects: list[_Item] = []
+    for item in items[index + 1 :]:
+        if item.is_comment or item.is_empty:
+            break
+        subjects.append(item)
+    return not subjects or any(item in kept for item in subjects)
+
+
+# ------------------------------------------------------------ definitions
+
+
+def _items(source: _Source, first: int, end: int, owner: str) -> list[_Item]:
+    """The parts of lines [first, end): of a file, or of the struct `owner`."""
+    found: list[_Item] = []
+    number = first
+    while number < end:
+        last = _last_line(source, number, end)
+        found.append(_item(source, number, last, owner))
+        number = last + 1
+    return found
+
+
+def _last_line(source: _Source, first: int, end: int) -> int:
+    lines = source.lines
+    line = lines[first].lstrip()
+    if not line or line == LEAF_END or _LEAF.match(line):
+        return first
+    if line.startswith("//"):
+        return next((n - 1 for n in range(first + 1, end) if not lines[n].lstrip().startswith("//")), end - 1)
+    if macro := _MACRO.match(line):
+        return _end_of_macro(lines, first, end, macro[1])
+    if line.startswith("#") or line in ("private:", "public:"):
+        return first
+    depth = 0
+    for number in range(first, end):
+        depth += source.depths[number]
+        if depth == 0 and source.code[number].endswith((";", "}")):
+            return number
+    return end - 1
+
+
+def _end_of_macro(lines: Sequence[str], first: int, end: int, name: str) -> int:
+    """A macro that is undefined again belongs to what is between."""
+    undefined = f"#undef {name}"
+    if (last := next((n for n in range(first, end) if lines[n] == undefined), None)) is not None:
+        return last
+    return next(n for n in range(first, end) if not lines[n].endswith("\\"))
+
+
+def _item(source: _Source, first: int, last: int, owner: str) -> _Item:
+    line = source.lines[first].lstrip()
+    if not line or line.startswith("//"):
+        return _Item(first, last, is_comment=bool(line), is_empty=not line)
+    code = source.code
+    text = "\n".join(code[first : last + 1])
+    struct = _STRUCT.match(_behind_template(text))
+    if struct is None or last == first:
+        names = frozenset(_defined(text)) - {f"{owner}("}  # a constructor is called by other names
+        return _Item(first, last, names, _used(text))
+    head = next(n for n in range(first, last + 1) if code[n].endswith("{"))
+    frame = "\n".join([*code[first : head + 1], code[last]])
+    return _Item(first, last, frozenset({struct[1]}), _used(frame), _items(source, head + 1, last, struct[1]))
+
+
+def _used(text: str) -> frozenset[str]:
+    """The names in some code, and those of functions that it calls, with `(` behind them."""
+    found = set(_NAME.findall(text))
+    called = {name[:-1] for name in found if name[-1] in "(<"}
+    return frozenset(found | called).union(f"{name}(" for name in called)
+
+
+def _defined(text: str) -> Iterator[str]:
+    """The names that a definition is for; none of what stays for other reasons, such as fields and constructors."""
+    text = _behind_template(text)
+    if "extern" in text.split("\n", 1)[0] or "operator" in text:
+        return
+    if found := _STRUCT.match(text) or _ALIAS.match(text):
+        yield found[1]
+    elif found := _ENUM.match(text):
+        yield found[1]
+        yield from _NAME.findall(found[2])
+    elif _CONSTANT.match(text):
+        yield from _ASSIGNED.findall(text)
+    elif found := _FUNCTION.search(text):
+        yield f"{found[1]}("
+    elif found := _MACRO.match(text):
+        yield found[1]
+
+
+def _behind_template(text: str) -> str:
+    """A definition without the lines of `template <...>`."""
+    found = _TEMPLATE.match(text)
+    return text if found is None else text[found.end() :]
