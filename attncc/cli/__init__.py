@@ -44,6 +44,8 @@ class Commands(click.Group):
         raise click.UsageError(f"there is no command `{args[0]}`{': ' * bool(help)}{help}", ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get("NO_COLOR"):  # no-color.org
+            ctx.color = False
         try:
             with _warnings_as_diagnostics():
                 return super().invoke(ctx)

@@ -10,7 +10,8 @@ import click
 from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import printable
 from .console import as_json, report
-from .options import SPEC_FILE, define_option, format_option, imports_option
+from .files import source
+from .options import SpecFile, define_option, format_option, imports_option
 
 if TYPE_CHECKING:
     from ..analysis.rules import TileRules
@@ -27,7 +28,7 @@ DTYPE = "bf16"
 
 
 @click.command("check", short_help="Check names, types, masks and schedules.")
-@click.argument("files", nargs=-1, required=True, type=SPEC_FILE)
+@click.argument("files", nargs=-1, required=True, type=SpecFile(stdin=True))
 @define_option
 @imports_option
 @format_option
@@ -37,14 +38,14 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool], all
     \b
     attncc check specs/*.attn
     attncc check mine.attn -D width=512 --format json
+    git show HEAD:mine.attn | attncc check -
     """
-    from ..compiler import read
     from ..semantics.load import load
 
     found: list[Diagnostic] = []
     for path in files:
         try:
-            program = load(read(path), defines, allow_imports)
+            program = load(source(path), defines, allow_imports)
             found += program.warnings
             lines = [describe(variant, _rules(variant)) for variant in program.variants]
         except AttnccError as error:

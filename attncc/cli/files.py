@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..diagnostics import Diagnostic
+from ..diagnostics import AttnccError, Diagnostic
 from .console import as_json, report
+from .options import STDIN
 
 if TYPE_CHECKING:
     from ..compiler import Specification
     from ..ir import Variant
+    from ..source import SourceFile
 
 
 def load_specification(path: Path, given: dict[str, Any]) -> Specification:
@@ -34,6 +37,20 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
     if program.warnings:
         report(program.warnings, err=as_json())
     return specification.serving(given["dtype"]) if "dtype" in given else specification
+
+
+def source(path: Path) -> SourceFile:
+    """The text of a file, or of stdin for `-`. AttnccError A511 if it can't be read."""
+    from .. import compiler
+    from ..source import SourceFile
+
+    if path != STDIN:
+        return compiler.read(path)
+    try:
+        return SourceFile("<stdin>", sys.stdin.buffer.read().decode())
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise AttnccError(Diagnostic("A511", f"line {line} of stdin is not UTF-8", help="send UTF-8")) from None
 
 
 _AXIS = re.compile(r"axis `(\w+)` of input")

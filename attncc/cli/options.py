@@ -19,10 +19,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 OWN_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
+STDIN = Path("-")
+OWN_FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+
+
 class SpecFile(click.ParamType[Path]):
-    """A .attn file, or a variant of the library by its name."""
+    """A .attn file, or a variant of the library by its name; with `stdin` also `-`."""
 
     name = "file"
+
+    def __init__(self, stdin: bool = False) -> None:
+        self._files = OWN_FILE_OR_STDIN if stdin else OWN_FILE
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from .. import library
@@ -31,7 +38,7 @@ class SpecFile(click.ParamType[Path]):
         if shipped is not None:
             return shipped
         try:
-            return OWN_FILE.convert(value, param, ctx)
+            return self._files.convert(value, param, ctx)
         except click.BadParameter as error:
             self.fail("\n".join(filter(None, (error.message, library.advice(value)))), param, ctx)
 

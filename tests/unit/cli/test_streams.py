@@ -1,0 +1,41 @@
+"""Stdin in place of a file, and output without colours."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner, Result
+
+from attncc.cli import attncc
+
+SPEC = "attn 1\n\nvariant mine {\n    keep if q_idx >= kv_idx\n}\n"
+
+
+def run(*arguments: str, given: str | bytes, status: int = 0, color: bool = False) -> Result:
+    result = CliRunner().invoke(attncc, arguments, input=given, color=color)
+    assert result.exit_code == status, result.output
+    return result
+
+
+def test_check_reads_stdin() -> None:
+    assert "variant mine: tiles are skipped" in run("check", "-", given=SPEC).output
+    wrong = run("check", "-", given=SPEC.replace("kv_idx", "kv_id"), status=1).output
+    assert "--> <stdin>:4:" in wrong and "`kv_idx`" in wrong
+
+
+def test_stdin_of_another_encoding() -> None:
+    assert "A511" in run("check", "-", given="attn 1\n# ä\n".encode("latin-1"), status=1).output
+
+
+def test_fmt_writes_what_it_reads_to_stdout() -> None:
+    assert run("fmt", "-", given="attn 1\nvariant mine{keep if q_idx>=kv_idx}").stdout == SPEC
+    assert run("fmt", "-", given=SPEC).stdout == SPEC
+    assert run("fmt", "--check", "-", given=SPEC).stdout == ""
+    assert "+    keep" in run("fmt", "--check", "-", given=SPEC.replace("    keep", "keep"), status=1).stdout
+
+
+def test_colours_where_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = SPEC.replace("kv_idx", "kv_id")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in run("check", "-", given=wrong, status=1, color=True).output
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[" not in run("check", "-", given=wrong, status=1, color=True).output
