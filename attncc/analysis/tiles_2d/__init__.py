@@ -1,1 +1,1 @@
-"""Tiles in two dimensions: patches and windows of a canvas, and when they leave less to compute."""
+"""Tiles in two dimensions: fixed ones and windows, and when they leave less to compute."""

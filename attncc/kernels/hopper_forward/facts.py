@@ -136,7 +136,7 @@ class HopperForward(ForwardFacts):
 
     @property
     def shares_distances(self) -> bool:
-        return self.plan.canvas is None
+        return self.plan.grid_2d is None
 
     @property
     def normalizer(self) -> str:
