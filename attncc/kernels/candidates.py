@@ -198,7 +198,7 @@ def _in_tiles_2d(tiles_1d: Candidates, name: str) -> Candidates | None:
     leave half of what fixed tiles do.
     """
     plan = tiles_1d.first
-    rows = _rows_apart(plan)
+    rows = _group_rows(plan)
     grid_2d = find_grid(plan.variant, rows, min(plan.block_kv, rows), plan.rules, _MAY_PAY * WORTH)
     if grid_2d is None:
         return None
@@ -208,7 +208,7 @@ def _in_tiles_2d(tiles_1d: Candidates, name: str) -> Candidates | None:
     return found if _work(found.first, grid_2d.width) < WORTH * _work(plan, grid_2d.width) else None
 
 
-def _rows_apart(plan: KernelPlan) -> int:
+def _group_rows(plan: KernelPlan) -> int:
     """The rows of a block of queries for which tiles are told to be live."""
     return plan.block_q if plan.is_backward else plan.block_q // forward_facts(plan).row_groups
 
@@ -216,9 +216,9 @@ def _rows_apart(plan: KernelPlan) -> int:
 def _work(plan: KernelPlan, width: int) -> float:
     """What a plan computes of a sample's pairs, with what each tile costs beside them."""
     if plan.rules.columns is not None and plan.grid_2d is not None:
-        share = window_share(plan.rules, plan.grid_2d, _rows_apart(plan))
+        share = window_share(plan.rules, plan.grid_2d, _group_rows(plan))
     else:
-        share = live_share(plan.rules, plan.grid_2d, _rows_apart(plan), plan.block_kv, width)
+        share = live_share(plan.rules, plan.grid_2d, _group_rows(plan), plan.block_kv, width)
     return share * (plan.block_kv + TILE_COST) / plan.block_kv
 
 

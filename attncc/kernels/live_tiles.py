@@ -41,11 +41,11 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     if _read_inputs(*bounds):
         return keys
     sequence = Sequence(0, 0, problem.rows, 0, problem.keys)
-    bare = environment(plan.variant, problem, sequence, {}, np.float64)
+    uniform = environment(plan.variant, problem, sequence, {}, np.float64)
     each = facts_of(plan).row_heads(problem)
     first = np.arange(0, problem.rows * each, plan.block_q)
     last = np.minimum(first + plan.block_q, problem.rows * each) - 1
-    blocks = bare.with_symbols(q_first=first // each, q_last=last // each)
+    blocks = uniform.with_symbols(q_first=first // each, q_last=last // each)
     begin, end = (evaluate(bound, blocks) for bound in bounds)
     tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv
     return int(np.clip(tiles, 0, keys).max(initial=0))  # of no heads: 0

@@ -117,9 +117,9 @@ class HopperBackward(BackwardFacts):
         from ..instruction_cost import looks_up_pairs
 
         halves, rows = plan.padded_head_dim == plan.block_kv == 2 * PANEL_COLUMNS, plan.rules.q_bounds
-        alike = rows is not None and rows.q_end == ir.symbol("q_len") and not plan.tests_tiles
+        same_tiles = rows is not None and rows.q_end == ir.symbol("q_len") and not plan.tests_tiles
         light = not plan.variant.scores and plan.variant.dropout is None and not looks_up_pairs(plan.variant)
-        return halves and alike and light
+        return halves and same_tiles and light
 
     @property
     def products(self) -> dict[str, Product]:
