@@ -34,11 +34,11 @@ from ..ir import (
 )
 from ..operators import OPERATORS
 from .families import KINDS
+from .knobs import KNOBS
 from .plan import DTYPE_BYTES, KEY_PASSES, LOOPS, PASSES, TILES_2D_PASSES, KernelPlan
 from .target import TARGETS
 
 NORMALIZERS = ("softmax", "sigmoid", "none")
-SKIPS = ("auto", "always", "never", "lists", "in_kernel")
 MOST_WARPS = 32  # of a thread block
 MOST_COLUMNS = 256  # of q, k and v
 MOST_PAIRS = 2**16  # far more than any tile has
@@ -56,10 +56,13 @@ def check_plan(plan: KernelPlan) -> None:
     _check_variant(plan.variant)
     known = (
         (plan.pass_name, PASSES), (plan.target, TARGETS), (plan.dtype, DTYPE_BYTES),
-        (plan.loop, LOOPS), (plan.knobs["family"], KINDS), (plan.skip, SKIPS),
+        (plan.loop, LOOPS), (plan.knobs["family"], KINDS),
     )  # fmt: skip
     for name, names in known:
         _require(name in names, f"`{name}`")
+    for name, knob in KNOBS.items():
+        if knob.default is not None:  # the plan holds what a schedule sets, or the default
+            _require(knob.allows(getattr(plan, name)), f"`{name}`")
     sizes = (plan.block_q, plan.block_kv, plan.warps, plan.stages, 1 if plan.split_kv is None else plan.split_kv)
     _require(all(0 < size <= MOST_PAIRS for size in sizes) and plan.warps <= MOST_WARPS, "a size of the tile")
     _require(all(0 < dim <= MOST_COLUMNS for dim in (plan.head_dim, plan.value_head_dim)), "a head dim")
