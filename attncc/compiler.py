@@ -12,7 +12,7 @@ from . import library
 from .descales import with_descales
 from .diagnostics import AttnccError, Diagnostic, did_you_mean
 from .ir import Variant
-from .kernels.candidates import Candidates, make_candidates, make_patches
+from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.registry import backward_facts, targets_of
@@ -75,15 +75,15 @@ class Specification:
 
     def candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of forward calls may have: forward, decode if it can be or a schedule asks for it,
-        and patches where the mask asks for them."""
+        and 2-D tiles where the mask asks for them."""
         forward, decode = (
             make_candidates(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in ("forward", "decode")
         )
         asked = any(item.pass_name == "decode" for item in self.schedules)
         wanted = asked or targets_of(configuration.dtype, "decode")
-        patches = make_patches(forward, self.schedule("patches", target))
-        found = (forward, *([decode] if wanted else []), *([patches] if patches else []))
+        tiles_2d = make_tiles_2d(forward, self.schedule("patches", target))
+        found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
         return tuple(item for item in found if item.build.pass_name in self.passes)
 
     def backward_candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
@@ -93,8 +93,8 @@ class Specification:
             make_candidates(self.variant, Build(pass_name, target, *configuration), self.schedule(pass_name, target))
             for pass_name in ("backward", "backward_dq")
         )
-        patches = make_patches(keys, self.schedule("backward_patches", target))
-        return keys, rows, *([patches] if patches else [])
+        tiles_2d = make_tiles_2d(keys, self.schedule("backward_patches", target))
+        return keys, rows, *([tiles_2d] if tiles_2d else [])
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The plan of each kernel where nothing is compiled. AttnccError A4xx where there can be none."""
@@ -292,10 +292,10 @@ class CompiledStore:
 
 def _settle_backward(kernels: Sequence[Candidates]) -> tuple[Settled, ...]:
     """The second is compiled if it may be launched: beside the others where that is known before."""
-    keys, rows, *patches = kernels
+    keys, rows, *tiles_2d = kernels
     if backward_facts(keys.first).separates_dq:
         return _settle_all(kernels)
-    found, *others = _settle_all((keys, *patches))
+    found, *others = _settle_all((keys, *tiles_2d))
     return (found, *(_settle_all((rows,)) if backward_facts(found.plan).separates_dq else ()), *others)
 
 

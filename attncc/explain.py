@@ -13,9 +13,9 @@ from .analysis.algebra.algebra import FALSE, TRUE
 from .analysis.cost import cost
 from .analysis.cost.roofline import Device, Roofline, roofline
 from .analysis.mask.grid import Tally, TileGrid, classified, pieces, rule_tables, tally
-from .analysis.mask.tiles import analyse, analyse_patches
+from .analysis.mask.tiles import analyse, analyse_tiles_2d
 from .analysis.rules import TileKind, TileRules
-from .analysis.tiles_2d.canvas_tally import canvas_tally, patch_kinds
+from .analysis.tiles_2d.tally_2d import tally_2d, tile_kinds_2d
 from .evaluate import Array, Environment
 from .executor.run import plan_grid, skips, workload
 from .ir import Keep, Search, Variant, const, symbol, walk
@@ -86,7 +86,7 @@ class Explanation:
                 "pass": plan.pass_name,
                 "calls": facts_of(plan).calls,
                 **{name: getattr(plan, name) for name in names},
-                "canvas": None if plan.canvas is None else asdict(plan.canvas),
+                "grid_2d": None if plan.grid_2d is None else asdict(plan.grid_2d),
             },
             "filled": {names: columns for names, _, columns in self.filled},
             "splits": self.splits,
@@ -137,7 +137,7 @@ def way_out(plan: KernelPlan, problem: Problem) -> str:
     if plan.skip == "never":
         return "none is skipped, as the schedule asks"
     if plan.rules.columns is not None:
-        return "windows of the canvas, which begin at the first row and column that a block of queries looks at"
+        return "windows of the grid, which begin at the first row and column that a block of queries looks at"
     if plan.rules.bounds_suffice:
         searched = any(isinstance(node, Search) for node in walk(*plan.rules.bounds))
         found = "a binary search for each block of queries" if searched else "in closed form"
@@ -163,7 +163,7 @@ def partial_tiles(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any])
         distinct = tallies(plan, problem, inputs)
         return (sum(tally.kinds[TileKind.PARTIAL] for tally in distinct) * (problem.batch // len(distinct)),)
     alone = [_with_one(plan.variant, keep) for keep in keeps]
-    count = _partial_alone if plan.canvas is None else _partial_patches_alone
+    count = _partial_alone if plan.grid_2d is None else _partial_tiles_alone
     return tuple(count(plan, alone, problem, inputs))
 
 
@@ -173,21 +173,21 @@ def _with_one(variant: Variant, keep: Keep) -> Variant:
     return replace(variant, statements=statements)
 
 
-def _partial_patches_alone(
+def _partial_tiles_alone(
     plan: KernelPlan, variants: list[Variant], problem: Problem, inputs: Mapping[str, Any]
 ) -> list[int]:
-    """The same of patches."""
-    blocks, canvas, counts = (plan.block_q, plan.block_kv), plan.canvas, [0] * len(variants)
-    assert canvas is not None
-    rules = [analyse_patches(variant, *blocks, canvas) for variant in variants]
+    """The same of 2-D tiles."""
+    blocks, grid_2d, counts = (plan.block_q, plan.block_kv), plan.grid_2d, [0] * len(variants)
+    assert grid_2d is not None
+    rules = [analyse_tiles_2d(variant, *blocks, grid_2d) for variant in variants]
     alone = [sequences(*pair, problem, inputs) for pair in zip(variants, rules, strict=True)]
     whole = sequences(plan.variant, plan.rules, problem, inputs)
     for number, (seen, _) in enumerate(whole):
         own = [
-            patch_kinds(of, found[min(number, len(found) - 1)][0], blocks, canvas)
+            tile_kinds_2d(of, found[min(number, len(found) - 1)][0], blocks, grid_2d)
             for of, found in zip(rules, alone, strict=True)
         ]
-        for piece in patch_kinds(plan.rules, seen, blocks, canvas):
+        for piece in tile_kinds_2d(plan.rules, seen, blocks, grid_2d):
             for line, others in enumerate(own):
                 counts[line] += _both_partial(piece, next(others), problem)
     return [count * (problem.batch // len(whole)) for count in counts]
@@ -219,7 +219,7 @@ def _both_partial(kinds: NDArray[np.uint8], others: NDArray[np.uint8], problem: 
 
 def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:
     """Over all sequences and heads."""
-    plan = _in_stretches(plan)  # a mask keeps the same pairs, whatever tiles they lie in
+    plan = _in_1d(plan)  # a mask keeps the same pairs, whatever tiles they lie in
     distinct = sequences(plan.variant, plan.rules, problem, inputs)
     kept = (
         cost.kept_pairs(plan.variant, piece, environment, problem.num_heads)
@@ -229,11 +229,11 @@ def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -
     return sum(kept) * (problem.batch // len(distinct))
 
 
-def _in_stretches(plan: KernelPlan) -> KernelPlan:
-    """The plan with tiles of the same size that are stretches of positions."""
-    if plan.canvas is None:
+def _in_1d(plan: KernelPlan) -> KernelPlan:
+    """The plan with 1-D tiles of the same size."""
+    if plan.grid_2d is None:
         return plan
-    return replace(plan, canvas=None, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
+    return replace(plan, grid_2d=None, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
 
 
 def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
@@ -253,7 +253,7 @@ def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:
     elements = TARGETS[plan.target].shared_bytes // DTYPE_BYTES[plan.dtype]
     block_q, block_kv = cost.paper_blocks(elements, plan.head_dim)
     rules = analyse(plan.variant, block_q, block_kv, searches=False)
-    paper = replace(plan, loop="kv_outer", block_q=block_q, block_kv=block_kv, rules=rules, canvas=None)
+    paper = replace(plan, loop="kv_outer", block_q=block_q, block_kv=block_kv, rules=rules, grid_2d=None)
     return {
         "Algorithm 1": paper,
         **{item.loop: item for item in sorted((plan, *_counterpart(plan)), key=lambda item: item.loop)},
@@ -306,10 +306,10 @@ def plan_pieces(plan: KernelPlan, environment: Environment) -> Iterator[TileGrid
 def tallies(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Array]) -> list[Tally]:
     """The tiles of each sequence as the plan's kernel sees them; of one alone, where all sequences have the same."""
     distinct = sequences(plan.variant, plan.rules, problem, inputs)
-    if plan.canvas is None:
+    if plan.grid_2d is None:
         return [tally(plan_pieces(plan, seen), problem.num_heads) for seen, _ in distinct]
     blocks, rules = (plan.block_q, plan.block_kv), plan.rules if skips(plan) else _without_tests(plan.rules)
-    return [canvas_tally(rules, seen, problem.num_heads, blocks, plan.canvas) for seen, _ in distinct]
+    return [tally_2d(rules, seen, problem.num_heads, blocks, plan.grid_2d) for seen, _ in distinct]
 
 
 def _without_tests(rules: TileRules) -> TileRules:

@@ -81,7 +81,7 @@ def _word(value: object) -> str | None:
 
 def rules_text(plan: KernelPlan) -> str:
     """What is proven of the tiles of a plan: `let` lines for what several rules share, then a line for each rule."""
-    rules, grid = plan.rules, plan.canvas
+    rules, grid = plan.rules, plan.grid_2d
     shape = f"{plan.block_q} x {plan.block_kv}"
     of_grid = "" if grid is None else f" on {grid}"
     head = f"# tiles of {shape}{of_grid}: {plan.variant.name}, {plan.pass_name}, {plan.target}"

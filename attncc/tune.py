@@ -119,7 +119,7 @@ def _tiled(own: Schedule, build: Build, kind: str, *, named: bool) -> Iterator[S
 
 def _kernel(specification: Specification, configuration: Configuration, schedule: Schedule) -> Kernel:
     kept = tuple(item for item in specification.schedules if item.pass_name != schedule.pass_name)
-    # Patches serve some lengths alone; of the others the pass that is tuned runs every call.
+    # 2-D tiles serve some lengths alone; of the others the pass that is tuned runs every call.
     passes = ("forward", "patches") if schedule.pass_name == "patches" else (schedule.pass_name,)
     tuned = Specification(specification.variant, (*kept, schedule), passes)
     store = CompiledStore(tuned, configuration, (schedule.target,))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.spills [--passes NAMES] [--specs NAMES] [--targets NAMES] [--every | --shipped] [--jobs N]
 
-The passes are those of a build: forward (with patches), decode, and backward with all its kernels. Without --every a
+The passes are those of a build: forward (with 2-D tiles), decode, and backward with all its kernels. Without --every a
 covering design: of specs, dtypes, head dims and targets, each two meet somewhere. With --shipped what `attncc build`
 makes unasked: its dtypes, head dims and targets. Needs no GPU. Kernels have the plans that a build gives them; what was
 compiled before comes from the cache. Exits with 1 if any spills.

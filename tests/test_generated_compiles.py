@@ -38,8 +38,8 @@ CLOSE_TO_LIMITS = (
     "graphormer_edge", "graphormer_spatial", "jetspec_tree", "morton_natten", "shared_prefix", "sigmoid_attention",
     "softcap", "sta_3d", "tiled_natten", "token_window", "trigonometric", "vsa",
 )  # fmt: skip
-# Backward, for sm_90a: patches; bounds and tests of tiles; ids; score lines whose derivative reads the score; dropout;
-# learnable inputs; the last candidates, which are portable.
+# Backward, for sm_90a: 2-D tiles; bounds and tests of tiles; ids; score lines whose derivative reads the score;
+# dropout; learnable inputs; the last candidates, which are portable.
 OF_HOPPER = (
     ("natten", 128), ("dilated_window", 64), ("prefix_lm", 128), ("documents", 128), ("softcap", 128),
     ("dropout_attention", 64), ("relative_bias", 128), ("query_bias", 64), ("selected_attention", 128),

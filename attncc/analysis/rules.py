@@ -81,7 +81,7 @@ class TileRules:
     undecided: tuple[tuple[int, str], ...]  # (index into variant.keeps, reason): why a tile may stay PARTIAL
     q_bounds: QBounds | None = None  # where rows are the inner loop
     claims: tuple[str, ...] = ()  # inputs whose claim of `nondecreasing` the rules test, as `sorted_name` says
-    columns: tuple[Expr, Expr] | None = None  # of a canvas, where tiles are windows: begin <= kv_idx % width < end
+    columns: tuple[Expr, Expr] | None = None  # of a 2-D grid, where tiles are windows: begin <= kv_idx % width < end
 
     @property
     def reads_keys(self) -> bool:

@@ -108,19 +108,19 @@ def _refusal(specification: Specification, schedule: Schedule) -> tuple[Diagnost
 
 
 def _first_plan(specification: Specification, schedule: Schedule, head_dim: int) -> KernelPlan:
-    """The first that the schedule's kernel may have. Whether there are patches depends on the pass whose calls they
+    """The first that the schedule's kernel may have. Whether there are 2-D tiles depends on the pass whose calls they
     serve, and so on the schedule of that."""
-    from ..kernels.candidates import make_candidates, make_patches
-    from ..schedule.plan import PATCHED_PASSES, Build
+    from ..kernels.candidates import make_candidates, make_tiles_2d
+    from ..schedule.plan import TILES_2D_PASSES, Build
 
-    served = {patched: name for name, patched in PATCHED_PASSES.items()}.get(schedule.pass_name)
+    served = {in_2d: name for name, in_2d in TILES_2D_PASSES.items()}.get(schedule.pass_name)
     build = Build(served or schedule.pass_name, schedule.target, DTYPE, head_dim, head_dim)
     if served is None:
         return make_candidates(specification.variant, build, schedule).first
-    stretches = make_candidates(specification.variant, build, specification.schedule(served, schedule.target))
-    patches = make_patches(stretches, schedule)
-    assert patches is not None  # a schedule for what can't be is refused
-    return patches.first
+    tiles_1d = make_candidates(specification.variant, build, specification.schedule(served, schedule.target))
+    tiles_2d = make_tiles_2d(tiles_1d, schedule)
+    assert tiles_2d is not None  # a schedule for what can't be is refused
+    return tiles_2d.first
 
 
 def describe(variant: Variant, rules: TileRules) -> str:

@@ -199,13 +199,13 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def _on_canvas(plan: KernelPlan) -> str:
-    """What the tiles are of a kernel that runs in patches."""
-    canvas = plan.canvas
-    if canvas is None:
+def _of_grid(plan: KernelPlan) -> str:
+    """Of a kernel with 2-D tiles: which."""
+    grid_2d = plan.grid_2d
+    if grid_2d is None:
         return ""
-    kind = "windows" if canvas.window else "patches"
-    return f" ({kind} of a canvas {canvas.width} wide: {canvas.q_columns} columns of q, {canvas.kv_columns} of kv)"
+    kind = "windows" if grid_2d.window else "2-D tiles"
+    return f" ({kind} of a grid {grid_2d.width} wide: {grid_2d.q_columns} columns of q, {grid_2d.kv_columns} of kv)"
 
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
@@ -220,7 +220,7 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         plan.split_kv, f"{plan.split_kv} splits"
     )
     yield (
-        f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles{_on_canvas(plan)}, "
+        f"kernel         {plan.pass_name}, {plan.loop}, {plan.block_q} x {plan.block_kv} tiles{_of_grid(plan)}, "
         f"{_counted(plan.warps, 'warp')}, {_counted(plan.stages, 'stage')}, {splits}, on {plan.target}"
     )
     yield f"its calls      {facts_of(plan).calls}"

@@ -28,7 +28,7 @@ class Lowering:
     def __init__(self, plan: KernelPlan) -> None:
         self.plan = plan
         self.score = leaf(FLOAT, "score", Level.ELEMENT, reads_score=True)
-        self._ranges = StaticRanges(plan.variant, None if plan.canvas is None else place_ranges(plan.canvas))
+        self._ranges = StaticRanges(plan.variant, None if plan.grid_2d is None else place_ranges(plan.grid_2d))
         self._lets = plan.variant.lets
         self._nodes: dict[Expr, Node] = {}
         self._of_score: dict[Expr, Node] = {}  # nodes that hold for the present `score` alone

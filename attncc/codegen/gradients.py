@@ -109,8 +109,8 @@ def _same(plan: KernelPlan, read: Read, lowering: Lowering, fields: Fields) -> s
     rule = None
     if read.sum in _OF_PAIRS and not any(node == Symbol(node.type, "score") for node in walk(*read.gradient.indices)):
         blocks = plan.block_q, plan.block_kv
-        if plan.canvas is not None:  # a patch lies within the stretch from its first position to its last
-            blocks = plan.canvas.bands(*blocks)
+        if plan.grid_2d is not None:  # a 2-D tile lies within the range from its first position to its last
+            blocks = plan.grid_2d.bands(*blocks)
         rule = same_entry(plan.variant, *blocks, read.gradient.indices)
     lines = [Line("return false;")]
     if rule is not None:

@@ -69,12 +69,12 @@ class BitPrinter:
 
     def _of_window(self, keys: RowsBelow | ColumnsBelow) -> Node:
         """Of rows, or columns, counted from those of the tile."""
-        canvas = self._lane.window
-        assert canvas is not None
+        grid_2d = self._lane.window
+        assert grid_2d is not None
         name, place = ("rows", "floordiv") if isinstance(keys, RowsBelow) else ("columns", "mod")
-        size = f"{canvas.kv_columns}, {self._block_kv // canvas.kv_columns}"
+        size = f"{grid_2d.kv_columns}, {self._block_kv // grid_2d.kv_columns}"
         form = call(f"{name}_below<{size}>", 1, cost=16, hint="bits", include="tiles/windows.cuh")
-        first = self._lowering.lower(apply(place, _KV_IDX, const(canvas.width)))
+        first = self._lowering.lower(apply(place, _KV_IDX, const(grid_2d.width)))
         return form.node(BITS, ARITHMETIC["sub"].node(INT, _limit(self._lowering.lower(keys.limit)), first))
 
     def _remainder(self, keys: RemainderBelow) -> Node:

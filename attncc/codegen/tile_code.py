@@ -88,7 +88,7 @@ def tests_hold(plan: KernelPlan, tests: Sequence[Expr], lowering: Lowering, fiel
     body.add(f"return {body.value(root)};")
     arguments = "int q_first, int q_last, int kv_first, int kv_last"
     head = f"bool tests_hold(const Params& params, const Context& ctx, {arguments})"
-    comment = "Whether it is known that `keep` holds for all pairs of some rows of a warp and a stretch of keys."
+    comment = "Whether it is known that `keep` holds for all pairs of some rows of a warp and a range of keys."
     return make_function(head, body.lines, [comment])
 
 

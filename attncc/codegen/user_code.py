@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..analysis.algebra.algebra import FALSE, TRUE
 from ..analysis.algebra.places import PLACE_SYMBOLS, by_places, rows_apart
-from ..analysis.canvas import Canvas
+from ..analysis.grid_2d import Grid2D
 from ..analysis.mask.key_sets import (
     Common,
     KeepMask,
@@ -50,11 +50,11 @@ class UserCode:
     context: str  # struct Context, make_context
     row: str  # struct Row, make_row
     keep: str  # what of the mask must be tested for each pair
-    keep_at: str  # backward, in patches: all of the mask, for a pair by its places on the canvas; `keep` is empty
+    keep_at: str  # backward, in 2-D tiles: all of the mask, for a pair by its places on the grid; `keep` is empty
     keep_apart: str  # keep_rows, keep_columns: what of that looks at rows alone, or columns; `keep_at` has the rest
     rows_alike: str  # rows_alike, row_of_lane: where rows that have the same values keep the same keys by such tests
-    row_values: str  # taking_values: backward for Hopper, not in patches, where keep lines look something up
-    tests_hold: str  # tests_hold: where whole stretches of keys may be known to pass them
+    row_values: str  # taking_values: backward for Hopper, not in 2-D tiles, where keep lines look something up
+    tests_hold: str  # tests_hold: where whole ranges of keys may be known to pass them
     keep_bits: str  # and the rest of it, for all keys of a lane at once
     column_bits: str  # but for what is the same in all tiles of a window
     score: str  # score_mod; of backward passes struct ScoreGradient, score_gradient
@@ -95,7 +95,7 @@ def _masks(plan: KernelPlan) -> Iterable[KeepMask]:
     """Key sets serve where the keys of a row stand in a row of the scores."""
     if plan.is_backward:
         return pairwise_masks(plan.variant)
-    return keep_masks(plan.variant, plan.block_kv, LaneKeys.of(plan.canvas))
+    return keep_masks(plan.variant, plan.block_kv, LaneKeys.of(plan.grid_2d))
 
 
 def _parts(keys: KeySet, same: bool) -> KeySet | None:
@@ -117,8 +117,8 @@ class _Printer:
 
     def print(self, masks: tuple[KeepMask, ...], tests_tiles: bool) -> UserCode:
         plan, lowering, fields = self.plan, self.lowering, self.fields
-        by_place = plan.is_backward and plan.canvas is not None
-        keep_apart, keep_at = self.kept_by_places(plan.canvas) if by_place and plan.canvas is not None else ("", "")
+        by_place = plan.is_backward and plan.grid_2d is not None
+        keep_apart, keep_at = self.kept_by_places(plan.grid_2d) if by_place and plan.grid_2d is not None else ("", "")
         keep = self.keep({mask.keep: mask.each for mask in masks if mask.each is not None and not by_place})
         tests = [mask.each for mask in masks if mask.each is not None]
         rows_alike = self.rows_alike(keep, tests)
@@ -163,10 +163,10 @@ class _Printer:
         head = f"bool keep(const Params& params, const {context} ctx, const {row} row, int kv_idx)"
         return self._mask(head, nodes, BOOL, called=called)
 
-    def kept_by_places(self, canvas: Canvas) -> tuple[str, str]:
+    def kept_by_places(self, grid_2d: Grid2D) -> tuple[str, str]:
         """`keep_apart` and `keep_at`."""
-        tests = {keep: by_places(keep.condition, self.variant.lets, canvas) for keep in self.variant.keeps}
-        parts = {keep: rows_apart(test, canvas) for keep, test in tests.items()}
+        tests = {keep: by_places(keep.condition, self.variant.lets, grid_2d) for keep in self.variant.keeps}
+        parts = {keep: rows_apart(test, grid_2d) for keep, test in tests.items()}
         of_rows, of_columns, left = ({keep: found[kind] for keep, found in parts.items()} for kind in range(3))
         keep_at = self.tested("keep_at", PLACE_SYMBOLS, left) if {*left.values()} != {TRUE} else ""
         if {*of_rows.values(), *of_columns.values()} == {TRUE}:
@@ -202,7 +202,7 @@ class _Printer:
         return self.bits("keep_bits", of_tile), self.bits("column_bits", of_all)
 
     def bits(self, name: str, sets: Mapping[Keep, KeySet | None]) -> str:
-        printer = BitPrinter(self.lowering, self.plan.block_kv, LaneKeys.of(self.plan.canvas))
+        printer = BitPrinter(self.lowering, self.plan.block_kv, LaneKeys.of(self.plan.grid_2d))
         nodes = {keep: printer.node(keys) for keep, keys in sets.items() if keys is not None}
         head = f"unsigned {name}(const Params& params, const Context& ctx, const Row& row, int kv_idx)"
         return self._mask(head, nodes, BITS)
@@ -239,7 +239,7 @@ class _Printer:
         form = None if exact else score_form(self.variant, plan.block_q, plan.block_kv)
         if form is None and not exact and self.facts.shares_distances:
             form = distance_form(self.variant)
-        if form is None or (plan.canvas is not None and form.holds != TRUE):  # its ends are those of a stretch
+        if form is None or (plan.grid_2d is not None and form.holds != TRUE):  # its ends are those of a range
             return None
         # They know no row.
         if self.facts.packs_heads and "h" in reads(self.variant, form.holds, form.argument, *form.terms):

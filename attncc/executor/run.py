@@ -110,9 +110,9 @@ def sequence_work(
 ) -> SequenceWork:
     """One sequence of a call, its operands in the precision of the computation.
 
-    AttnccError A409 for tiles in two dimensions: their rules speak of rows and columns, which stretches aren't.
+    AttnccError A409 for tiles in two dimensions: their rules speak of rows and columns, which 1-D tiles aren't.
     """
-    if plan.canvas is not None:
+    if plan.grid_2d is not None:
         raise AttnccError(
             Diagnostic(
                 "A409",

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import takewhile
 
-from ..analysis.canvas import Canvas
+from ..analysis.grid_2d import Grid2D
 from ..analysis.mask.plain import plain_on
-from ..analysis.mask.tiles import analyse, analyse_patches, analyse_windows
+from ..analysis.mask.tiles import analyse, analyse_tiles_2d, analyse_windows
 from ..analysis.rules import TileRules
-from ..analysis.tiles_2d.patches import WORTH, find_canvas, live_share
+from ..analysis.tiles_2d.fixed import WORTH, find_grid, live_share
 from ..analysis.tiles_2d.windows import WINDOW_ROWS, find_window, window_share
 from ..diagnostics import AttnccError, Diagnostic
 from ..ir import Variant
 from ..schedule.knobs import TILE_KNOBS, Value
-from ..schedule.plan import KEY_PASSES, PATCHED_PASSES, Build, Choice, KernelPlan
+from ..schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build, Choice, KernelPlan
 from ..schedule.plan_json import to_json
 from ..schedule.schedule import Schedule
 from . import legality
@@ -27,7 +27,7 @@ from .known_tiles import known_tiles
 from .registry import find, forward_facts, kinds, most_general, why_not
 from .settings import loop_set
 
-_MAY_PAY = 2  # times what patches may leave for windows to be tried
+_MAY_PAY = 2  # times what fixed tiles may leave for windows to be tried
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Candidates:
     variant: Variant
     build: Build
     schedule: Schedule
-    canvas: Canvas | None = None  # of the passes in patches
+    grid_2d: Grid2D | None = None  # of the passes in 2-D tiles
     _made: dict[Choice, KernelPlan] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @property
@@ -67,8 +67,8 @@ class Candidates:
     def key(self) -> str:
         """Stands for all that the choice depends on, but for templates and compilers: by it the table is kept."""
         variant = to_json(replace(self.variant, name="", documentation=""))
-        canvas = None if self.canvas is None else asdict(self.canvas)
-        asked = [variant, asdict(self.build), self.settings, self.schedule.target, canvas]
+        grid_2d = None if self.grid_2d is None else asdict(self.grid_2d)
+        asked = [variant, asdict(self.build), self.settings, self.schedule.target, grid_2d]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
     def plans(self) -> Iterator[KernelPlan]:
@@ -134,42 +134,41 @@ class Candidates:
         return self._made[choice]
 
     @cached_property
-    def window(self) -> Canvas | None:
-        """What tiles of WINDOW_ROWS rows of the canvas are, if windows pay."""
-        if self.canvas is None or self.build.pass_name != "patches":
+    def window(self) -> Grid2D | None:
+        """What tiles of WINDOW_ROWS rows of the grid are, if windows pay."""
+        if self.grid_2d is None or self.build.pass_name != "patches":
             return None
-        return find_window(self.variant, self.canvas)
+        return find_window(self.variant, self.grid_2d)
 
-    def _canvas_of(self, choice: Choice) -> Canvas | None:
+    def _grid_of(self, choice: Choice) -> Grid2D | None:
         family = find(choice.family, self.build.pass_name)
         window = self.window if family is not None and family.has_windows else None
-        return window if window and choice.block_kv == WINDOW_ROWS * window.kv_columns else self.canvas
+        return window if window and choice.block_kv == WINDOW_ROWS * window.kv_columns else self.grid_2d
 
-    def _rules(self, choice: Choice, canvas: Canvas | None) -> TileRules:
+    def _rules(self, choice: Choice, grid_2d: Grid2D | None) -> TileRules:
         blocks, inner = (choice.block_q, choice.block_kv), "q" if self.build.pass_name in KEY_PASSES else "kv"
-        if canvas is None:
+        if grid_2d is None:
             family = find(choice.family, self.build.pass_name)
             searches = family is not None and family.searches(choice.loop)
             return analyse(self.variant, *blocks, inner, searches=searches)
-        found = analyse_windows(self.variant, *blocks, canvas) if canvas.window else None
-        return found or analyse_patches(self.variant, *blocks, canvas, inner)
+        found = analyse_windows(self.variant, *blocks, grid_2d) if grid_2d.window else None
+        return found or analyse_tiles_2d(self.variant, *blocks, grid_2d, inner)
 
     def _new_plan(self, choice: Choice) -> KernelPlan:
-        build, canvas = self.build, self._canvas_of(choice)
-        rules = self._rules(choice, canvas)
-        return KernelPlan(variant=self.variant, rules=rules, canvas=canvas, **asdict(build), **asdict(choice))
+        build, grid_2d = self.build, self._grid_of(choice)
+        rules = self._rules(choice, grid_2d)
+        return KernelPlan(variant=self.variant, rules=rules, grid_2d=grid_2d, **asdict(build), **asdict(choice))
 
 
-def make_patches(stretches: Candidates, schedule: Schedule | None = None) -> Candidates | None:
-    """The pass `forward` or `backward` in tiles that are patches of a canvas, where those leave much less to compute;
-    else None.
+def make_tiles_2d(tiles_1d: Candidates, schedule: Schedule | None = None) -> Candidates | None:
+    """The pass `forward` or `backward` in 2-D tiles, where those leave much less to compute; else None.
 
-    Dropout asks for keys that stand beside each other. Forward, a canvas asks for `loop = q_outer` and all keys in one
+    Dropout asks for keys that stand beside each other. Forward, a grid asks for `loop = q_outer` and all keys in one
     block, backward for the family hopper. AttnccError A409 if there is a schedule for what can't be.
     """
-    plan, name = stretches.first, PATCHED_PASSES[stretches.build.pass_name]
-    able = _can_have_patches(plan) and plan.skip != "never" and plan.variant.dropout is None
-    found = _in_patches(stretches, name) if able else None
+    plan, name = tiles_1d.first, TILES_2D_PASSES[tiles_1d.build.pass_name]
+    able = _can_have_tiles_2d(plan) and plan.skip != "never" and plan.variant.dropout is None
+    found = _in_tiles_2d(tiles_1d, name) if able else None
     if found is not None:
         return found if schedule is None else replace(found, schedule=schedule)
     if schedule is not None:
@@ -177,49 +176,49 @@ def make_patches(stretches: Candidates, schedule: Schedule | None = None) -> Can
         raise AttnccError(
             Diagnostic(
                 "A409",
-                f"patches of a canvas don't serve {stretches.variant.name}",
+                f"2-D tiles don't serve {tiles_1d.variant.name}",
                 schedule.span,
-                notes=(f"they must leave far fewer pairs than stretches of positions do, and need {needed}",),
+                notes=(f"they must leave far fewer pairs than 1-D tiles do, and need {needed}",),
                 help="remove the schedule",
             )
         )
     return None
 
 
-def _can_have_patches(plan: KernelPlan) -> bool:
+def _can_have_tiles_2d(plan: KernelPlan) -> bool:
     if plan.is_backward:
-        return find(plan.family, PATCHED_PASSES[plan.pass_name]) is not None
+        return find(plan.family, TILES_2D_PASSES[plan.pass_name]) is not None
     return plan.loop == "q_outer" and plan.split_kv == 1
 
 
-def _in_patches(stretches: Candidates, name: str) -> Candidates | None:
-    """The candidates of a pass in patches, if the first of its plans leaves much less to compute.
+def _in_tiles_2d(tiles_1d: Candidates, name: str) -> Candidates | None:
+    """The candidates of a pass in 2-D tiles, if the first of its plans leaves much less to compute.
 
     What may pay is counted for the rows that kernels tell apart, those of a warpgroup in the family hopper. Windows may
-    leave half of what patches do.
+    leave half of what fixed tiles do.
     """
-    plan = stretches.first
-    rows = _rows_apart(plan)
-    canvas = find_canvas(plan.variant, rows, min(plan.block_kv, rows), plan.rules, _MAY_PAY * WORTH)
-    if canvas is None:
+    plan = tiles_1d.first
+    rows = _group_rows(plan)
+    grid_2d = find_grid(plan.variant, rows, min(plan.block_kv, rows), plan.rules, _MAY_PAY * WORTH)
+    if grid_2d is None:
         return None
-    schedule = replace(stretches.schedule, pass_name=name, settings=_family(stretches.schedule))
-    variant = plain_on(stretches.variant, canvas.width)
-    found = Candidates(variant, replace(stretches.build, pass_name=name), schedule, canvas)
-    return found if _work(found.first, canvas.width) < WORTH * _work(plan, canvas.width) else None
+    schedule = replace(tiles_1d.schedule, pass_name=name, settings=_family(tiles_1d.schedule))
+    variant = plain_on(tiles_1d.variant, grid_2d.width)
+    found = Candidates(variant, replace(tiles_1d.build, pass_name=name), schedule, grid_2d)
+    return found if _work(found.first, grid_2d.width) < WORTH * _work(plan, grid_2d.width) else None
 
 
-def _rows_apart(plan: KernelPlan) -> int:
+def _group_rows(plan: KernelPlan) -> int:
     """The rows of a block of queries for which tiles are told to be live."""
     return plan.block_q if plan.is_backward else plan.block_q // forward_facts(plan).row_groups
 
 
 def _work(plan: KernelPlan, width: int) -> float:
     """What a plan computes of a sample's pairs, with what each tile costs beside them."""
-    if plan.rules.columns is not None and plan.canvas is not None:
-        share = window_share(plan.rules, plan.canvas, _rows_apart(plan))
+    if plan.rules.columns is not None and plan.grid_2d is not None:
+        share = window_share(plan.rules, plan.grid_2d, _group_rows(plan))
     else:
-        share = live_share(plan.rules, plan.canvas, _rows_apart(plan), plan.block_kv, width)
+        share = live_share(plan.rules, plan.grid_2d, _group_rows(plan), plan.block_kv, width)
     return share * (plan.block_kv + TILE_COST) / plan.block_kv
 
 

@@ -127,16 +127,16 @@ class Facts(ABC):
     @property
     def calls(self) -> str:
         """Which calls the kernel serves, in words: what `serves` decides by."""
-        if self.plan.canvas is not None:
-            return f"dense ones whose lengths are multiples of {self.plan.canvas.width}"
+        if self.plan.grid_2d is not None:
+            return f"dense ones whose lengths are multiples of {self.plan.grid_2d.width}"
         return "all that no other pass serves"
 
     def serves(self, problem: Problem) -> bool:
         """Whether the kernel can run calls of these sizes."""
-        canvas = self.plan.canvas
-        if canvas is None:
+        grid_2d = self.plan.grid_2d
+        if grid_2d is None:
             return True
-        return not problem.packed and problem.q_len % canvas.width == problem.kv_len % canvas.width == 0
+        return not problem.packed and problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
 
     @property
     def separates_dq(self) -> bool:
@@ -154,15 +154,15 @@ class Facts(ABC):
     def q_blocks(self, problem: Problem) -> int:
         """The grid's q blocks for one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
         plan = self.plan
-        if plan.canvas is None:
+        if plan.grid_2d is None:
             return problem.q_blocks(plan.block_q, self.row_heads(problem))
-        return plan.canvas.patches(problem.q_len, plan.block_q, plan.canvas.q_columns)
+        return plan.grid_2d.tiles(problem.q_len, plan.block_q, plan.grid_2d.q_columns)
 
     def kv_blocks(self, problem: Problem) -> int:
         """The blocks of keys of one head and sequence; of packed batches for one head, a bound without cu_seqlens."""
         plan = self.plan
-        if plan.canvas is not None:
-            return plan.canvas.patches(problem.kv_len, plan.block_kv, plan.canvas.kv_columns)
+        if plan.grid_2d is not None:
+            return plan.grid_2d.tiles(problem.kv_len, plan.block_kv, plan.grid_2d.kv_columns)
         if problem.packed:
             return problem.kv_len // plan.block_kv + problem.batch
         return -(-problem.kv_len // plan.block_kv)
@@ -206,7 +206,7 @@ class ForwardFacts(Facts):
 
     @property
     def tests_once(self) -> bool:
-        """Whether a warp asks once for a stretch of keys whether the mask's tests hold for all of its rows."""
+        """Whether a warp asks once for a range of keys whether the mask's tests hold for all of its rows."""
         return False
 
     @property
@@ -360,7 +360,7 @@ class BackwardFacts(Facts):
 
     def kept_rows(self, problem: Problem) -> int:
         """Rows of a head of which something is kept, those that fill up blocks included."""
-        blocks = problem.q_blocks(self.row_alignment) if self.plan.canvas is None else self.q_blocks(problem)
+        blocks = problem.q_blocks(self.row_alignment) if self.plan.grid_2d is None else self.q_blocks(problem)
         return blocks * self.row_alignment
 
     def parameters(self) -> tuple[Parameter, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from ..analysis.canvas import Canvas
+from ..analysis.grid_2d import Grid2D
 from ..diagnostics import Diagnostic
 from ..ir import Variant
 from ..schedule.knobs import Value
@@ -40,10 +40,10 @@ class Asked(Protocol):
     def settings(self) -> Settings: ...
 
     @property
-    def canvas(self) -> Canvas | None: ...
+    def grid_2d(self) -> Grid2D | None: ...
 
     @property
-    def window(self) -> Canvas | None: ...
+    def window(self) -> Grid2D | None: ...
 
     def plan(self, choice: Choice) -> KernelPlan: ...
 
@@ -59,7 +59,7 @@ class Family(ABC):
 
     # The knobs that a schedule sets to have certain tiles.
     sizes: ClassVar[tuple[str, ...]] = ("block_q", "block_kv", "warps", "stages")
-    has_windows: ClassVar[bool] = False  # whether tiles of a canvas may begin where a block of queries looks at first
+    has_windows: ClassVar[bool] = False  # whether tiles of a 2-D grid may begin where a block of queries looks at first
 
     def searches(self, loop: str) -> bool:
         """Whether loop bounds may be searched for: where they are asked for once a block, by whole warps."""

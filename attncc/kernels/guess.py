@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..analysis.mask.tiles import analyse_patches
-from ..analysis.tiles_2d.patches import live_share
+from ..analysis.mask.tiles import analyse_tiles_2d
+from ..analysis.tiles_2d.fixed import live_share
 from ..schedule.plan import Choice
 from .family import Asked, Tiles
 from .instruction_cost import tests_ids
@@ -16,15 +16,15 @@ def guess(asked: Asked, tiles: Tiles, needed: int, *, smaller: int, most_pairs: 
     """The number of the first tiles to try: those that leave what is `needed`.
 
     Where single tiles are tested, at least `smaller`: smaller tiles find more to skip. `most_pairs`: of a tile where
-    the mask compares ids, if that matters. In patches those that leave the least work.
+    the mask compares ids, if that matters. In 2-D tiles those that leave the least work.
     """
     last = tiles.guesses - 1
     first = min(needed, last)
     tests_tiles = asked.plan(tiles.choices[first]).tests_tiles
     first = min(max(first, smaller), last) if tests_tiles else first
     below = range(first, last + 1)
-    if asked.canvas is not None:
-        return min(below, key=lambda number: _work_in_patches(asked, tiles.choices[number]))
+    if asked.grid_2d is not None:
+        return min(below, key=lambda number: _work_in_2d(asked, tiles.choices[number]))
     if tests_tiles:
         first = next((number for number in below if suits(asked.plan(tiles.choices[number]))), first)
     if most_pairs is None or not tests_ids(asked.variant) or key_blocks(asked.variant):
@@ -37,10 +37,10 @@ def _pairs(choice: Choice) -> int:
     return choice.block_q * choice.block_kv
 
 
-def _work_in_patches(asked: Asked, choice: Choice) -> float:
-    plan, patches = asked.plan(choice), asked.canvas
+def _work_in_2d(asked: Asked, choice: Choice) -> float:
+    plan, tiles_2d = asked.plan(choice), asked.grid_2d
     sizes = plan.block_q, plan.block_kv
-    assert patches is not None
-    rules = plan.rules if plan.canvas is patches else analyse_patches(asked.variant, *sizes, patches)
-    share = live_share(rules, patches, *sizes)
+    assert tiles_2d is not None
+    rules = plan.rules if plan.grid_2d is tiles_2d else analyse_tiles_2d(asked.variant, *sizes, tiles_2d)
+    share = live_share(rules, tiles_2d, *sizes)
     return share * (plan.block_kv + TILE_COST) / plan.block_kv

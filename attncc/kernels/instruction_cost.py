@@ -197,7 +197,7 @@ def is_plain(variant: Variant) -> bool:
     return not variant.keeps and scores and variant.dropout is None
 
 
-def gains_by_turns(variant: Variant) -> bool:
+def gains_by_ping_pong(variant: Variant) -> bool:
     """Whether there is much besides products, as with dropout, or more in some tiles than in others: score lines
     that have a cheap form far from the diagonal. Such a tile leaves two warpgroups out of step."""
     form = _form(variant)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from math import prod
 
-from ..analysis.canvas import Canvas
+from ..analysis.grid_2d import Grid2D
 from ..analysis.mask.skipping import finds_empty
 from ..analysis.tiles_2d import windows
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
@@ -48,35 +48,35 @@ def check(plan: KernelPlan, where: Where) -> None:
     """
     family, facts = family_of(plan), facts_of(plan)
     found = [*_combinations(plan, where), *family.misfits(plan, where), *_skipping(facts, where)]
-    found += _canvas(plan, where)
+    found += _grid_2d(plan, where)
     if plan.dtype != "fp64" and not found:
         found = [*_memory(facts, where), *_registers(facts, where)]
     if found:
         raise AttnccError(found)
 
 
-def _canvas(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
-    """Tiles that are patches or windows of a canvas."""
-    reason = None if plan.canvas is None else _canvas_lacks(plan, plan.canvas)
+def _grid_2d(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
+    """2-D tiles, fixed ones and windows."""
+    reason = None if plan.grid_2d is None else _grid_lacks(plan, plan.grid_2d)
     if reason is not None:
         yield Diagnostic(
             "A409",
-            f"{'windows' if plan.rules.columns else 'patches'} of a canvas don't serve {plan.variant.name}",
+            f"{'windows of a 2-D grid' if plan.rules.columns else '2-D tiles'} don't serve {plan.variant.name}",
             where("block_kv", "block_q"),
             notes=(reason,),
             help="choose other tiles, or remove the schedule",
         )
 
 
-def _canvas_lacks(plan: KernelPlan, canvas: Canvas) -> str | None:
+def _grid_lacks(plan: KernelPlan, grid_2d: Grid2D) -> str | None:
     if plan.variant.dropout is not None:
         return "dropout asks for keys that stand beside each other"
-    if canvas.width % canvas.q_columns or FRAGMENT_COLUMNS % canvas.q_columns:
-        return f"the columns of a tile of queries must divide {FRAGMENT_COLUMNS}, and the {canvas.width} of the canvas"
+    if grid_2d.width % grid_2d.q_columns or FRAGMENT_COLUMNS % grid_2d.q_columns:
+        return f"the columns of a tile of queries must divide {FRAGMENT_COLUMNS}, and the {grid_2d.width} of the grid"
     if plan.rules.columns is not None:
-        return windows.refusal(plan.variant, canvas) if family_of(plan).has_windows else "they need the family hopper"
-    if canvas.width % canvas.kv_columns or FRAGMENT_COLUMNS % canvas.kv_columns:
-        return f"the columns of a tile of keys must divide {FRAGMENT_COLUMNS}, and the {canvas.width} of the canvas"
+        return windows.refusal(plan.variant, grid_2d) if family_of(plan).has_windows else "they need the family hopper"
+    if grid_2d.width % grid_2d.kv_columns or FRAGMENT_COLUMNS % grid_2d.kv_columns:
+        return f"the columns of a tile of keys must divide {FRAGMENT_COLUMNS}, and the {grid_2d.width} of the grid"
     return None
 
 

@@ -31,21 +31,21 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
     """K/V tiles of the block of queries that has most of them, of those of all heads: from the first key that its mask
     may keep to the last, so that no split of a window gets keys that nobody sees.
 
-    All of kv_len where the bounds read inputs, which are on the device, or the scale, and in patches. Of packed
+    All of kv_len where the bounds read inputs, which are on the device, or the scale, and in 2-D tiles. Of packed
     batches, whose lengths are there too, it is what a sequence of mean length has.
     """
     keys = -(-problem.keys // plan.block_kv)
     bounds = plan.rules.kv_begin, plan.rules.kv_end
-    if not plan.variant.keeps or plan.skip == "never" or plan.canvas is not None or not problem.rows:
+    if not plan.variant.keeps or plan.skip == "never" or plan.grid_2d is not None or not problem.rows:
         return keys
     if _read_inputs(*bounds):
         return keys
     sequence = Sequence(0, 0, problem.rows, 0, problem.keys)
-    bare = environment(plan.variant, problem, sequence, {}, np.float64)
+    uniform = environment(plan.variant, problem, sequence, {}, np.float64)
     each = facts_of(plan).row_heads(problem)
     first = np.arange(0, problem.rows * each, plan.block_q)
     last = np.minimum(first + plan.block_q, problem.rows * each) - 1
-    blocks = bare.with_symbols(q_first=first // each, q_last=last // each)
+    blocks = uniform.with_symbols(q_first=first // each, q_last=last // each)
     begin, end = (evaluate(bound, blocks) for bound in bounds)
     tiles = -(-np.minimum(end, problem.keys) // plan.block_kv) - np.maximum(begin, 0) // plan.block_kv
     return int(np.clip(tiles, 0, keys).max(initial=0))  # of no heads: 0

@@ -13,8 +13,8 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     """The plan that runs a call, of those made for its configuration and target, forward first.
 
     Decode where the rows fit one of its tiles: a block then moves little more than keys and values, and their splits
-    fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else patches
-    where the lengths fit the canvas.
+    fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else 2-D tiles
+    where the lengths fit the grid.
     """
     served = next((plan for plan in plans[1:] if facts_of(plan).serves(problem)), plans[0])
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
@@ -23,9 +23,9 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
 
 def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
     """The plan whose blocks own keys that runs a call, of those of the backward passes, `backward` first."""
-    return next((plan for plan in plans[1:] if plan.canvas is not None and facts_of(plan).serves(problem)), plans[0])
+    return next((plan for plan in plans[1:] if plan.grid_2d is not None and facts_of(plan).serves(problem)), plans[0])
 
 
 def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:
-    """The plan that the CPU executor walks for a call: as `plan_for`, but never in patches."""
-    return plan_for([plan for plan in plans if plan.canvas is None], problem, multiprocessors)
+    """The plan that the CPU executor walks for a call: as `plan_for`, but never in 2-D tiles."""
+    return plan_for([plan for plan in plans if plan.grid_2d is None], problem, multiprocessors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ..analysis.canvas import Canvas
+from ..analysis.grid_2d import Grid2D
 from ..analysis.rules import TileRules
 from ..ir import Variant
 from ..problem.facts import OUT_DTYPES
@@ -13,11 +13,11 @@ from ..problem.facts import OUT_DTYPES
 DTYPE_BYTES = {"fp16": 2, "bf16": 2, "fp32": 4, "fp64": 8, "e4m3": 1}
 
 # A forward call runs one plan of the first three. Of the others `backward` has dK and dV, and dQ where it adds that up
-# over its thread blocks; `backward_dq` has dQ alone, in an order of its own. `backward_patches` has all, in patches.
+# over its thread blocks; `backward_dq` has dQ alone, in an order of its own. `backward_patches` has all, in 2-D tiles.
 FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode", "patches"), ("backward", "backward_dq", "backward_patches")
 PASSES = FORWARD_PASSES + BACKWARD_PASSES
 KEY_PASSES = ("backward", "backward_patches")  # whose blocks own keys, and go over the rows
-PATCHED_PASSES = {"forward": "patches", "backward": "backward_patches"}  # what may serve their calls in patches
+TILES_2D_PASSES = {"forward": "patches", "backward": "backward_patches"}  # what may serve their calls in 2-D tiles
 LOOPS = ("q_outer", "kv_outer")
 
 HEAD_DIMS = (1, 256)  # the least and the most
@@ -103,7 +103,7 @@ class KernelPlan:
     skip: str  # auto | always | never | lists | in_kernel
     family: str = "portable"  # a value of families.FAMILIES
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
-    canvas: Canvas | None = None  # the passes in patches: what their tiles are patches of
+    grid_2d: Grid2D | None = None  # the passes in 2-D tiles: of what
     low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
 
     @property
@@ -169,13 +169,13 @@ class KernelPlan:
     @property
     def tile_order(self) -> str:
         """The leaf file that says where the rows and keys of a tile stand."""
-        return "stretches" if self.canvas is None else "patches"
+        return "tiles_1d" if self.grid_2d is None else "tiles_2d"
 
     @property
     def tile_columns(self) -> tuple[int, int, int]:
-        """Of the canvas, of a tile of q and of one of kv: what the leaf file asks for."""
-        canvas = self.canvas
-        return (1, 1, 1) if canvas is None else (canvas.width, canvas.q_columns, canvas.kv_columns)
+        """Of the 2-D grid, of a tile of q and of one of kv: what the leaf file asks for."""
+        grid_2d = self.grid_2d
+        return (1, 1, 1) if grid_2d is None else (grid_2d.width, grid_2d.q_columns, grid_2d.kv_columns)
 
     @property
     def tiles(self) -> str:

@@ -34,11 +34,11 @@ from ..ir import (
 )
 from ..operators import OPERATORS
 from .families import KINDS
-from .plan import DTYPE_BYTES, KEY_PASSES, LOOPS, PASSES, PATCHED_PASSES, KernelPlan
+from .knobs import KNOBS
+from .plan import DTYPE_BYTES, KEY_PASSES, LOOPS, PASSES, TILES_2D_PASSES, KernelPlan
 from .target import TARGETS
 
 NORMALIZERS = ("softmax", "sigmoid", "none")
-SKIPS = ("auto", "always", "never", "lists", "in_kernel")
 MOST_WARPS = 32  # of a thread block
 MOST_COLUMNS = 256  # of q, k and v
 MOST_PAIRS = 2**16  # far more than any tile has
@@ -56,14 +56,17 @@ def check_plan(plan: KernelPlan) -> None:
     _check_variant(plan.variant)
     known = (
         (plan.pass_name, PASSES), (plan.target, TARGETS), (plan.dtype, DTYPE_BYTES),
-        (plan.loop, LOOPS), (plan.knobs["family"], KINDS), (plan.skip, SKIPS),
+        (plan.loop, LOOPS), (plan.knobs["family"], KINDS),
     )  # fmt: skip
     for name, names in known:
         _require(name in names, f"`{name}`")
+    for name, knob in KNOBS.items():
+        if knob.default is not None:  # the plan holds what a schedule sets, or the default
+            _require(knob.allows(getattr(plan, name)), f"`{name}`")
     sizes = (plan.block_q, plan.block_kv, plan.warps, plan.stages, 1 if plan.split_kv is None else plan.split_kv)
     _require(all(0 < size <= MOST_PAIRS for size in sizes) and plan.warps <= MOST_WARPS, "a size of the tile")
     _require(all(0 < dim <= MOST_COLUMNS for dim in (plan.head_dim, plan.value_head_dim)), "a head dim")
-    _check_canvas(plan)
+    _check_grid(plan)
     _check_rules(plan)
 
 
@@ -72,15 +75,15 @@ def _require(holds: bool, what: str) -> None:
         raise ValueError(f"{what} is none that a plan has")
 
 
-def _check_canvas(plan: KernelPlan) -> None:
-    canvas = plan.canvas
-    _require((canvas is not None) == (plan.pass_name in PATCHED_PASSES.values()), "a canvas")
-    if canvas is not None:
-        columns = canvas.q_columns, canvas.kv_columns
-        _require(0 < canvas.width < 2**30 and all(0 < count <= canvas.width for count in columns), "a canvas")
-        _require(plan.block_q % columns[0] == plan.block_kv % columns[1] == 0, "a canvas")
-        divided = columns[:1] if canvas.window else columns
-        _require(all(canvas.width % count == 0 for count in divided), "a canvas")
+def _check_grid(plan: KernelPlan) -> None:
+    grid_2d = plan.grid_2d
+    _require((grid_2d is not None) == (plan.pass_name in TILES_2D_PASSES.values()), "a 2-D grid")
+    if grid_2d is not None:
+        columns = grid_2d.q_columns, grid_2d.kv_columns
+        _require(0 < grid_2d.width < 2**30 and all(0 < count <= grid_2d.width for count in columns), "a 2-D grid")
+        _require(plan.block_q % columns[0] == plan.block_kv % columns[1] == 0, "a 2-D grid")
+        divided = columns[:1] if grid_2d.window else columns
+        _require(all(grid_2d.width % count == 0 for count in divided), "a 2-D grid")
 
 
 # -------------------------------------------------------------------- the variant
@@ -153,7 +156,7 @@ def _check_rules(plan: KernelPlan) -> None:
     keeps = range(len(plan.variant.keeps))
     _require(all(index in keeps for index, _ in rules.undecided), "a line that is left open")
     _require((rules.q_bounds is not None) == (plan.pass_name in KEY_PASSES), "the bounds of rows")
-    _require(rules.columns is None or plan.canvas is not None, "the columns of a window")
+    _require(rules.columns is None or plan.grid_2d is not None, "the columns of a window")
 
 
 def _parts(plan: KernelPlan) -> Iterable[tuple[Type, tuple[str, ...], tuple[Expr, ...]]]:

@@ -10,13 +10,13 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from .. import ir
 from ..analysis import rules
-from ..analysis.canvas import Canvas
+from ..analysis.grid_2d import Grid2D
 from .plan import KernelPlan
 
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        KernelPlan, Canvas, ir.Variant, rules.TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let,
+        KernelPlan, Grid2D, ir.Variant, rules.TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let,
         ir.Keep, ir.Score, ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Search, ir.Apply,
     )
 }  # fmt: skip

@@ -16,7 +16,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where a tile is one-dimensional.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };

@@ -1,6 +1,6 @@
 #include "mask/key_bits.cuh"
 
-/// A stretch of keys [begin, end); none where begin >= end.
+/// A range of keys [begin, end); none where begin >= end.
 struct KeySpan {
     int begin, end;
 

@@ -1,6 +1,6 @@
 #include "memory/copy.cuh"
 #include "tiles/tiles.cuh"
-#include "memory/tma_stretches.cuh"
+#include "memory/tma_tiles_1d.cuh"
 #include "memory/words.cuh"
 
 /// The keys and values of one head of one sequence, as entries of their maps.

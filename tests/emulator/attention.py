@@ -113,16 +113,16 @@ def transposed(plan: KernelPlan, call: Call, values: Values, value_map: bytes) -
 
 
 def tensor_map(array: Array, box_rows: int, width: int = 1, across: int = 1) -> bytes:
-    """As `Map` of hopper.cpp: the array seen as (column, canvas column, canvas row, head, batch), or as one canvas row.
+    """As `Map` of hopper.cpp: the array seen as (column, grid column, grid row, head, batch), or as one grid row.
 
-    `width` is the canvas's, `across` a box's. Two columns of 8 bits are one.
+    `width` is the grid's, `across` a box's. Two columns of 8 bits are one.
     """
     seen = array if array.ndim == 4 else array[None]
     seen = seen.view(np.uint16) if seen.itemsize == 1 else seen
     (batch, heads, rows, size), strides = seen.shape, [stride // seen.itemsize for stride in seen.strides]
-    canvas = (width, rows // width) if width > 1 else (rows, 1)
+    grid_2d = (width, rows // width) if width > 1 else (rows, 1)
     down = box_rows // across if width > 1 else 1
-    extents = (size, *canvas, heads, batch)
+    extents = (size, *grid_2d, heads, batch)
     steps = (strides[3], strides[2], strides[2] * width, strides[1], strides[0])
     return struct.pack("<Q5q5q2i", array.ctypes.data, *extents, *steps, box_rows // down, down).ljust(MAP_BYTES, b"\0")
 

@@ -17,7 +17,7 @@ from tests.gpu.cases import Case
 
 
 def forward_kernel(case: Case, target: str) -> Kernel:
-    """With the kernel of the pass that runs the case: no lengths here fit a canvas. `target`: of the device's portable
+    """With the kernel of the pass that runs the case: no lengths here fit a grid. `target`: of the device's portable
     kernels."""
     arch = case.target(target)
     specification = load_specification(case.source(arch), None, {})[0]
@@ -32,8 +32,8 @@ class _AddingDq(CompiledStore):
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None and target not in self._settled_backward:
-            keys, _, *patches = self._specification.backward_candidates(configuration, target)
-            self._settled_backward[target] = tuple(map(settle, (keys, *patches)))
+            keys, _, *tiles_2d = self._specification.backward_candidates(configuration, target)
+            self._settled_backward[target] = tuple(map(settle, (keys, *tiles_2d)))
         return super().backward_plans(configuration, target)
 
 

@@ -50,7 +50,7 @@ PACKED = Problem(
     3, 4, 2, 200, 333, HEAD_DIM, HEAD_DIM, packed=True, q_starts=(0, 23, 23, 200), kv_starts=(0, 150, 160, 333)
 )
 DECODE = Problem(1, 4, 2, 3, 1500, HEAD_DIM, HEAD_DIM)  # enough keys that they are split
-PATCHES = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each canvas
+TILES_2D = Problem(1, 4, 2, 256, 256, HEAD_DIM, HEAD_DIM)  # whole rows of each 2-D grid
 MANY = Problem(2, 70, 70, 200, 333, HEAD_DIM, HEAD_DIM)  # more blocks than a GPU holds
 MANY_SPEC = "causal"
 PAIRED = Problem(2, 4, 2, 600, 422, HEAD_DIM, HEAD_DIM)  # even numbers of blocks, of queries and of keys
@@ -178,9 +178,9 @@ def _runs(spec: str, target: str, launches: Launches) -> Iterator[tuple[str, Cal
         yield "wide dense", partial(_call, forward, _wide(DENSE), deterministic=False)
         yield "wide packed", partial(_call, forward, _wide(PACKED), deterministic=True)
         yield "wide decode", partial(_call, decode, _wide(DECODE))
-    patches = kernel("patches")
-    if patches._store.plans(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target):
-        yield "patches", partial(_call, patches, PATCHES, deterministic=False)
+    tiles_2d = kernel("patches")
+    if tiles_2d._store.plans(Configuration(DTYPE, HEAD_DIM, HEAD_DIM), target):
+        yield "patches", partial(_call, tiles_2d, TILES_2D, deterministic=False)
 
 
 def _wide(problem: Problem) -> Problem:

@@ -25,10 +25,10 @@ def axis(size: int, kernel: int) -> Array:
     return near
 
 
-def neighborhood(q: list[Place], kv: list[Place], canvas: Place, kernel: Place) -> Array:
-    """Keys outside the canvas are seen by nobody; a query above or below it sees what the border pixel of its column
+def neighborhood(q: list[Place], kv: list[Place], grid_2d: Place, kernel: Place) -> Array:
+    """Keys outside the grid are seen by nobody; a query above or below it sees what the border pixel of its column
     sees."""
-    width, height = canvas
+    width, height = grid_2d
     near_x, near_y = axis(width, kernel[0]), axis(height, kernel[1])
     inside = np.array([y < height for _, y in kv])
     rows_x, rows_y = np.array([x for x, _ in q]), np.array([min(max(y, 0), height - 1) for _, y in q])
@@ -49,7 +49,7 @@ def tile_major(place: int, width: int, tile: Place) -> Place:
 
 
 def z_order(place: int, bits: int) -> Place:
-    """x from the even bits, y from the odd ones; positions beyond the canvas begin again at its first pixel."""
+    """x from the even bits, y from the odd ones; positions beyond the grid begin again at its first pixel."""
     digits = format(place % 4**bits, f"0{2 * bits}b")
     return int(digits[1::2] or "0", 2), int(digits[::2] or "0", 2)
 

@@ -32,7 +32,7 @@ def test_morton_natten_is_natten_in_another_order(kernel: tuple[int, int]) -> No
     np.testing.assert_array_equal(mask("morton_natten", 64, 64, bits=3, **kernel_sides), natten[np.ix_(order, order)])
 
 
-def test_natten_on_a_canvas_that_is_not_square() -> None:
+def test_natten_on_a_grid_that_is_not_square() -> None:
     """8 x 4 pixels: every pixel sees nine, itself among them."""
     found = mask("natten", 32, 32, canvas_width=8, canvas_height=4, kernel=3)
     assert (found.sum(axis=1) == 9).all()

@@ -120,7 +120,7 @@ def token_window(random: Random, q_len: int, kv_len: int) -> Drawn:
 
 @case("key_threshold")
 def key_threshold(random: Random, q_len: int, kv_len: int) -> Drawn:
-    """Stretches of keys that are seen, that are not, and of which some are."""
+    """1-D tiles of keys that are seen, that are not, and of which some are."""
     limits = np.stack([np.zeros(kv_len, int), np.full(kv_len, kv_len), random.integers(0, kv_len + 1, kv_len)])
     sorts = np.repeat(random.integers(0, 3, (2, kv_len)), 50, axis=1)[:, :kv_len]
     thresholds = limits[sorts, np.arange(kv_len)]

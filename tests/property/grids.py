@@ -1,4 +1,4 @@
-"""Random masks of images and videos: predicates over rows and columns of positions, and what patches of them keep."""
+"""Random masks of images and videos: predicates over rows and columns of positions, and what 2-D tiles of them keep."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from attncc.analysis.canvas import Canvas
-from attncc.analysis.mask.tiles import analyse_patches, analyse_windows
-from attncc.analysis.tiles_2d.patches import corners
+from attncc.analysis.grid_2d import Grid2D
+from attncc.analysis.mask.tiles import analyse_tiles_2d, analyse_windows
+from attncc.analysis.tiles_2d.fixed import corners
 from attncc.evaluate import Array, Environment, evaluate
 from attncc.ir import Expr, Keep, Variant, apply, const, symbol
 
@@ -18,7 +18,7 @@ WIDTHS = (4, 6, 8, 12, 16, 20, 24)
 
 
 def grid_variant(random: Random, width: int) -> Variant:
-    """A few keep lines over places on a canvas of this width, most of them bounds of distances."""
+    """A few keep lines over places on a 2-D grid of this width, most of them bounds of distances."""
     return Variant("grid", statements=tuple(Keep(_line(random, width, 1)) for _ in range(int(random.integers(1, 4)))))
 
 
@@ -109,7 +109,7 @@ _BOUNDS = (_within, _within, _within, _one_sided, _one_sided, _squared, _summed,
 
 
 @dataclass(frozen=True)
-class Patches:
+class Tiles2D:
     """The tiles of a sequence of queries, or of keys: their corners, and their positions one tile after the other."""
 
     first: Array
@@ -118,7 +118,7 @@ class Patches:
     starts: Array
 
     @classmethod
-    def of(cls, length: int, block: int, columns: int, width: int) -> Patches:
+    def of(cls, length: int, block: int, columns: int, width: int) -> Tiles2D:
         first, last = corners(length, block, columns, width)
         tiles = [_positions(int(a), int(b), width) for a, b in zip(first, last, strict=True)]
         sizes = np.array([tile.size for tile in tiles])
@@ -132,27 +132,27 @@ def _positions(first: int, last: int, width: int) -> Array:
 
 
 @dataclass(frozen=True)
-class OnCanvas:
-    """A mask on a canvas, its tiles, and what brute force says of them."""
+class OnGrid:
+    """A mask on a 2-D grid, its tiles, and what brute force says of them."""
 
     variant: Variant
-    canvas: Canvas
+    grid_2d: Grid2D
     blocks: tuple[int, int]
     known: Environment
     mask: Array
-    q: Patches
-    kv: Patches
+    q: Tiles2D
+    kv: Tiles2D
 
     @classmethod
-    def of(cls, variant: Variant, canvas: Canvas, known: Environment, random: Random) -> OnCanvas:
-        """In blocks of a few rows of the canvas."""
-        sides = (("q_len", canvas.q_columns), ("kv_len", canvas.kv_columns))
+    def of(cls, variant: Variant, grid_2d: Grid2D, known: Environment, random: Random) -> OnGrid:
+        """In blocks of a few rows of the grid."""
+        sides = (("q_len", grid_2d.q_columns), ("kv_len", grid_2d.kv_columns))
         block_q, block_kv = (columns * int(pick(random, (1, 2, 4, 8))) for _, columns in sides)
         q, kv = (
-            Patches.of(int(known.symbols[name]), block, columns, canvas.width)
+            Tiles2D.of(int(known.symbols[name]), block, columns, grid_2d.width)
             for (name, columns), block in zip(sides, (block_q, block_kv), strict=True)
         )
-        return cls(variant, canvas, (block_q, block_kv), known, mask_of(variant, known), q, kv)
+        return cls(variant, grid_2d, (block_q, block_kv), known, mask_of(variant, known), q, kv)
 
     @property
     def kept(self) -> Array:
@@ -164,10 +164,10 @@ class OnCanvas:
         found: Array = np.add.reduceat(np.add.reduceat(ordered, self.q.starts, axis=0), self.kv.starts, axis=1)
         return found
 
-    def check_patches(self, name: str) -> None:
+    def check_tiles_2d(self, name: str) -> None:
         """No kept pair is dropped, by tile or by bounds of either side, and nothing is called full that isn't."""
         q, kv, kept = self.q, self.kv, self.kept
-        rules = analyse_patches(self.variant, *self.blocks, self.canvas, "q")
+        rules = analyse_tiles_2d(self.variant, *self.blocks, self.grid_2d, "q")
         ends = {"q_first": q.first[:, None], "q_last": q.last[:, None], "kv_first": kv.first, "kv_last": kv.last}
 
         def value(rule: Expr) -> Array:
@@ -182,13 +182,13 @@ class OnCanvas:
 
     def check_windows(self, name: str) -> None:
         """Each kept pair of a block of queries lies in its window."""
-        rules = analyse_windows(self.variant, *self.blocks, replace(self.canvas, window=True))
+        rules = analyse_windows(self.variant, *self.blocks, replace(self.grid_2d, window=True))
         if rules is None or rules.columns is None:
             return
         keys = np.arange(self.mask.shape[1])
         seen = self.known.with_symbols(q_first=self.q.first[:, None], q_last=self.q.last[:, None])
         begin, end, left, right = (evaluate(rule, seen) for rule in (rules.kv_begin, rules.kv_end, *rules.columns))
-        column = keys % self.canvas.width
+        column = keys % self.grid_2d.width
         inside = (begin <= keys) & (keys < end) & (left <= column) & (column < right)
         kept = np.add.reduceat(self.mask[self.q.order], self.q.starts, axis=0) > 0
         assert not (kept & ~inside).any(), name
@@ -201,6 +201,6 @@ def environment(q_len: int, kv_len: int) -> Environment:
     })  # fmt: skip
 
 
-def random_canvas(random: Random, width: int) -> Canvas:
+def random_grid(random: Random, width: int) -> Grid2D:
     columns = [size for size in (1, 2, 4, 8) if width % size == 0]
-    return Canvas(width, int(pick(random, tuple(columns))), int(pick(random, tuple(columns))))
+    return Grid2D(width, int(pick(random, tuple(columns))), int(pick(random, tuple(columns))))

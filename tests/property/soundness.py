@@ -5,7 +5,7 @@
 A case is a random predicate, random inputs (at times at the ends of their dtypes, packed, or declared nondecreasing,
 truly or not) and a tile. Lengths and blocks are those that the library is tested on. Every case must be sound: no kept
 pair dropped, nothing called full that isn't. Bands must be exact too. Some predicates are over rows and columns of
-images: these must say the same in plain words, and their tiles are patches and windows too. Exits with the first
+images: these must say the same in plain words, and their tiles are 2-D tiles and windows too. Exits with the first
 predicate that fails.
 """
 
@@ -21,7 +21,7 @@ from attncc.analysis.mask.plain import plain, plain_on
 from attncc.ir import Keep, Variant
 from tests.library.test_tiles import BLOCKS, LENGTHS
 
-from .grids import WIDTHS, OnCanvas, environment, grid_variant, random_canvas
+from .grids import WIDTHS, OnGrid, environment, grid_variant, random_grid
 from .masks import INPUTS, POWERS, Random, band, mask_of, pick, random_variant
 from .test_analysis import TILES, Sizes, Trial
 
@@ -52,10 +52,10 @@ def check_predicate(seed: int, index: int, tiles: int = TILES) -> int:
 
 
 def check_grid(random: Random, name: str) -> int:
-    """A predicate over rows and columns: in plain words, on stretches, and on patches and windows of its canvas."""
+    """A predicate over rows and columns: in plain words, on 1-D tiles, and on 2-D tiles and windows of its 2-D grid."""
     width = int(pick(random, WIDTHS))
-    variant, canvas = grid_variant(random, width), random_canvas(random, width)
-    name = f"{name}, {canvas}\n{variant.show_lowered()}"
+    variant, grid_2d = grid_variant(random, width), random_grid(random, width)
+    name = f"{name}, {grid_2d}\n{variant.show_lowered()}"
     q_len, kv_len, block_q, block_kv = (
         int(size) for size in (*random.integers(1, 300, 2), *random.choice(POWERS[3:], 2))
     )
@@ -63,9 +63,9 @@ def check_grid(random: Random, name: str) -> int:
     assert (mask_of(plain(variant), known) == mask_of(variant, known)).all(), name
     Trial.make(name, variant, random, sizes=((q_len, kv_len), (block_q, block_kv))).check_sound()
     known = environment(*(width * int(size) for size in random.integers(1, 400 // width, 2)))
-    found = OnCanvas.of(plain_on(variant, width), canvas, known, random)
+    found = OnGrid.of(plain_on(variant, width), grid_2d, known, random)
     assert (found.mask == mask_of(variant, known)).all(), name
-    found.check_patches(name)
+    found.check_tiles_2d(name)
     found.check_windows(name)
     return TILES + found.kept.size
 

@@ -1,4 +1,4 @@
-"""Masks of images in plain words, and patches and windows of them, against brute force."""
+"""Masks of images in plain words, and 2-D tiles and windows of them, against brute force."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.key_sets import (
     Below,
     Common,
@@ -35,7 +35,7 @@ from tests.printed import kept_pair, variant
 
 from .masks import mask_of, random_environment, random_variant
 
-CANVASES = (None, None, Canvas(4, 1, 1), Canvas(64, 8, 8), Canvas(12, 4, 4))
+GRIDS = (None, None, Grid2D(4, 1, 1), Grid2D(64, 8, 8), Grid2D(12, 4, 4))
 BLOCKS = (16, 32, 48, 64, 80, 128)
 
 
@@ -96,7 +96,7 @@ def test_random_masks_hold_the_same_pairs() -> None:
         drawn, block_kv = random_variant(random), int(random.choice(BLOCKS))
         lengths = (int(length) for length in random.integers(1, 200, 2))
         environment = random_environment(random, *lengths, extreme=index % 4 == 0)
-        lane = LaneKeys.of(CANVASES[index % len(CANVASES)])
+        lane = LaneKeys.of(GRIDS[index % len(GRIDS)])
         pairs = Pairs.of(environment, lane)
         masks = list(keep_masks(drawn, block_kv, lane))
         found += sum(mask.keys is not None for mask in masks)
@@ -115,8 +115,8 @@ WRITTEN = {
     "dilated": "keep if (q_pos - kv_idx) % 4 == 0 and abs(q_pos - kv_idx) < 50",
     "odd rows": "keep if q_idx % 3 == 1 or kv_idx // 5 == 3",
     "unequal": "keep if kv_idx != q_idx and 2 * kv_idx != 3 * q_idx",
-    "canvas": "keep if abs(kv_idx % 64 - 20) < 9 and abs(kv_idx // 64 - q_idx // 64) <= 1",
-    "canvas of 48": "keep if (kv_idx + q_idx) % 48 // 7 >= 3",
+    "grid_2d": "keep if abs(kv_idx % 64 - 20) < 9 and abs(kv_idx // 64 - q_idx // 64) <= 1",
+    "2-D grid of 48": "keep if (kv_idx + q_idx) % 48 // 7 >= 3",
     "eighths": "keep if kv_idx % 8 < 5 and kv_idx % 2 == q_idx % 2",
     "choice": "keep if kv_idx < 40 if q_idx % 2 == 0 else kv_idx >= 30",
 }
@@ -143,11 +143,11 @@ void run(const void* given, int q_len, int kv_len, bool* kept) {{
 """
 
 
-def printed_masks(drawn: list[Variant], block_kv: int, canvas: Canvas | None) -> ctypes.CDLL:
+def printed_masks(drawn: list[Variant], block_kv: int, grid_2d: Grid2D | None) -> ctypes.CDLL:
     """`run(number of the variant, Params, q_len, kv_len, kept)`, compiled for the CPU."""
     texts, includes = [], {'#include "common/element.cuh"'}
     for number, item in enumerate(drawn):
-        plan = plans.plan(item, skip="never", block_kv=block_kv, canvas=canvas)
+        plan = plans.plan(item, skip="never", block_kv=block_kv, grid_2d=grid_2d)
         code = user_code(plan)
         kept = kept_pair(code, plan)
         includes |= set(code.includes.splitlines())
@@ -175,13 +175,13 @@ def packed_params(item: Variant, block_kv: int, environment: Environment) -> byt
 
 @pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 @pytest.mark.parametrize(
-    ("block_kv", "canvas"),
-    [(32, None), (80, None), (128, None), (64, Canvas(64, 8, 8)), (32, Canvas(12, 4, 4)), (64, Canvas(5, 1, 1))],
+    ("block_kv", "grid_2d"),
+    [(32, None), (80, None), (128, None), (64, Grid2D(64, 8, 8)), (32, Grid2D(12, 4, 4)), (64, Grid2D(5, 1, 1))],
 )
-def test_printed_masks_hold_the_same_pairs(block_kv: int, canvas: Canvas | None) -> None:
+def test_printed_masks_hold_the_same_pairs(block_kv: int, grid_2d: Grid2D | None) -> None:
     drawn = [variant(lines) for lines in WRITTEN.values()]
     drawn += [random_variant(np.random.default_rng((12, block_kv, index))) for index in range(40)]
-    library = printed_masks(drawn, block_kv, canvas)
+    library = printed_masks(drawn, block_kv, grid_2d)
     for number, item in enumerate(drawn):
         for q_len, kv_len in ((70, 131), (40, 40), (5, 300)):
             random = np.random.default_rng((13, number))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from attncc.analysis.tiles_2d import patches
+from attncc.analysis.tiles_2d import fixed
 from attncc.compiler import Specification
 from attncc.kernels.live_tiles import most_tiles
 from attncc.kernels.serving import plan_for
@@ -26,7 +26,7 @@ NUMBERS = st.sampled_from([-1, 0, 1, 2, 3, 7, 64, 1000, 1 << 20])
 def small_sample() -> Iterator[None]:
     """Few tiles are enough to see whether anything fails."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(patches, "_Q_TILES", 4)
+        patch.setattr(fixed, "_Q_TILES", 4)
         yield
 
 

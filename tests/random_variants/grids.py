@@ -1,4 +1,4 @@
-"""Random masks of rows and columns, and plans whose tiles are patches or windows of a canvas, whether those pay or
+"""Random masks of rows and columns, and plans whose tiles are fixed 2-D tiles or windows, whether those pay or
 not: what legality lets pass must be right."""
 
 from __future__ import annotations
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from attncc.analysis.canvas import Canvas
-from attncc.analysis.mask.tiles import analyse_patches, analyse_windows
+from attncc.analysis.grid_2d import Grid2D
+from attncc.analysis.mask.tiles import analyse_tiles_2d, analyse_windows
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.kernels import legality
@@ -49,17 +49,17 @@ def _condition(random: Random, width: int) -> str:
 
 
 def plans(variant: Variant, random: Random, width: int, *, backward: bool = False) -> Iterator[KernelPlan]:
-    """One in patches for each family that has such kernels, and forward one in windows; only legal ones."""
+    """One in 2-D tiles for each family that has such kernels, and forward one in windows; only legal ones."""
     columns = random.choice((1, 2, 4, 8))
-    patches = Canvas(width, columns, columns)
+    fixed = Grid2D(width, columns, columns)
     if backward:
-        yield from _legal(_in_patches(_plan(variant, "backward", "hopper", {}), patches))
+        yield from _legal(_in_tiles_2d(_plan(variant, "backward", "hopper", {}), fixed))
         return
     portable = {"block_q": 64, "block_kv": 32, "warps": random.choice((2, 4)), "stages": random.choice((1, 2))}
-    yield from _legal(_in_patches(_plan(variant, "forward", "portable", portable), patches))
+    yield from _legal(_in_tiles_2d(_plan(variant, "forward", "portable", portable), fixed))
     hopper = {"block_q": random.choice((64, 128)), "block_kv": random.choice((32, 64)), "stages": 2}
-    yield from _legal(_in_patches(_plan(variant, "forward", "hopper", hopper), patches))
-    window = Canvas(width, random.choice((4, 8)), random.choice([x for x in (4, 8, 12, 16, 20) if x <= width]), True)
+    yield from _legal(_in_tiles_2d(_plan(variant, "forward", "hopper", hopper), fixed))
+    window = Grid2D(width, random.choice((4, 8)), random.choice([x for x in (4, 8, 12, 16, 20) if x <= width]), True)
     tiles = {**hopper, "block_kv": WINDOW_ROWS * window.kv_columns}
     yield from _legal(_in_windows(_plan(variant, "forward", "hopper", tiles), window))
 
@@ -71,14 +71,14 @@ def _plan(variant: Variant, pass_name: str, family: str, settings: dict[str, int
     return make_candidates(variant, build, Schedule("asked", variant.name, pass_name, "sm_90a", named)).first
 
 
-def _in_patches(plan: KernelPlan, canvas: Canvas) -> KernelPlan:
-    rules = analyse_patches(plan.variant, plan.block_q, plan.block_kv, canvas, "q" if plan.is_backward else "kv")
-    return replace(plan, pass_name="backward_patches" if plan.is_backward else "patches", canvas=canvas, rules=rules)
+def _in_tiles_2d(plan: KernelPlan, grid_2d: Grid2D) -> KernelPlan:
+    rules = analyse_tiles_2d(plan.variant, plan.block_q, plan.block_kv, grid_2d, "q" if plan.is_backward else "kv")
+    return replace(plan, pass_name="backward_patches" if plan.is_backward else "patches", grid_2d=grid_2d, rules=rules)
 
 
-def _in_windows(plan: KernelPlan, canvas: Canvas) -> KernelPlan | None:
-    rules = analyse_windows(plan.variant, plan.block_q, plan.block_kv, canvas)
-    return None if rules is None else replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+def _in_windows(plan: KernelPlan, grid_2d: Grid2D) -> KernelPlan | None:
+    rules = analyse_windows(plan.variant, plan.block_q, plan.block_kv, grid_2d)
+    return None if rules is None else replace(plan, pass_name="patches", grid_2d=grid_2d, rules=rules)
 
 
 def _legal(plan: KernelPlan | None) -> Iterator[KernelPlan]:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
-from attncc.kernels.candidates import Candidates, make_candidates, make_patches
+from attncc.kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from attncc.machine_code import kernel_sources
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
@@ -35,9 +35,9 @@ def _candidates(variant: Variant, target: str, dtype: str, head_dims: tuple[int,
         build = Build(pass_name, target, dtype, *head_dims)
         candidates = make_candidates(variant, build)
         yield candidates
-        patches = make_patches(candidates) if pass_name in ("forward", "backward") else None
-        if patches is not None:
-            yield patches
+        tiles_2d = make_tiles_2d(candidates) if pass_name in ("forward", "backward") else None
+        if tiles_2d is not None:
+            yield tiles_2d
         if target == "sm_90a" and pass_name in ("forward", "backward"):
             asked = Schedule("asked", variant.name, pass_name, target, (("family", ("hopper",)),))
             yield make_candidates(variant, build, asked)

@@ -7,11 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.rules import TileKind
-from attncc.analysis.tiles_2d.canvas_tally import canvas_tally
+from attncc.analysis.tiles_2d.tally_2d import tally_2d
 from attncc.evaluate import Environment, evaluate
-from attncc.kernels.candidates import Candidates, make_candidates, make_patches
+from attncc.kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from attncc.schedule.plan import Build
 from tests.unit.analysis.tile_cases import environment
 
@@ -36,8 +36,8 @@ def test_each_form_says_the_same(name: str, form: str) -> None:
     assert (kept == grid.kept(rows, keys)).all()
 
 
-# What the tiles of each mask are of: the columns of the canvas, those of tiles of q and of kv, windows with a W.
-CANVASES = {
+# What the tiles of each mask are of: the columns of the grid, those of tiles of q and of kv, windows with a W.
+WANTED = {
     HOPPER: {
         "square": "64 8 20W", "rectangle": "48 8 20W", "natten": "64 8 20W", "above": "64 8 8", "dilated": "",
         "tiled": "64 8 8", "shifted": "64 8 20W", "video": "64 8 8",
@@ -55,9 +55,9 @@ CANVASES = {
 
 @pytest.mark.parametrize(("name", "form"), WORDS)
 def test_each_form_has_the_same_tiles(name: str, form: str) -> None:
-    """Those of its canvas, as many of them live; the library's form of a neighbourhood is one of `natten`."""
+    """Those of its 2-D grid, as many of them live; the library's form of a neighbourhood is one of `natten`."""
     assert tiles(name, form, HOPPER) == tiles(name, next(iter(GRIDS[name].forms)), HOPPER)
-    assert tiles(name, form, HOPPER)[0] == CANVASES[HOPPER][name]
+    assert tiles(name, form, HOPPER)[0] == WANTED[HOPPER][name]
 
 
 @pytest.mark.parametrize("build", [PORTABLE, BACKWARD])
@@ -66,7 +66,7 @@ def test_so_have_other_kernels(name: str, build: tuple[str, str, int]) -> None:
     first, *others = GRIDS[name].forms
     for form in others[::3]:
         assert tiles(name, form, build) == tiles(name, first, build), form
-    assert tiles(name, first, build)[0] == CANVASES[build][name]
+    assert tiles(name, first, build)[0] == WANTED[build][name]
 
 
 def test_a_square_has_the_tiles_of_the_library() -> None:
@@ -76,25 +76,25 @@ def test_a_square_has_the_tiles_of_the_library() -> None:
 
 @cache
 def tiles(name: str, form: str, build: tuple[str, str, int]) -> tuple[str, dict[TileKind, int]]:
-    """The canvas of the tiles that a kernel goes over, in words, and how many there are of each kind."""
-    found = in_patches(GRIDS[name].forms[form], build)
+    """The 2-D grid of the tiles that a kernel goes over, in words, and how many there are of each kind."""
+    found = in_tiles_2d(GRIDS[name].forms[form], build)
     if found is None:
         return "", {}
     plan, length = found.first, GRIDS[name].width * ROWS
-    canvas = plan.canvas
-    assert canvas is not None
-    length -= length % canvas.width
+    grid_2d = plan.grid_2d
+    assert grid_2d is not None
+    length -= length % grid_2d.width
     seen, blocks = environment(length, length, h=0), (plan.block_q, plan.block_kv)
     # A tile of keys may have more of them where tests of pairs leave it registers: pairs are counted.
-    tally = canvas_tally(plan.rules, seen, 1, blocks, canvas)
-    window = "W" if canvas.window else ""
+    tally = tally_2d(plan.rules, seen, 1, blocks, grid_2d)
+    window = "W" if grid_2d.window else ""
     pairs = {kind: count * plan.block_q * plan.block_kv for kind, count in tally.kinds.items()}
-    return f"{canvas.width} {canvas.q_columns} {canvas.kv_columns}{window}", pairs
+    return f"{grid_2d.width} {grid_2d.q_columns} {grid_2d.kv_columns}{window}", pairs
 
 
-def in_patches(text: str, build: tuple[str, str, int]) -> Candidates | None:
+def in_tiles_2d(text: str, build: tuple[str, str, int]) -> Candidates | None:
     pass_name, target, head_dim = build
-    return make_patches(make_candidates(variant_of(text), Build(pass_name, target, "bf16", head_dim, head_dim)))
+    return make_tiles_2d(make_candidates(variant_of(text), Build(pass_name, target, "bf16", head_dim, head_dim)))
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def in_patches(text: str, build: tuple[str, str, int]) -> Candidates | None:
         # Other widths on the two sides.
         "keep if abs(q_idx // 64 - kv_idx // 48) <= 6 and abs(q_idx % 64 - kv_idx % 48) <= 6",
         "keep if q_idx // 64 == kv_idx // 32",
-        # Rows alone: stretches hold them. Or all columns, or so many that little is left out.
+        # Rows alone: 1-D tiles hold them. Or all columns, or so many that little is left out.
         "keep if abs(q_idx // 64 - kv_idx // 64) <= 6",
         "keep if abs(q_idx // 64 - kv_idx // 64) <= 6 and abs(q_idx % 64 - kv_idx % 64) <= 63",
         "keep if abs(q_idx // 64 - kv_idx // 64) <= 6 and abs(q_idx % 64 - kv_idx % 64) <= 50",
@@ -114,16 +114,16 @@ def in_patches(text: str, build: tuple[str, str, int]) -> Candidates | None:
         # A width that each call chooses, and rows that inputs tell.
         "input w: i32\nkeep if abs(q_idx // w - kv_idx // w) <= 6 and abs(q_idx % w - kv_idx % w) <= 6",
         "input y: i32[pos]\nkeep if abs(y[q_pos] - y[kv_idx]) <= 6 and abs(q_idx % 64 - kv_idx % 64) <= 6",
-        # Rows wider than any canvas.
+        # Rows wider than any 2-D grid.
         "keep if abs(q_idx // 5000 - kv_idx // 5000) <= 6 and abs(q_idx % 5000 - kv_idx % 5000) <= 6",
     ],
 )
 @pytest.mark.parametrize("build", [HOPPER, PORTABLE])
-def test_what_looks_alike_has_stretches(text: str, build: tuple[str, str, int]) -> None:
-    assert in_patches(text, build) is None
+def test_what_looks_alike_has_tiles_1d(text: str, build: tuple[str, str, int]) -> None:
+    assert in_tiles_2d(text, build) is None
 
 
-def test_the_canvas_of_a_width_that_no_fragment_divides() -> None:
-    """Of 60 columns, patches are 4 wide."""
-    found = in_patches("keep if abs(q_idx // 60 - kv_idx // 60) <= 6 and abs(q_idx % 60 - kv_idx % 60) <= 6", PORTABLE)
-    assert found is not None and found.first.canvas == Canvas(60, 4, 4)
+def test_the_grid_of_a_width_that_no_fragment_divides() -> None:
+    """Of 60 columns, 2-D tiles are 4 wide."""
+    found = in_tiles_2d("keep if abs(q_idx // 60 - kv_idx // 60) <= 6 and abs(q_idx % 60 - kv_idx % 60) <= 6", PORTABLE)
+    assert found is not None and found.first.grid_2d == Grid2D(60, 4, 4)

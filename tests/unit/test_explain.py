@@ -119,14 +119,14 @@ def test_json_holds_everything(lines: str) -> None:
     assert all(order["seconds"] > 0 for order in shown["orders"])
 
 
-def test_patches_that_a_schedule_leaves_untested_are_all_computed() -> None:
+def test_tiles_2d_that_a_schedule_leaves_untested_are_all_computed() -> None:
     text = "attn 1\nvariant dilated { keep if 0 <= q_pos - kv_idx < 600 and (q_pos - kv_idx) % 6 == 0 }\n"
     text += "schedule s for dilated patches on sm_80 { skip = never }\n"
     specification, _ = load_specification(text, None, {})
-    *_, patches = specification.plans(Configuration("bf16", 64, 64), "sm_80")
-    found = explain(patches, Problem(BATCH, HEADS, HEADS, 960, 960, 64, 64), {}, DEVICES["a100"])
+    *_, tiles_2d = specification.plans(Configuration("bf16", 64, 64), "sm_80")
+    found = explain(tiles_2d, Problem(BATCH, HEADS, HEADS, 960, 960, 64, 64), {}, DEVICES["a100"])
     (order,) = [order for order in found.orders if order.name == "q_outer"]
-    tiles = BATCH * HEADS * facts_of(patches).q_blocks(found.problem) * facts_of(patches).kv_blocks(found.problem)
+    tiles = BATCH * HEADS * facts_of(tiles_2d).q_blocks(found.problem) * facts_of(tiles_2d).kv_blocks(found.problem)
     assert order.tiles == {"empty": 0, "partial": tiles, "full": 0}
     assert found.way_out.startswith("none is skipped") and found.partial_tiles == ()
-    assert "0% empty, 100% partial" in _analysed(patches, found.problem, {})
+    assert "0% empty, 100% partial" in _analysed(tiles_2d, found.problem, {})

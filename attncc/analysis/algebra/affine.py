@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import gcd
 
 from ...ir import Expr
-from ..canvas import TileAxis
+from ..grid_2d import TileAxis
 from .ranges import Range
 
 

@@ -13,7 +13,7 @@ from itertools import combinations
 
 from ...ir import Apply, Const, Expr, Type, Variant, apply, const
 from ...operators import COMPARISONS, OPERATORS
-from ..canvas import Canvas
+from ..grid_2d import Grid2D
 from .affine import Affine
 from .integers import Integers
 
@@ -42,9 +42,9 @@ class Algebra(Integers):
     """Adds comparisons and logic. The form of a comparison may exceed 64 bits; what it is printed as never does."""
 
     def __init__(
-        self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False, canvas: Canvas | None = None
+        self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False, grid_2d: Grid2D | None = None
     ) -> None:
-        super().__init__(variant, block_q, block_kv, near=near, canvas=canvas)
+        super().__init__(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
         self.relations: dict[Expr, tuple[Relation, Affine]] = {}
         self._negations: dict[Expr, Expr] = {}
         self._ranges: dict[Expr, tuple[_Key, int, int]] = {}  # of `_united`

@@ -7,7 +7,7 @@ from math import isqrt
 
 from ...ir import Apply, Const, Expr, Let, Load, Local, Symbol, Type, symbol, walk
 from ...operators import COMPARISONS
-from ..canvas import Canvas, position
+from ..grid_2d import Grid2D, position
 from .affine import Affine
 from .algebra import FALSE, TRUE, Algebra, Relation
 
@@ -23,9 +23,9 @@ _SPLIT = frozenset({"min", "max", "abs", "select"})
 class Canonical:
     """Normal forms of expressions of a variant, lets included, kept as they are asked for."""
 
-    def __init__(self, algebra: Algebra, lets: Mapping[str, Let], canvas: Canvas | None = None) -> None:
+    def __init__(self, algebra: Algebra, lets: Mapping[str, Let], grid_2d: Grid2D | None = None) -> None:
         self._algebra = algebra
-        self._canvas = canvas
+        self._grid_2d = grid_2d
         self._lets = lets
         self._known: dict[Expr, Expr] = {}
 
@@ -57,8 +57,8 @@ class Canonical:
         if node.name == "q_pos":
             q_pos = algebra.add(self.of(symbol("q_idx")), self.of(symbol("kv_len")))
             return algebra.sub(q_pos, self.of(symbol("q_len")))
-        if self._canvas is not None and node.name in ("q_idx", "kv_idx"):
-            return self.of(position(node.name.removesuffix("_idx"), self._canvas))
+        if self._grid_2d is not None and node.name in ("q_idx", "kv_idx"):
+            return self.of(position(node.name.removesuffix("_idx"), self._grid_2d))
         return algebra.leaf(node)
 
     # ------------------------------------------------------------ comparisons, taken apart

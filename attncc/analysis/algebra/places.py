@@ -1,4 +1,4 @@
-"""Keep lines over the places of a pair on a canvas, rows and columns: what neighbours share is then one value."""
+"""Keep lines over the places of a pair on a 2-D grid, rows and columns: what neighbours share is then one value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...ir import MAX_LENGTH, Apply, Expr, Let, Load, Local, Symbol, apply, const, symbol, walk
-from ..canvas import Canvas, position
+from ..grid_2d import Grid2D, position
 from .algebra import TRUE
 from .ranges import Range
 
@@ -16,26 +16,26 @@ _ZERO = const(0)
 _FRAGMENT_COLUMNS = 8  # of scores
 
 
-def place_ranges(canvas: Canvas) -> dict[str, Range]:
+def place_ranges(grid_2d: Grid2D) -> dict[str, Range]:
     """Of rows and columns, by symbol."""
-    rows, columns = Range(0, MAX_LENGTH // canvas.width), Range(0, canvas.width - 1)
+    rows, columns = Range(0, MAX_LENGTH // grid_2d.width), Range(0, grid_2d.width - 1)
     return {name: columns if "column" in name else rows for name in PLACE_SYMBOLS}
 
 
-def by_places(expr: Expr, lets: Mapping[str, Let], canvas: Canvas) -> Expr:
+def by_places(expr: Expr, lets: Mapping[str, Let], grid_2d: Grid2D) -> Expr:
     """An expression over positions as one over rows and columns, without lets; lengths are multiples of the width.
 
     What divides positions by the width becomes a row or a column.
     """
-    return _Places(lets, canvas).of(expr)
+    return _Places(lets, grid_2d).of(expr)
 
 
-def rows_apart(condition: Expr, canvas: Canvas) -> tuple[Expr, Expr, Expr]:
+def rows_apart(condition: Expr, grid_2d: Grid2D) -> tuple[Expr, Expr, Expr]:
     """A condition by places as three of which all must hold: about rows alone, about columns alone, and what is left.
 
-    All is left where patches aren't as wide as a fragment: then lanes differ in rows, too.
+    All is left where 2-D tiles aren't as wide as a fragment: then lanes differ in rows, too.
     """
-    if {canvas.q_columns, canvas.kv_columns} != {_FRAGMENT_COLUMNS}:
+    if {grid_2d.q_columns, grid_2d.kv_columns} != {_FRAGMENT_COLUMNS}:
         return TRUE, TRUE, condition
     found: list[Expr] = [TRUE, TRUE, TRUE]
     for part in _joined(condition):
@@ -65,12 +65,12 @@ class _Parts:
 @dataclass(frozen=True)
 class _Places:
     lets: Mapping[str, Let]
-    canvas: Canvas
+    grid_2d: Grid2D
     known: dict[Expr, Expr] = field(default_factory=dict)
 
     @property
     def width(self) -> Expr:
-        return const(self.canvas.width)
+        return const(self.grid_2d.width)
 
     def of(self, node: Expr) -> Expr:
         if node not in self.known:
@@ -82,14 +82,14 @@ class _Places:
             case Local():
                 return self.of(self.lets[node.name].value)
             case Symbol(name="q_idx" | "kv_idx"):
-                return position(node.name.removesuffix("_idx"), self.canvas)
+                return position(node.name.removesuffix("_idx"), self.grid_2d)
             case Symbol(name="q_pos"):
                 return self.of(_q_pos())
             case Apply(op="floordiv" | "mod", args=(divided, divisor)) if divisor == self.width:
                 parts = self._parts(divided)
                 if parts is not None:
                     return self._divided(node.op, parts)
-            case Load():  # in a mask on a canvas none that counts: its normal form has no lookup
+            case Load():  # in a mask on a 2-D grid none that counts: its normal form has no lookup
                 return Load(node.type, node.input, tuple(map(self.of, node.indices)))
         return Apply(node.type, node.op, tuple(map(self.of, node.args))) if isinstance(node, Apply) else node
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...evaluate import Environment, evaluate
 from ...ir import Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
-from ..canvas import Canvas, tile_axes
+from ..grid_2d import Grid2D, tile_axes
 from .affine import Affine, Facts
 from .ranges import INT64, Range, StaticRanges, transfer
 
@@ -22,10 +22,10 @@ class Terms:
     """
 
     def __init__(
-        self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False, canvas: Canvas | None = None
+        self, variant: Variant, block_q: int, block_kv: int, *, near: bool = False, grid_2d: Grid2D | None = None
     ) -> None:
         self.ranges = StaticRanges(variant)
-        self.axes = tile_axes(block_q, block_kv, canvas)
+        self.axes = tile_axes(block_q, block_kv, grid_2d)
         self._near = near
         self._facts = tuple(Facts(axis) for axis in self.axes)
         self._nodes: dict[Expr, Expr] = {}

@@ -48,7 +48,7 @@ class LoopBounds:
 class Solver:
     """Solves canonical bools for the index of a side: for kv_idx over the q rows of a box, or the other way round.
 
-    Or, of bools in which no other index of that side stands, for an `index` of a canvas, which is below `length`.
+    Or, of bools in which no other index of that side stands, for an `index` of a 2-D grid, which is below `length`.
     """
 
     def __init__(self, box: Box, side: str = "kv", index: str | None = None, length: Expr | None = None) -> None:

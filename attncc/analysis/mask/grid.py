@@ -187,7 +187,7 @@ def pieces(
     yield TileGrid(np.zeros((1, 0, 0), np.uint8), *_lengths(environment), *blocks)  # where there is no other
     for start in range(0, len(q_tiles), height):
         rows = q_tiles[start : start + height]
-        live, full = _stretches(rules, environment, blocks, rows, kv_tiles)
+        live, full = _key_ranges(rules, environment, blocks, rows, kv_tiles)
         for columns in (range(live.start, full.start), range(full.stop, live.stop)):
             if columns:
                 yield classified(rules, environment, blocks, rows, columns, single_tiles=single_tiles)
@@ -196,7 +196,7 @@ def pieces(
             yield TileGrid(kinds, *_lengths(environment), *blocks, rows.start, full.start)
 
 
-def _stretches(
+def _key_ranges(
     rules: TileRules, environment: Environment, blocks: tuple[int, int], rows: range, kv_tiles: range
 ) -> tuple[range, range]:
     """By the loop bounds of some rows of tiles: the kv tiles outside which all are EMPTY, those that are all FULL."""

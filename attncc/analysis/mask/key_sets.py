@@ -15,7 +15,7 @@ from ...ir import Apply, Const, Expr, Keep, Symbol, Variant, apply, substituted,
 from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra, Relation
 from ..algebra.canonical import Canonical
-from ..canvas import Canvas
+from ..grid_2d import Grid2D
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ class Repeating:
 
 @dataclass(frozen=True)
 class RowsBelow:
-    """Of a window: the keys whose row of the canvas is below a limit, which fits 32 bits."""
+    """Of a window: the keys whose row of the grid is below a limit, which fits 32 bits."""
 
     limit: Expr
 
 
 @dataclass(frozen=True)
 class ColumnsBelow:
-    """Of a window: the keys whose column of the canvas is below a limit, which fits 32 bits."""
+    """Of a window: the keys whose column of the grid is below a limit, which fits 32 bits."""
 
     limit: Expr
 
@@ -120,18 +120,18 @@ class LaneKeys:
 
     step: int = 8
     side: int = 1
-    window: Canvas | None = None
+    window: Grid2D | None = None
 
     @classmethod
-    def of(cls, canvas: Canvas | None) -> LaneKeys:
-        """Two neighbours among 8 columns of the scores, which are positions, or slots of a patch."""
-        if canvas is None:
+    def of(cls, grid_2d: Grid2D | None) -> LaneKeys:
+        """Two neighbours among 8 columns of the scores, which are positions, or slots of a 2-D tile."""
+        if grid_2d is None:
             return cls()
-        if canvas.window:
-            return cls(window=canvas)
-        if canvas.kv_columns == 1:
-            return cls(8 * canvas.width, canvas.width)
-        return cls(8 // canvas.kv_columns * canvas.width)
+        if grid_2d.window:
+            return cls(window=grid_2d)
+        if grid_2d.kv_columns == 1:
+            return cls(8 * grid_2d.width, grid_2d.width)
+        return cls(8 // grid_2d.kv_columns * grid_2d.width)
 
 
 _NEAR = 2**31 - 2**16  # leaves 32-bit ints room for the keys of a tile
@@ -230,15 +230,15 @@ class KeySets:
         return self._below(inner.times(-1), limit.times(size))  # x // c >= t is c * t - x <= 0
 
     def _in_window(self, atom: Expr, at_most: bool, limit: Affine) -> KeySet | None:
-        """Where the atom is a key's row or column of the canvas, and at most, or at least, a limit."""
-        algebra, canvas, end = self._algebra, self._lane.window, limit.shifted(1) if at_most else limit
-        assert canvas is not None
-        place = algebra.symbol("kv_idx"), algebra.number(canvas.width)
+        """Where the atom is a key's row or column of the grid, and at most, or at least, a limit."""
+        algebra, grid_2d, end = self._algebra, self._lane.window, limit.shifted(1) if at_most else limit
+        assert grid_2d is not None
+        place = algebra.symbol("kv_idx"), algebra.number(grid_2d.width)
         if not isinstance(atom, Apply) or atom.args != place or not algebra.fits(end):
             return None
         found: KeySet
         if atom.op == "mod":
-            found = ColumnsBelow(self._written(self._near(end, end, algebra.number(canvas.width))))
+            found = ColumnsBelow(self._written(self._near(end, end, algebra.number(grid_2d.width))))
         else:
             found = RowsBelow(self._written(self._near(end, end, algebra.symbol("kv_len"))))
         return found if at_most else Outside(found)

@@ -1,4 +1,4 @@
-"""Masks in the plain words of a canvas: what their lines say together of rows and columns."""
+"""Masks in the plain words of a 2-D grid: what their lines say together of rows and columns."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra
 from ..algebra.canonical import Canonical
 from ..algebra.places import PLACE_SYMBOLS
-from ..canvas import Canvas
+from ..grid_2d import Grid2D
 from .conjunctions import simplified
 
-_WIDEST = 2048  # the widest canvas that is tried
+_WIDEST = 2048  # the widest 2-D grid that is tried
 _MOST_WIDTHS, _MOST_NODES = 3, 64  # each width takes as long as the analysis of the mask, and long masks do without
 _MOST_WRITTEN = 512  # nodes before that, lets included: more are not even brought into normal form
-_NARROWEST = 8  # columns, for a canvas to be an image
+_NARROWEST = 8  # columns, for a 2-D grid to be an image
 _PLAIN_VARIANTS = 64  # that are remembered: each is asked for by all tiles that are tried
 
 
 @lru_cache(maxsize=_PLAIN_VARIANTS)
 def plain(variant: Variant) -> Variant:
-    """A variant with the same mask in all calls, in the words of each canvas that it speaks of: for rules alone, as
+    """A variant with the same mask in all calls, in the words of each 2-D grid that it speaks of: for rules alone, as
     an equal variant that was asked for earlier may have its lines at other places."""
     for width in (width for width in widths(variant) if width >= _NARROWEST):
         variant = _rewritten(variant, width, aligned=False)
@@ -31,18 +31,18 @@ def plain(variant: Variant) -> Variant:
 
 
 def plain_on(variant: Variant, width: int) -> Variant:
-    """The same in calls whose lengths are multiples of the width of a canvas, in its words."""
+    """The same in calls whose lengths are multiples of the width of a 2-D grid, in its words."""
     return _rewritten(variant, width, aligned=True)
 
 
 def widths(variant: Variant) -> tuple[int, ...]:
-    """The widths of the canvases that a mask may speak of, the largest first: constants that its positions are taken
+    """The widths of the 2-D grids that a mask may speak of, the largest first: constants that its positions are taken
     apart by. None of masks that read inputs, or the scale, which each call may choose."""
     return _spoken(variant).widths
 
 
 def speaks_of_rows(variant: Variant, width: int) -> bool:
-    """Whether a mask divides positions by the width of a canvas, or by a multiple of it."""
+    """Whether a mask divides positions by the width of a 2-D grid, or by a multiple of it."""
     return any(size % width == 0 for size in _spoken(variant).quotients)
 
 
@@ -92,11 +92,11 @@ def _periods(node: Expr) -> list[int]:
 def _rewritten(variant: Variant, width: int, *, aligned: bool) -> Variant:
     """Lines that say less of rows and columns than they seem to, beside the others, are written anew, in the few words
     that loop bounds and key sets are made of. All others stay as they are."""
-    spoken, canvas = _spoken(variant), Canvas(width, 1, 1)
+    spoken, grid_2d = _spoken(variant), Grid2D(width, 1, 1)
     if not spoken.compound:
         return variant
-    algebra = Algebra(variant, 1, 1, canvas=canvas)
-    of_places = (_Aligned if aligned else Canonical)(algebra, variant.lets, canvas)
+    algebra = Algebra(variant, 1, 1, grid_2d=grid_2d)
+    of_places = (_Aligned if aligned else Canonical)(algebra, variant.lets, grid_2d)
     before = [of_places.of(keep) for keep in spoken.keeps]
     after = simplified(algebra, [of_places.of(keep.condition) for keep in variant.keeps])
     lines = {
@@ -113,10 +113,10 @@ class _Aligned(Canonical):
     """Normal forms where lengths are multiples of the width."""
 
     def _symbol(self, node: Symbol) -> Expr:
-        if self._canvas is None or node.name not in ("q_len", "kv_len"):
+        if self._grid_2d is None or node.name not in ("q_len", "kv_len"):
             return super()._symbol(node)
-        rows = self._algebra.floordiv(self._algebra.symbol(node.name), self._algebra.number(self._canvas.width))
-        return self._algebra.mul(rows, self._algebra.number(self._canvas.width))
+        rows = self._algebra.floordiv(self._algebra.symbol(node.name), self._algebra.number(self._grid_2d.width))
+        return self._algebra.mul(rows, self._algebra.number(self._grid_2d.width))
 
 
 def _over_positions(expr: Expr, width: int) -> Expr:

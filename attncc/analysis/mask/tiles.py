@@ -12,7 +12,7 @@ from ..algebra.algebra import FALSE, TRUE, Algebra
 from ..algebra.canonical import Canonical
 from ..algebra.ranges import INT64
 from ..algebra.terms import NEAR
-from ..canvas import Canvas, of_corners
+from ..grid_2d import Grid2D, of_corners
 from ..rules import QBounds, TileRules, sorted_name
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
@@ -21,7 +21,7 @@ from .trust import Claims, Trust
 from .values import WRAPS, Truth
 from .zone_tables import MOST_ENTRIES, ZoneTables
 
-_ANY_KEYS = 1 << 30  # a stretch of keys is no longer
+_ANY_KEYS = 1 << 30  # a range of keys is no longer
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
 _MOST_DEEP = 48  # levels of what rules say of a tile: deeper ones take the CUDA compiler minutes
 _MOST_SEARCHES = 16  # by the bounds of a block: each is some hundred instructions in every kernel, and takes turns
@@ -104,7 +104,7 @@ def same_for_all(variant: Variant, block_q: int, block_kv: int, ints: Sequence[E
 
 
 def all_hold(variant: Variant, block_q: int, conditions: Sequence[Expr]) -> Expr:
-    """Whether conditions hold for all pairs of at most block_q rows and any stretch of keys, over the ends of both.
+    """Whether conditions hold for all pairs of at most block_q rows and any range of keys, over the ends of both.
 
     What is claimed of inputs is used, and part of the answer. FALSE where that can't be told.
     """
@@ -115,44 +115,44 @@ def all_hold(variant: Variant, block_q: int, conditions: Sequence[Expr]) -> Expr
     return FALSE if mask.box.zones.used else algebra.both(found, *mask.box.claims.presumed)
 
 
-def analyse_patches(variant: Variant, block_q: int, block_kv: int, canvas: Canvas, inner: str = "kv") -> TileRules:
-    """Rules for tiles that are patches of a canvas, over their corners; loop bounds for the rows of the canvas.
+def analyse_tiles_2d(variant: Variant, block_q: int, block_kv: int, grid_2d: Grid2D, inner: str = "kv") -> TileRules:
+    """Rules for 2-D tiles, over their corners; loop bounds for the rows of the grid.
 
-    The bounds are those of the stretch from the first corner to the last, which holds the patch. `inner`: as `analyse`
-    has it.
+    The bounds are those of the positions from the first corner to the last, the tile's among them.
+    `inner`: as `analyse` has it.
     """
-    stretch = analyse(variant, *canvas.bands(block_q, block_kv), inner)
-    mask = _lower(variant, block_q, block_kv, canvas=canvas)
+    of_bands = analyse(variant, *grid_2d.bands(block_q, block_kv), inner)
+    mask = _lower(variant, block_q, block_kv, grid_2d=grid_2d)
     truth = mask.box.truth(mask.kept)
     return replace(
-        stretch,
-        any_kept=of_corners(truth.any, canvas),
-        all_kept=of_corners(truth.all, canvas),
+        of_bands,
+        any_kept=of_corners(truth.any, grid_2d),
+        all_kept=of_corners(truth.all, grid_2d),
         full_begin=const(0),
         full_end=const(0),
-        q_bounds=stretch.q_bounds and replace(stretch.q_bounds, full_begin=const(0), full_end=const(0)),
+        q_bounds=of_bands.q_bounds and replace(of_bands.q_bounds, full_begin=const(0), full_end=const(0)),
         bounds_suffice=False,
         decides=True,
         undecided=tuple((index, reason) for index, keep in enumerate(mask.keeps) for reason in mask.reasons(keep)),
     )
 
 
-def analyse_windows(variant: Variant, block_q: int, block_kv: int, canvas: Canvas) -> TileRules | None:
-    """Rules for tiles of keys that are windows of a canvas: bounds of its rows, as positions, and of its columns.
+def analyse_windows(variant: Variant, block_q: int, block_kv: int, grid_2d: Grid2D) -> TileRules | None:
+    """Rules for tiles of keys that are windows of a 2-D grid: bounds of its rows, as positions, and of its columns.
 
     None where some condition takes a key's row and column together: a window would not say what it keeps.
     """
-    mask = _lower(variant, block_q, block_kv, canvas=canvas)
-    algebra, width = mask.box.algebra, mask.box.algebra.number(canvas.width)
+    mask = _lower(variant, block_q, block_kv, grid_2d=grid_2d)
+    algebra, width = mask.box.algebra, mask.box.algebra.number(grid_2d.width)
     parts = mask.kept.args if isinstance(mask.kept, Apply) and mask.kept.op == "and" else (mask.kept,)
     read = {part: {node.name for node in walk(part) if isinstance(node, Symbol)} for part in parts}
     if any({"kv_row_idx", "kv_column_idx"} <= names for names in read.values()):
         return None
     of_columns = algebra.both(*(part for part in parts if "kv_column_idx" in read[part]))
     live = Solver(mask.box, "kv", "kv_column_idx", width).of(of_columns).live
-    begin, end = (of_corners(bound, canvas) for bound in _within(algebra, live, width))
+    begin, end = (of_corners(bound, grid_2d) for bound in _within(algebra, live, width))
     return replace(
-        analyse(variant, block_q // canvas.q_columns * canvas.width, block_kv),
+        analyse(variant, block_q // grid_2d.q_columns * grid_2d.width, block_kv),
         any_kept=TRUE,
         all_kept=FALSE,
         full_begin=const(0),
@@ -273,10 +273,10 @@ def _lower(
     trust: Trust = Trust.IGNORED,
     *,
     near: bool = False,
-    canvas: Canvas | None = None,
+    grid_2d: Grid2D | None = None,
 ) -> _Mask:
-    algebra = Algebra(variant, block_q, block_kv, near=near, canvas=canvas)
-    canonical = Canonical(algebra, variant.lets, canvas)
+    algebra = Algebra(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
+    canonical = Canonical(algebra, variant.lets, grid_2d)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
     box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv), Claims(trust))
     return _Mask(box, keeps, algebra.both(*keeps))

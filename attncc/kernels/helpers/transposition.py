@@ -34,14 +34,14 @@ def needed(facts: ForwardFacts) -> tuple[HelperKernel, ...]:
 
 
 def kernel(facts: ForwardFacts) -> HelperKernel:
-    """`transpose_values_d128_k96_sm_90a`: for all plans with tiles of so many keys; where these are patches of a
-    canvas, it knows that too."""
+    """`transpose_values_d128_k96_sm_90a`: for all plans with tiles of so many keys; it also
+    names the grid of 2-D tiles."""
     plan = facts.plan
-    canvas = "" if plan.canvas is None else f"_w{plan.canvas.width}x{plan.canvas.kv_columns}"
+    grid_2d = "" if plan.grid_2d is None else f"_w{plan.grid_2d.width}x{plan.grid_2d.kv_columns}"
     columns, parts = f"{plan.block_kv} keys and {plan.value_head_dim} columns", facts.shared_parts()
     tiles = sum(prod(parts[name].values()) // plan.stages for name in ("v", "v transposed"))  # as loaded, as taken
     return HelperKernel(
-        name=f"transpose_values_d{plan.value_head_dim}_k{plan.block_kv}{canvas}_{plan.target}",
+        name=f"transpose_values_d{plan.value_head_dim}_k{plan.block_kv}{grid_2d}_{plan.target}",
         template="transpose_values",
         what=f"transpose_values: V of 8 bits, in tiles of {columns}, as the kernel after it takes them",
         parameters=parameters(),

@@ -79,8 +79,8 @@ class HopperBackward(BackwardFacts):
 
     @property
     def row_format(self) -> str:
-        canvas = self.plan.canvas
-        return "hopper_" if canvas is None else f"hopper_w{canvas.width}x{canvas.q_columns}_"
+        grid_2d = self.plan.grid_2d
+        return "hopper_" if grid_2d is None else f"hopper_w{grid_2d.width}x{grid_2d.q_columns}_"
 
     @property
     def statistics_format(self) -> str:
@@ -104,7 +104,7 @@ class HopperBackward(BackwardFacts):
 
     @property
     def keeps_row_values(self) -> bool:
-        return self.plan.canvas is None
+        return self.plan.grid_2d is None
 
     @property
     def pairs_key_blocks(self) -> bool:
@@ -112,14 +112,14 @@ class HopperBackward(BackwardFacts):
         other, exchange dS, and make half of the columns of dQ each, a panel of K. They must have the same tiles, but
         for few: rows go on to the last, without a mask or as under a causal one."""
         plan = self.plan
-        if plan.low_register or plan.canvas is not None:
+        if plan.low_register or plan.grid_2d is not None:
             return False
         from ..instruction_cost import looks_up_pairs
 
         halves, rows = plan.padded_head_dim == plan.block_kv == 2 * PANEL_COLUMNS, plan.rules.q_bounds
-        alike = rows is not None and rows.q_end == ir.symbol("q_len") and not plan.tests_tiles
+        same_tiles = rows is not None and rows.q_end == ir.symbol("q_len") and not plan.tests_tiles
         light = not plan.variant.scores and plan.variant.dropout is None and not looks_up_pairs(plan.variant)
-        return halves and alike and light
+        return halves and same_tiles and light
 
     @property
     def products(self) -> dict[str, Product]:
@@ -311,8 +311,8 @@ class HopperBackward(BackwardFacts):
     @property
     def masks_ahead(self) -> bool:
         """Whether what the mask keeps is found before there are scores: where it is all that the variant is asked about
-        pairs, and in patches."""
-        return bool(self.plan.variant.keeps) and (self.plan.canvas is not None or not self.asks_always)
+        pairs, and in 2-D tiles."""
+        return bool(self.plan.variant.keeps) and (self.plan.grid_2d is not None or not self.asks_always)
 
 
 def _eights(count: int) -> int:

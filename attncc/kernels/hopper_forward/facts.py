@@ -70,8 +70,8 @@ class HopperForward(ForwardFacts):
         from ..instruction_cost import register_pressure
 
         small = self.plan.block_kv <= WARPGROUP_ROWS or not self.plan.tests_tiles
-        apart = bool(self.plan.variant.keeps) and small and register_pressure(self.plan.variant) == 0
-        return self.warpgroups if apart and not self.rounds_early else 1
+        per_warpgroup = bool(self.plan.variant.keeps) and small and register_pressure(self.plan.variant) == 0
+        return self.warpgroups if per_warpgroup and not self.rounds_early else 1
 
     @property
     def halves_output(self) -> bool:
@@ -85,9 +85,10 @@ class HopperForward(ForwardFacts):
         """Whether two thread blocks that look at the same keys may load them for each other: what four
         warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
         slack = self.plan.padded_head_dim > 96 and self.plan.block_kv < 128 and not self.plan.may_split
-        bare = slack and not self.plan.variant.keeps and self.plan.variant.dropout is None
-        if not bare or not self.plan.variant.scores:  # calls of built kernels needn't load what analyses score lines
-            return bare
+        unmasked = slack and not self.plan.variant.keeps and self.plan.variant.dropout is None
+        # Calls of built kernels needn't load what analyses score lines.
+        if not unmasked or not self.plan.variant.scores:
+            return unmasked
         from ..instruction_cost import is_plain
 
         return is_plain(self.plan.variant)
@@ -136,7 +137,7 @@ class HopperForward(ForwardFacts):
 
     @property
     def shares_distances(self) -> bool:
-        return self.plan.canvas is None
+        return self.plan.grid_2d is None
 
     @property
     def normalizer(self) -> str:
@@ -200,11 +201,11 @@ class HopperForward(ForwardFacts):
         """Whether two warpgroups start their products by turns, so that one computes while the other multiplies
         (ping-pong scheduling: Shah et al., "FlashAttention-3", 2024, section 3.1). Both must have the same tiles, or
         one would wait for a turn that the other has no tile for."""
-        from ..instruction_cost import gains_by_turns
+        from ..instruction_cost import gains_by_ping_pong
 
         plan = self.plan
-        alike = (plan.block_q, plan.block_kv) == (128, 128) and self.row_groups == 1
-        return alike and plan.dtype != "e4m3" and gains_by_turns(plan.variant)
+        same_tiles = (plan.block_q, plan.block_kv) == (128, 128) and self.row_groups == 1
+        return same_tiles and plan.dtype != "e4m3" and gains_by_ping_pong(plan.variant)
 
     @property
     def plans_ahead(self) -> bool:

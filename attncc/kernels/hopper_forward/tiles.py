@@ -101,7 +101,7 @@ def _for_light(asked: Asked) -> Iterator[Choice]:
     for tiles in filter(None, (window_tiles(keys, *dims), light_tiles(*dims))):
         found = _choose(asked.settings, build, tiles)
         plan = asked.plan(found)
-        if asked.canvas is not None or not plan.tests_tiles or suits(plan):
+        if asked.grid_2d is not None or not plan.tests_tiles or suits(plan):
             yield found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...schedule.plan import DTYPE_BYTES, KEY_PASSES, PATCHED_PASSES
+from ...schedule.plan import DTYPE_BYTES, KEY_PASSES, TILES_2D_PASSES
 from ...schedule.target import KIB, TARGETS
 from ..instruction_cost import Pressure
 
@@ -139,7 +139,7 @@ _OWN_TABLES: dict[Pressure, dict[tuple[str, int], tuple[Row, ...]]] = {
 }
 
 
-_STRETCHED = {patched: name for name, patched in PATCHED_PASSES.items()}
+_PASS_IN_1D = {in_2d: name for name, in_2d in TILES_2D_PASSES.items()}
 
 
 def default_tiles(  # noqa: PLR0917
@@ -163,7 +163,7 @@ def default_tiles(  # noqa: PLR0917
     shared_bytes = TARGETS[target].shared_bytes
     if loop == "kv_outer" and pass_name not in KEY_PASSES:
         return _kv_outer(element_bytes, padded_head_dim, padded_value_head_dim, shared_bytes)
-    key = _STRETCHED.get(pass_name, pass_name), element_bytes
+    key = _PASS_IN_1D.get(pass_name, pass_name), element_bytes
     for row in _OWN_TABLES[pressure].get(key, _TABLES[key]):
         fits = padded_head_dim <= row.head_dim and padded_value_head_dim <= row.value_head_dim
         if fits and row.shared_bytes <= shared_bytes:

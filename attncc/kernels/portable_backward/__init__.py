@@ -15,9 +15,7 @@ from .facts import PortableBackward
 
 class PortableBackwardFamily(Family):
     passes = ("backward", "backward_dq")
-    lacked_passes: ClassVar = {
-        "backward_patches": "the backward_patches pass: its backward kernels go over stretches of positions"
-    }
+    lacked_passes: ClassVar = {"backward_patches": "the backward_patches pass: its backward kernels go over 1-D tiles"}
     helpers = (delta.needed, dq_sum.needed, sink_gradient.needed, exact_sum.needed, zone_map.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:

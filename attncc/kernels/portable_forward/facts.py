@@ -57,7 +57,7 @@ class PortableForward(ForwardFacts):
         in_turn = self.warps_see_less or not plan.variant.keeps
         panels = plan.stored_head_dim % PANEL_COLUMNS == plan.stored_value_head_dim % PANEL_COLUMNS == 0
         fits = in_turn and panels and plan.dtype in {"fp16", "bf16"} and plan.stages > 1
-        return fits and TARGETS[plan.target].boxes
+        return fits and TARGETS[plan.target].tma
 
     @property
     def searches(self) -> bool:

@@ -85,16 +85,16 @@ def _extents(facts: ArrayFacts, problem: Problem) -> tuple[int, int, int]:
 
 
 def _box(plan: KernelPlan, facts: ArrayFacts, problem: Problem, rows: int, columns: int) -> TensorBox:
-    """Axes (column, row, head, batch), or where tiles are patches (column, canvas column, canvas row, head, batch).
+    """Axes (column, row, head, batch), or of 2-D tiles (column, grid column, grid row, head, batch).
 
-    A load brings 64 columns (of 8 bits 128) of `rows` rows: a panel of a tile, whose patch is `columns` wide.
+    A load brings 64 columns (of 8 bits 128) of `rows` rows: a panel of a tile; a 2-D tile is `columns` wide.
     """
     element_bytes = plan.element_bytes
     strides, (batch, heads, length) = Strides.of(facts, problem), _extents(facts, problem)
-    width = 1 if plan.canvas is None else plan.canvas.width
-    canvas = () if plan.canvas is None else ((width, strides.row, columns),)
+    width = 1 if plan.grid_2d is None else plan.grid_2d.width
+    grid_2d = () if plan.grid_2d is None else ((width, strides.row, columns),)
     axes = (
-        *canvas,
+        *grid_2d,
         (length // width, strides.row * width, rows // columns),
         (heads, strides.head, 1),
         (batch, strides.batch, 1),

@@ -47,7 +47,7 @@ class PackageStore:
 
     @cached_property
     def variant(self) -> Variant:
-        """As it was written: plans in patches have its mask in other words."""
+        """As it was written: plans in 2-D tiles have its mask in other words."""
         return self._plan(next(name for (_, _, made), name in self._names.items() if made == "forward")).variant
 
     @cached_property
@@ -64,8 +64,8 @@ class PackageStore:
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         of_target = self.targets(configuration)[0] if target is None else target
-        keys, rows, patches = (self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES)
-        plans = tuple(self._plan(name) for name in (keys, rows, patches) if name is not None)
+        keys, rows, tiles_2d = (self._names.get((configuration, of_target, pass_name)) for pass_name in BACKWARD_PASSES)
+        plans = tuple(self._plan(name) for name in (keys, rows, tiles_2d) if name is not None)
         if keys is None or (rows is None and backward_facts(plans[0]).separates_dq):
             if target is None:
                 return ()

@@ -1,4 +1,4 @@
-"""Conditions that hold for all pairs of some rows and a stretch of keys: never said wrongly, said of one document."""
+"""Conditions that hold for all pairs of some rows and a range of keys: never said wrongly, said of one document."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`attncc check` of schedules for kernels in patches."""
+"""`attncc check` of schedules for kernels in 2-D tiles."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DILATED = "keep if 0 <= q_pos - kv_idx < 600 and (q_pos - kv_idx) % 6 == 0"
         (DILATED, "schedule s for mine backward_patches on sm_90a {}", None),
     ],
 )  # fmt: skip
-def test_check_refuses_schedules_of_patches_as_builds_do(
+def test_check_refuses_schedules_of_tiles_2d_as_builds_do(
     tmp_path: Path, keep: str, schedules: str, code: str | None
 ) -> None:
     path = tmp_path / "mine.attn"

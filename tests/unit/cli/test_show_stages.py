@@ -86,7 +86,10 @@ def test_all_variants_of_a_file_are_shown_as_ir(tmp_path: Path) -> None:
         (["--arch", "sm_80"], "--arch is for --stage"),
         (["-o", "x.txt"], "-o is for --stage"),
         (["--stage", "cuda", "--pass", "sideways"], "--pass sideways is not one of forward, decode"),
-        (["--stage", "cuda", "--pass", "patches"], "causal has no kernel of the pass patches: it has forward, decode"),
+        (
+            ["--stage", "cuda", "--pass", "patches"],
+            "causal has no kernel of the pass patches: it has forward, decode",
+        ),
         (["--stage", "assembly"], "'assembly' is not one of"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.codegen.user_code import UserCode
 from attncc.runtime.cuda.nvrtc import compile_text
 from tests import printed
@@ -69,10 +69,10 @@ def test_what_always_holds_or_differs_from_row_to_row_is_not_shared(lines: str) 
     assert code(lines, family="hopper", target="sm_90a").whole_tile == "form"
 
 
-def test_tiles_that_are_patches_need_a_form_that_always_holds() -> None:
-    canvas = Canvas(64, 8, 8)
-    assert code(TABLE, canvas=canvas).score_form == ""
-    assert code(ALIBI, canvas=canvas).score_form != ""
+def test_tiles_that_are_tiles_2d_need_a_form_that_always_holds() -> None:
+    grid_2d = Grid2D(64, 8, 8)
+    assert code(TABLE, grid_2d=grid_2d).score_form == ""
+    assert code(ALIBI, grid_2d=grid_2d).score_form != ""
 
 
 def test_coefficients_are_computed_once_for_a_block() -> None:

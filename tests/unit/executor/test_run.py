@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attncc import executor, reference
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.rules import TileKind
 from attncc.diagnostics import AttnccError
 from attncc.ir import Const, Keep, Load, Score, Type, Variant, apply, const, symbol
@@ -199,7 +199,7 @@ def test_rows_that_no_sequence_owns_stay_as_they_are() -> None:
 
 
 def test_tiles_in_two_dimensions_are_refused() -> None:
-    """Their rules, taken for those of stretches, would drop kept pairs."""
-    in_patches = plan(CAUSAL, canvas=Canvas(8, 8, 8), pass_name="patches")
+    """Their rules, taken for those of 1-D tiles, would drop kept pairs."""
+    in_tiles_2d = plan(CAUSAL, grid_2d=Grid2D(8, 8, 8), pass_name="patches")
     with pytest.raises(AttnccError, match="the CPU executor has no tiles in two dimensions"):
-        executor.run(in_patches, *qkv())
+        executor.run(in_tiles_2d, *qkv())

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from attncc import api, reference
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.plain import plain_on
 from attncc.kernels.candidates import Candidates, make_candidates
 from attncc.kernels.registry import facts_of
@@ -240,41 +240,41 @@ def test_errors_of_gradients_are_those_of_fused_attention(
         assert own <= 1.02 * others, (name, own / others)
 
 
-def patched(text: str, dtype: str, head_dims: tuple[int, int], canvas: Canvas, number: int = 0) -> KernelPlan:
-    """The same in patches, whether they pay or not."""
-    variant = plain_on(api.parse(text).variant, canvas.width)
+def in_2d(text: str, dtype: str, head_dims: tuple[int, int], grid_2d: Grid2D, number: int = 0) -> KernelPlan:
+    """The same in 2-D tiles, whether they pay or not."""
+    variant = plain_on(api.parse(text).variant, grid_2d.width)
     schedule = Schedule("asked", variant.name, "backward_patches", "sm_90a", (("family", ("hopper",)),))
-    candidates = Candidates(variant, Build("backward_patches", "sm_90a", dtype, *head_dims), schedule, canvas)
+    candidates = Candidates(variant, Build("backward_patches", "sm_90a", dtype, *head_dims), schedule, grid_2d)
     return list(candidates.plans())[number]
 
 
 @pytest.mark.parametrize(
-    ("text", "canvas", "lengths", "number", "ordered"),
+    ("text", "grid_2d", "lengths", "number", "ordered"),
     [
-        (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 20, 24 * 20), 0, False),
-        (NEIGHBOURHOOD, Canvas(24, 8, 8), (24 * 5, 24 * 21), -1, True),
-        (NEIGHBOURHOOD.replace("}", "    keep if q_pos >= kv_idx\n}"), Canvas(24, 8, 8), (24 * 9, 24 * 11), 0, False),
-        (BY_DISTANCE, Canvas(24, 8, 8), (24 * 9, 24 * 11), 0, False),
-        (DILATED, Canvas(6, 1, 1), (6 * 37, 6 * 50), 0, False),
-        (DILATED, Canvas(6, 1, 1), (6 * 90, 6 * 70), -1, True),
+        (NEIGHBOURHOOD, Grid2D(24, 8, 8), (24 * 20, 24 * 20), 0, False),
+        (NEIGHBOURHOOD, Grid2D(24, 8, 8), (24 * 5, 24 * 21), -1, True),
+        (NEIGHBOURHOOD.replace("}", "    keep if q_pos >= kv_idx\n}"), Grid2D(24, 8, 8), (24 * 9, 24 * 11), 0, False),
+        (BY_DISTANCE, Grid2D(24, 8, 8), (24 * 9, 24 * 11), 0, False),
+        (DILATED, Grid2D(6, 1, 1), (6 * 37, 6 * 50), 0, False),
+        (DILATED, Grid2D(6, 1, 1), (6 * 90, 6 * 70), -1, True),
     ],
 )
-def test_patches(text: str, canvas: Canvas, lengths: tuple[int, int], number: int, ordered: bool) -> None:
+def test_tiles_2d(text: str, grid_2d: Grid2D, lengths: tuple[int, int], number: int, ordered: bool) -> None:
     """Bands that the sequences end within, groups of heads, queries before the first key, and keys that nobody sees."""
-    plan = patched(text, "bf16", (64, 48), canvas, number)
+    plan = in_2d(text, "bf16", (64, 48), grid_2d, number)
     assert plan.tests_tiles
     check(plan, None, Call(*qkv(plan, (1, 2, lengths[0]), (1, 1, lengths[1]))), ordered=ordered)
 
 
-def test_patches_of_keys_that_two_warpgroups_share() -> None:
-    plan = patched(NEIGHBOURHOOD, "fp16", (136, 40), Canvas(24, 8, 4))
+def test_tiles_2d_of_keys_that_two_warpgroups_share() -> None:
+    plan = in_2d(NEIGHBOURHOOD, "fp16", (136, 40), Grid2D(24, 8, 4))
     assert plan.block_kv == 64
     check(plan, None, Call(*qkv(plan, (1, 1, 24 * 20), (1, 1, 24 * 20))))
 
 
 @pytest.mark.parametrize("number", [0, -1])
-def test_learnable_inputs_in_patches(number: int) -> None:
-    plan = patched(LEARNED, "fp16", (32, 32), Canvas(24, 8, 8), number)
+def test_learnable_inputs_in_tiles_2d(number: int) -> None:
+    plan = in_2d(LEARNED, "fp16", (32, 32), Grid2D(24, 8, 8), number)
     rng = np.random.default_rng(5)
     shapes = {"table": (2, 15, 11), "slope": (2,), "keys": (1, 480), "rows": (2, 480), "logit": (2,)}
     inputs = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}

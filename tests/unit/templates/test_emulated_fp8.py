@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc import api, reference
-from attncc.analysis.canvas import Canvas
-from attncc.analysis.mask.tiles import analyse_patches
+from attncc.analysis.grid_2d import Grid2D
+from attncc.analysis.mask.tiles import analyse_tiles_2d
 from attncc.descales import with_descales
 from attncc.kernels.candidates import make_plan
 from attncc.reference.accuracy import accuracy
@@ -114,11 +114,11 @@ def test_scattered_tiles() -> None:
 
 
 @pytest.mark.parametrize("ahead", [False, True])
-def test_patches(ahead: bool) -> None:
-    canvas = Canvas(24, 8, 8)
+def test_tiles_2d(ahead: bool) -> None:
+    grid_2d = Grid2D(24, 8, 8)
     plan = plan_of(NEIGHBOURHOOD, (64, 64), block_kv=64)
-    rules = analyse_patches(plan.variant, 64, 64, canvas)
-    plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+    rules = analyse_tiles_2d(plan.variant, 64, 64, grid_2d)
+    plan = replace(plan, pass_name="patches", grid_2d=grid_2d, rules=rules)
     check(plan, Call(*qkv(plan, (1, 1, 24 * 12), (1, 1, 24 * 12)), ahead=ahead))
 
 

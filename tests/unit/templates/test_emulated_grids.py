@@ -21,7 +21,7 @@ from tests.random_variants.judgement import backward_faults, forward_faults
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
-MOST_ROWS = {8: 14, 24: 7}  # of a canvas, by its width
+MOST_ROWS = {8: 14, 24: 7}  # of a 2-D grid, by its width
 
 
 def drawn(seed: int) -> tuple[Random, int, Variant, Problem]:
@@ -48,4 +48,4 @@ def test_random_masks(seed: int, of_backward: bool) -> None:
     random, width, mask, problem = drawn(seed)
     for plan in plans(mask, random, width, backward=of_backward):
         found = faults(plan, random_call(mask, problem, plan.dtype, seed))
-        assert not found, (plan.tiles, plan.canvas, problem, mask.show(), found)
+        assert not found, (plan.tiles, plan.grid_2d, problem, mask.show(), found)

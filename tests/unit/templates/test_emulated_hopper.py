@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from attncc import api, reference
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.plain import plain_on
-from attncc.analysis.mask.tiles import analyse_patches, analyse_windows
+from attncc.analysis.mask.tiles import analyse_tiles_2d, analyse_windows
 from attncc.kernels.candidates import make_plan
 from attncc.kernels.hopper_forward.facts import HopperForward
 from attncc.kernels.registry import facts_of
@@ -240,13 +240,13 @@ def test_more_tiles_to_pass_by_than_stages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "canvas", "q_len", "kv_len"),
-    [(NEIGHBOURHOOD, Canvas(24, 8, 8), 24 * 20, 24 * 20), (DILATED, Canvas(6, 1, 1), 6 * 37, 6 * 50)],
+    ("text", "grid_2d", "q_len", "kv_len"),
+    [(NEIGHBOURHOOD, Grid2D(24, 8, 8), 24 * 20, 24 * 20), (DILATED, Grid2D(6, 1, 1), 6 * 37, 6 * 50)],
 )
-def test_patches(text: str, canvas: Canvas, q_len: int, kv_len: int) -> None:
+def test_tiles_2d(text: str, grid_2d: Grid2D, q_len: int, kv_len: int) -> None:
     plan = plan_of(text, "bf16", (16, 16), block_q=128, block_kv=64, stages=3)
-    rules = analyse_patches(plan.variant, 128, 64, canvas)
-    plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+    rules = analyse_tiles_2d(plan.variant, 128, 64, grid_2d)
+    plan = replace(plan, pass_name="patches", grid_2d=grid_2d, rules=rules)
     assert plan.tests_tiles
     check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))
 
@@ -254,12 +254,12 @@ def test_patches(text: str, canvas: Canvas, q_len: int, kv_len: int) -> None:
 @pytest.mark.parametrize(("q_len", "kv_len"), [(24 * 20, 24 * 20), (24 * 20, 24 * 26), (24 * 9, 24 * 7)])
 @pytest.mark.parametrize("columns", [8, 12, 16, 20])
 def test_windows(columns: int, q_len: int, kv_len: int) -> None:
-    """Of 12 columns, which patches of 8 look at; of more; and of fewer, so that tiles stand beside each other."""
-    canvas = Canvas(24, 8, columns, window=True)
+    """Of 12 columns, which 2-D tiles of 8 look at; of more; and of fewer, so that tiles stand beside each other."""
+    grid_2d = Grid2D(24, 8, columns, window=True)
     plan = plan_of(NEIGHBOURHOOD, "bf16", (16, 16), block_q=128, block_kv=4 * columns, stages=3)
-    rules = analyse_windows(plan.variant, 128, 4 * columns, canvas)
+    rules = analyse_windows(plan.variant, 128, 4 * columns, grid_2d)
     assert rules is not None
-    plan = replace(plan, pass_name="patches", canvas=canvas, rules=rules)
+    plan = replace(plan, pass_name="patches", grid_2d=grid_2d, rules=rules)
     assert not plan.tests_tiles
     check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))
 
@@ -267,12 +267,12 @@ def test_windows(columns: int, q_len: int, kv_len: int) -> None:
 @pytest.mark.parametrize(("q_len", "kv_len"), [(24 * 20, 24 * 26), (24 * 9, 24 * 7)])
 def test_windows_of_a_mask_in_plain_words(q_len: int, kv_len: int) -> None:
     """Of what it says of rows, which is written nowhere."""
-    plan, canvas = plan_of(BY_DISTANCE, "bf16", (16, 16), block_q=128, block_kv=48), Canvas(24, 8, 12, window=True)
+    plan, grid_2d = plan_of(BY_DISTANCE, "bf16", (16, 16), block_q=128, block_kv=48), Grid2D(24, 8, 12, window=True)
     variant = plain_on(plan.variant, 24)
-    assert analyse_windows(plan.variant, 128, 48, canvas) is None
-    rules = analyse_windows(variant, 128, 48, canvas)
+    assert analyse_windows(plan.variant, 128, 48, grid_2d) is None
+    rules = analyse_windows(variant, 128, 48, grid_2d)
     assert rules is not None
     said, meant = (reference.mask(one, q_len, kv_len, num_heads=1) for one in (variant, plan.variant))
     assert (said == meant).all()
-    plan = replace(plan, variant=variant, pass_name="patches", canvas=canvas, rules=rules)
+    plan = replace(plan, variant=variant, pass_name="patches", grid_2d=grid_2d, rules=rules)
     check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, kv_len))))

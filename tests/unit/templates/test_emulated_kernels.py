@@ -10,8 +10,8 @@ import pytest
 from numpy.typing import NDArray
 
 from attncc import api, reference
-from attncc.analysis.canvas import Canvas
-from attncc.analysis.mask.tiles import analyse, analyse_patches
+from attncc.analysis.grid_2d import Grid2D
+from attncc.analysis.mask.tiles import analyse, analyse_tiles_2d
 from attncc.codegen.render import render
 from attncc.kernels.candidates import make_plan
 from attncc.kernels.registry import facts_of
@@ -218,17 +218,17 @@ def test_packed_documents_equal_their_sequences() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "canvas", "dtype", "q_len", "kv_len"),
+    ("text", "grid_2d", "dtype", "q_len", "kv_len"),
     [
-        (NEIGHBOURHOOD, Canvas(24, 8, 8), "bf16", 24 * 20, 24 * 20),
-        (NEIGHBOURHOOD, Canvas(24, 8, 4), "fp32", 24 * 5, 24 * 21),
-        (DILATED, Canvas(6, 1, 1), "fp16", 6 * 37, 6 * 50),
+        (NEIGHBOURHOOD, Grid2D(24, 8, 8), "bf16", 24 * 20, 24 * 20),
+        (NEIGHBOURHOOD, Grid2D(24, 8, 4), "fp32", 24 * 5, 24 * 21),
+        (DILATED, Grid2D(6, 1, 1), "fp16", 6 * 37, 6 * 50),
     ],
 )
-def test_tiles_that_are_patches(text, canvas, dtype, q_len, kv_len) -> None:
+def test_tiles_that_are_tiles_2d(text, grid_2d, dtype, q_len, kv_len) -> None:
     """Bands that the sequences end within, queries before the first key, and what lies behind the last is NaN."""
-    plan = plan_of(text, dtype, (40, 24), block_q=64, block_kv=32, warps=2, stages=2, canvas=canvas)
-    plan = replace(plan, pass_name="patches", rules=analyse_patches(plan.variant, 64, 32, canvas))
+    plan = plan_of(text, dtype, (40, 24), block_q=64, block_kv=32, warps=2, stages=2, grid_2d=grid_2d)
+    plan = replace(plan, pass_name="patches", rules=analyse_tiles_2d(plan.variant, 64, 32, grid_2d))
     assert plan.tests_tiles
     views = []
     for part in qkv(plan, (2, 2, q_len), (2, 1, kv_len)):

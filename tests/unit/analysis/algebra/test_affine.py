@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from attncc.analysis.algebra.affine import Affine, Facts
-from attncc.analysis.canvas import TileAxis
+from attncc.analysis.grid_2d import TileAxis
 from attncc.ir import MAX_LENGTH, symbol
 
 X, Y = symbol("q_idx"), symbol("kv_idx")

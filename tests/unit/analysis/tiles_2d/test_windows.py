@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from attncc import reference
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.mask.tiles import analyse_windows
-from attncc.analysis.tiles_2d.patches import corners
+from attncc.analysis.tiles_2d.fixed import corners
 from attncc.analysis.tiles_2d.windows import find_window
 from attncc.evaluate import evaluate
 from tests.unit.analysis.tile_cases import environment, variant_of
-from tests.unit.analysis.tiles_2d.test_patches import NEIGHBOURHOOD, positions
+from tests.unit.analysis.tiles_2d.test_fixed import NEIGHBOURHOOD, positions
 
 AHEAD = ("keep if kv_idx % 24 >= q_idx % 24", "keep if q_idx // 24 == kv_idx // 24 or kv_idx // 24 < 3")
 ROWS = ("keep if abs(q_pos // 24 - kv_idx // 24) <= 1",)
@@ -21,8 +21,8 @@ ROWS = ("keep if abs(q_pos // 24 - kv_idx // 24) <= 1",)
 @pytest.mark.parametrize(("q_rows", "kv_rows"), [(1, 1), (20, 20), (13, 25), (25, 8)])
 def test_windows_hold_what_is_kept(lines, block_q, q_rows, kv_rows) -> None:
     """Against every pair; those of neighbourhoods hold no row and no column that nobody keeps."""
-    canvas, variant = Canvas(24, 8, 12, window=True), variant_of(*lines)
-    rules = analyse_windows(variant, block_q, 48, canvas)
+    grid_2d, variant = Grid2D(24, 8, 12, window=True), variant_of(*lines)
+    rules = analyse_windows(variant, block_q, 48, grid_2d)
     assert rules is not None and rules.columns is not None
     mask = reference.mask(variant, 24 * q_rows, 24 * kv_rows, num_heads=1)[0, 0]
     for q_first, q_last in zip(*corners(24 * q_rows, block_q, 8, 24), strict=True):
@@ -48,6 +48,6 @@ def test_windows_hold_what_is_kept(lines, block_q, q_rows, kv_rows) -> None:
         (("keep if abs(q_pos % 64 - kv_idx % 64) <= 6", "score = score * 2.0"), 64, None),
     ],
 )
-def test_windows_are_as_wide_as_what_patches_look_at(lines, width, columns) -> None:
-    found = find_window(variant_of(*lines), Canvas(width, 8, 8))
-    assert found == (None if columns is None else Canvas(width, 8, columns, window=True))
+def test_windows_are_as_wide_as_what_tiles_2d_look_at(lines, width, columns) -> None:
+    found = find_window(variant_of(*lines), Grid2D(width, 8, 8))
+    assert found == (None if columns is None else Grid2D(width, 8, columns, window=True))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from attncc import api
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.kernels.candidates import make_plan
 from attncc.kernels.helpers.transposition import TransposedValues, pays
 from attncc.problem import Problem
@@ -48,5 +48,5 @@ def test_tiles() -> None:
     assert (dense.heads, dense.tiles, dense.bytes) == (6, 11, 6 * 11 * 96 * 128)
     packed = TransposedValues.of(plan, Problem(3, 8, 2, 100, 1000, 128, 128, packed=True))
     assert (packed.heads, packed.tiles) == (2, 10 + 3)
-    canvas = replace(plan, pass_name="patches", block_kv=64, canvas=Canvas(24, 8, 8))
-    assert TransposedValues.of(canvas, Problem(1, 1, 1, 24 * 20, 24 * 20, 128, 128)).tiles == 3 * 3  # of 8 x 8
+    grid_2d = replace(plan, pass_name="patches", block_kv=64, grid_2d=Grid2D(24, 8, 8))
+    assert TransposedValues.of(grid_2d, Problem(1, 1, 1, 24 * 20, 24 * 20, 128, 128)).tiles == 3 * 3  # of 8 x 8

@@ -9,7 +9,7 @@ import pytest
 from attncc import api
 from attncc.diagnostics import AttnccError
 from attncc.ir import Axis, Input, Score, Variant, apply, symbol
-from attncc.kernels.candidates import make_candidates, make_patches, make_plan
+from attncc.kernels.candidates import make_candidates, make_plan, make_tiles_2d
 from attncc.runtime.call.persistent import PAIRED_MASKED, PAIRED_ROWS
 from attncc.schedule.plan import Build
 from attncc.schedule.schedule import Schedule
@@ -146,17 +146,17 @@ def test_hopper_rounds_dq_without_keys(bench: MakeBench) -> None:
         (421, ["delta_hopper", "causal_backward", "dq_sum_hopper"], 5 * 4, 4, (270,), (128,)),
     ],
 )
-def test_lengths_that_fit_the_canvas_get_patches(  # noqa: PLR0917
+def test_lengths_that_fit_the_grid_get_tiles_2d(  # noqa: PLR0917
     bench: MakeBench, kv_len: int, kernels: list[str], row_blocks: int, kv_blocks: int, sizes: Any, box: Any
 ) -> None:
     """Bands of queries are 6 * 64 positions, those of keys 6 * 128."""
     text = "attn 1\nvariant causal {\n    keep if 0 <= q_pos - kv_idx < 300\n    keep if (q_pos - kv_idx) % 6 == 0\n}\n"
     variant = api.parse(text).variant
     hopper = Schedule("asked", "causal", "backward", "sm_90a", (("family", ("hopper",)),))
-    stretches = make_candidates(variant, Build("backward", "sm_90a", "fp16", D, D), hopper)
-    in_patches = make_patches(stretches)
-    assert in_patches is not None
-    made = bench(plans.plan(variant, "fp16", target="sm_90a"), stretches.first, in_patches.first)
+    tiles_1d = make_candidates(variant, Build("backward", "sm_90a", "fp16", D, D), hopper)
+    in_tiles_2d = make_tiles_2d(tiles_1d)
+    assert in_tiles_2d is not None
+    made = bench(plans.plan(variant, "fp16", target="sm_90a"), tiles_1d.first, in_tiles_2d.first)
     q, k = FakeArray((BATCH, HEADS, 270, D), "float16"), FakeArray((BATCH, KV_HEADS, kv_len, D), "float16")
     lse = FakeArray(q.shape[:-1], "float32")
     made.kernel.backward(FakeArray(q.shape, "float16"), q, k, k, FakeArray(q.shape, "float16"), lse)

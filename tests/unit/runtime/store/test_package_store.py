@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from attncc.analysis.canvas import Canvas
+from attncc.analysis.grid_2d import Grid2D
 from attncc.analysis.rules import QBounds
 from attncc.diagnostics import AttnccError
 from attncc.ir import const, symbol
@@ -20,7 +20,7 @@ from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.manifest import MANIFEST, digest
 from attncc.runtime.store.package_store import PLAN_SUFFIX, PackageStore
 from attncc.runtime.store.store import Configuration
-from attncc.schedule.plan import KEY_PASSES, PATCHED_PASSES, KernelPlan
+from attncc.schedule.plan import KEY_PASSES, TILES_2D_PASSES, KernelPlan
 from tests import plans
 
 ROWS = QBounds(const(0), symbol("q_len"), const(0), const(0))
@@ -29,8 +29,8 @@ ROWS = QBounds(const(0), symbol("q_len"), const(0), const(0))
 def fitting(plan: KernelPlan) -> KernelPlan:
     """With what plans of its pass have."""
     bounds = ROWS if plan.pass_name in KEY_PASSES else None
-    canvas = Canvas(16, 16, 16) if plan.pass_name in PATCHED_PASSES.values() else None
-    return replace(plan, rules=replace(plan.rules, q_bounds=bounds), canvas=canvas)
+    grid_2d = Grid2D(16, 16, 16) if plan.pass_name in TILES_2D_PASSES.values() else None
+    return replace(plan, rules=replace(plan.rules, q_bounds=bounds), grid_2d=grid_2d)
 
 
 BACKWARD = fitting(plans.plan(plans.CAUSAL, "fp16", pass_name="backward", loop="kv_outer", warps=1))
@@ -62,7 +62,7 @@ def test_configurations_targets_and_passes_come_from_file_names(tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["neighbours", "neighbours_backward", "forward"])
 def test_passes_whose_names_end_alike(tmp_path: Path, name: str) -> None:
-    """Nobody takes backward calls in patches for the patches of a variant with a longer name, or the other way."""
+    """Nobody takes backward calls in 2-D tiles for the 2-D tiles of a variant with a longer name, or the other way."""
     variant = replace(plans.CAUSAL, name=name)
     forward = plans.plan(variant, "bf16", target="sm_90a")
     passes = ("patches", "backward", "backward_patches")

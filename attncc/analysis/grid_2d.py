@@ -1,7 +1,7 @@
-"""Canvases: sequences seen as rows of `width` positions, so that a tile can be a patch of them rather than a stretch.
+"""2-D grids: sequences seen as rows of `width` positions. A 2-D tile has few of the rows and few of the columns.
 
-Neighbourhoods on an image and dilated windows leave few pairs of a stretch of q times a stretch of kv, and many of
-two patches: a patch has few rows and few columns, and one of a single column holds positions that are `width` apart.
+Neighbourhoods on an image and dilated windows keep few pairs of two ranges of positions (1-D tiles), and many of two
+2-D tiles. A 2-D tile of a single column holds positions that are `width` apart.
 Whatever the order of the pairs, attention is the same.
 """
 
@@ -13,11 +13,11 @@ from ..ir import MAX_LENGTH, Apply, Expr, Load, Symbol, apply, const, symbol
 
 
 @dataclass(frozen=True)
-class Canvas:
+class Grid2D:
     """Position x is in row x // width and column x % width. A tile of q (of kv) has `q_columns` (`kv_columns`) columns,
     a divisor of `width`, and as many rows as its block then has.
 
-    Lengths are multiples of `width` in calls that see a canvas. The pair (first, last) of a tile are two corners.
+    Lengths are multiples of `width` in calls that see a 2-D grid. The pair (first, last) of a tile are two corners.
 
     `window`: tiles of kv begin where what a block of queries looks at does, at any row and column, and are as wide as
     that, so that `kv_columns` needn't divide `width`.
@@ -29,11 +29,11 @@ class Canvas:
     window: bool = False
 
     def bands(self, block_q: int, block_kv: int) -> tuple[int, int]:
-        """How many positions the canvas rows of a tile have, that of q and that of kv."""
+        """How many positions the grid rows of a tile have, that of q and that of kv."""
         return block_q // self.q_columns * self.width, block_kv // self.kv_columns * self.width
 
-    def patches(self, length: int, block: int, columns: int) -> int:
-        """How many patches of `block` positions and `columns` columns hold a sequence: whole bands of them."""
+    def tiles(self, length: int, block: int, columns: int) -> int:
+        """How many 2-D tiles of `block` positions and `columns` columns hold a sequence: whole bands of them."""
         return -(-length // (block // columns * self.width)) * (self.width // columns)
 
 
@@ -55,27 +55,27 @@ class TileAxis:
         return f"{self.name}_idx", f"{self.name}_first", f"{self.name}_last"
 
 
-def tile_axes(block_q: int, block_kv: int, canvas: Canvas | None) -> tuple[TileAxis, ...]:
+def tile_axes(block_q: int, block_kv: int, grid_2d: Grid2D | None) -> tuple[TileAxis, ...]:
     """The axes of tiles: positions of q and kv, or rows and columns of both."""
-    if canvas is None:
+    if grid_2d is None:
         return TileAxis("q", block_q), TileAxis("kv", block_kv)
     sides = (
-        ("q", block_q // canvas.q_columns, canvas.q_columns),
-        ("kv", block_kv // canvas.kv_columns, canvas.kv_columns),
+        ("q", block_q // grid_2d.q_columns, grid_2d.q_columns),
+        ("kv", block_kv // grid_2d.kv_columns, grid_2d.kv_columns),
     )
     return tuple(
         axis
         for side, rows, columns in sides
-        for axis in (TileAxis(f"{side}_row", rows), TileAxis(f"{side}_column", columns, canvas.width))
+        for axis in (TileAxis(f"{side}_row", rows), TileAxis(f"{side}_column", columns, grid_2d.width))
     )
 
 
-def position(side: str, canvas: Canvas) -> Expr:
+def position(side: str, grid_2d: Grid2D) -> Expr:
     """q_idx or kv_idx, by row and column."""
-    return apply("add", apply("mul", symbol(f"{side}_row_idx"), const(canvas.width)), symbol(f"{side}_column_idx"))
+    return apply("add", apply("mul", symbol(f"{side}_row_idx"), const(grid_2d.width)), symbol(f"{side}_column_idx"))
 
 
-def of_corners(expr: Expr, canvas: Canvas) -> Expr:
+def of_corners(expr: Expr, grid_2d: Grid2D) -> Expr:
     """A rule over the rows and columns of a tile, over its corners q_first, q_last, kv_first, kv_last."""
     known: dict[Expr, Expr] = {}
 
@@ -91,7 +91,7 @@ def of_corners(expr: Expr, canvas: Canvas) -> Expr:
                 part, _, end = rest.partition("_")
                 if part not in ("row", "column"):
                     return node
-                return apply("floordiv" if part == "row" else "mod", symbol(f"{side}_{end}"), const(canvas.width))
+                return apply("floordiv" if part == "row" else "mod", symbol(f"{side}_{end}"), const(grid_2d.width))
             case Apply():
                 return Apply(node.type, node.op, tuple(map(rewritten, node.args)))
             case Load():

@@ -1,6 +1,6 @@
 #include "common/math.cuh"
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is a range of SIZE positions. See tiles_2d.cuh for the other way.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>

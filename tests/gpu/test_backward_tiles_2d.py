@@ -1,4 +1,4 @@
-"""The backward pass in tiles that are patches of a canvas, on the GPU, against the dense reference in fp64."""
+"""The backward pass in 2-D tiles, on the GPU, against the dense reference in fp64."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _needs_hopper() -> None:
         pytest.skip("needs a GPU of compute capability 9.0")
 
 
-def in_patches(kernel: Any, q_shape: tuple[int, ...], kv_shape: tuple[int, ...]) -> bool:
+def in_tiles_2d(kernel: Any, q_shape: tuple[int, ...], kv_shape: tuple[int, ...]) -> bool:
     """Whether such calls have a kernel of their own."""
     heads, lengths = (q_shape[1], kv_shape[1]), (q_shape[2], kv_shape[2])
     problem = Problem(q_shape[0], *heads, *lengths, q_shape[3], q_shape[3])
@@ -59,9 +59,9 @@ def in_patches(kernel: Any, q_shape: tuple[int, ...], kv_shape: tuple[int, ...])
     return backward_plan_for(plans, problem).pass_name == "backward_patches"
 
 
-# Whole canvases; bands that the lengths end within, more rows than keys and the other way round; lengths of no canvas.
+# Whole grids; bands that the lengths end within, more rows than keys and the other way round; lengths of no grid.
 @pytest.mark.parametrize(
-    ("text", "q_len", "kv_len", "head_dim", "patches"),
+    ("text", "q_len", "kv_len", "head_dim", "tiles_2d"),
     [
         (NATTEN, 72 * 30, 72 * 30, 128, True),
         (NATTEN, 72 * 11, 72 * 27, 64, True),
@@ -74,10 +74,10 @@ def in_patches(kernel: Any, q_shape: tuple[int, ...], kv_shape: tuple[int, ...])
         (AHEAD, 1024, 1536, 128, True),
     ],
 )
-def test_masks_on_a_canvas(text: str, q_len: int, kv_len: int, head_dim: int, patches: bool) -> None:
+def test_masks_on_a_grid(text: str, q_len: int, kv_len: int, head_dim: int, tiles_2d: bool) -> None:
     q, kv = (1, 2, q_len, head_dim), (1, 1, kv_len, head_dim)
     kernel = check(text, "bf16", (head_dim, head_dim), normal(q, kv, kv))
-    assert in_patches(kernel, q, kv) == patches
+    assert in_tiles_2d(kernel, q, kv) == tiles_2d
 
 
 @pytest.mark.parametrize("text", [NATTEN, DILATED], ids=["natten", "dilated"])
@@ -105,4 +105,4 @@ def test_learnable_inputs(deterministic: bool) -> None:
     given = {name: rng.standard_normal(shape).astype(np.float32) / 4 for name, shape in shapes.items()}
     q = (1, 2, 72 * 30, 64)
     kernel = check(LEARNED, "bf16", (64, 64), normal(q, q, q), deterministic=deterministic, **given)
-    assert in_patches(kernel, q, q)
+    assert in_tiles_2d(kernel, q, q)

@@ -1,4 +1,4 @@
-"""Tiles that are patches of a canvas, on the GPU: lengths that end within a band, and those that no canvas fits."""
+"""2-D tiles on the GPU: lengths that end within a band of the grid, and those that no grid fits."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def device() -> Device:
 @pytest.mark.parametrize("family", ["portable", "hopper"])
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 @pytest.mark.parametrize(
-    ("spec", "defines", "q_len", "kv_len", "in_patches"),
+    ("spec", "defines", "q_len", "kv_len", "in_tiles_2d"),
     [
         ("natten", NATTEN, 72 * 40, 72 * 40, True),
         ("natten", NATTEN, 72 * 11, 72 * 47, True),
@@ -43,13 +43,13 @@ def device() -> Device:
         ("mini_causal", {}, 1024, 1024, True),
     ],
 )
-def test_patches(spec, defines, q_len, kv_len, in_patches, family, layout, device: Device) -> None:  # noqa: PLR0917
+def test_tiles_2d(spec, defines, q_len, kv_len, in_tiles_2d, family, layout, device: Device) -> None:  # noqa: PLR0917
     if family == "hopper" and device.target != "sm_90":
         pytest.skip("the family hopper runs on sm_90a alone")
     target = "sm_90a" if family == "hopper" else device.target
     kernel = compiled(spec, defines, family, target, 72, 40)
     problem = Problem(2, 4, 2, q_len, kv_len, 72, 40, layout)
-    assert serving(kernel, problem, target).pass_name == ("patches" if in_patches else "forward")
+    assert serving(kernel, problem, target).pass_name == ("patches" if in_tiles_2d else "forward")
     check(kernel, problem)
 
 
@@ -61,8 +61,8 @@ def test_windows(sides, q_rows, kv_rows, device: Device) -> None:
     defines = NATTEN | {"kernel_width": sides[0], "kernel_height": sides[1]}
     kernel = compiled("natten", defines, "hopper", "sm_90a", 128, 128)
     problem = Problem(2, 4, 2, 72 * q_rows, 72 * kv_rows, 128, 128, "bhsd")
-    canvas = serving(kernel, problem, "sm_90a").canvas
-    assert canvas is not None and canvas.window
+    grid_2d = serving(kernel, problem, "sm_90a").grid_2d
+    assert grid_2d is not None and grid_2d.window
     check(kernel, problem)
 
 
