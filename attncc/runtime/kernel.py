@@ -217,17 +217,7 @@ class Kernel:
                 came=f"{type(call.out).__module__}.{type(call.out).__qualname__}",
                 help="take the result that the call returns",
             )
-        inputs = {name: opened(name, value) for name, value in call.inputs.items()}
-        seen = call._replace(
-            q=opened("q", call.q),
-            k=opened("k", call.k),
-            v=opened("v", call.v),
-            inputs=inputs,
-            cu_seqlens_q=opened("cu_seqlens_q", call.cu_seqlens_q),
-            cu_seqlens_kv=opened("cu_seqlens_kv", call.cu_seqlens_kv),
-            seed=opened("seed", call.seed),
-        )
-        result = self._run(seen, stream)
+        result = self._run(call.each_read(opened), stream)
         if call.return_lse:
             return handed_back(result[0], call.q), handed_back(result[1], call.q)
         return handed_back(result, call.q)

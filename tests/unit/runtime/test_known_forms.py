@@ -141,7 +141,7 @@ def test_names_of_inputs_may_be_any() -> None:
     """Those of Python's words, of arguments, and of what the code itself calls something."""
     names = ("lse", "counter", "alike", "pointer", "given", "count", "if", "type", "inputs")
     operands = (Operand("q", ARRAY), Operand("lse", "NoneType"), *(Operand(name, "int", True) for name in names))
-    read = maker(operands, 15)(lambda *arrays: True, len(names), "bhsd", False, lambda array: 32)
+    read = maker(operands, 15)(lambda *arrays: True, len(names), ("bhsd", False), lambda array: 32)
     inputs = {name: number for number, name in enumerate(names)}
     given = (object(), None, None, inputs, None, "bhsd", None, None, None, None, False)
     assert read(given) == [32, None, *range(len(names))]
