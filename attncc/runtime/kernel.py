@@ -135,7 +135,7 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
+        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed=seed)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
         if not is_traced():
             return self.run_backward(arguments, stream)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
+from attncc.problem import ArrayFacts, Problem, Signature, bind
 from attncc.problem.call_arguments import ARGUMENTS, NUMBERS, STREAM, Arguments, Call, CallArgument, Sort
+from attncc.problem.strides import contiguous
 from attncc.runtime.kernel import Kernel
 from attncc.semantics import builtins
 from tests.plans import CAUSAL, DROPOUT
@@ -74,8 +78,47 @@ def test_a_call_comes_apart_by_keywords_and_together_again() -> None:
 
 
 def test_what_is_read_is_changed_and_all_else_stays() -> None:
-    call = Arguments("q", "k", "v", {"doc": "d"}, 2.0, "bshd", "cq", "ck", "s", "out", True)
-    changed = call.each_read(lambda name, value: f"{name}:{value}")
-    inputs = {"doc": "doc:d"}
-    starts = "cu_seqlens_q:cq", "cu_seqlens_kv:ck"
-    assert changed == ("q:q", "k:k", "v:v", inputs, 2.0, "bshd", *starts, "seed:s", "out", True)
+    call = Arguments("q", "k", "v", {"doc": "d"}, **{name: f"given {name}" for name in ARGUMENTS})  # type: ignore[arg-type]
+    changed = call.each_read(lambda name, value: f"{value}, changed")._asdict()
+    assert changed.pop("inputs") == {"doc": "d, changed"}
+    read = {name for name, value in changed.items() if value.endswith(", changed")}
+    of_sort = {name for name, item in ARGUMENTS.items() if item.sort in (Sort.ARRAY, Sort.SCALAR)}
+    assert read == {"q", "k", "v", *of_sort}
+
+
+def facts(*shape: int, dtype: str = "float16", device: str = "cuda:0") -> ArrayFacts:
+    return ArrayFacts(shape, contiguous(shape), dtype, device)
+
+
+def bound(**changed: ArrayFacts | type) -> Problem:
+    """A packed call of 3 sequences that is given all arrays, and some others in their place."""
+    sizes = Problem(3, 4, 2, 40, 50, 64, 64, packed=True)
+    own: dict[str, Any] = {
+        name: facts(*item.shape.lengths(sizes), dtype=item.dtypes[0])
+        for name, item in ARGUMENTS.items()
+        if item.shape is not None
+    }
+    own |= changed
+    return bind(Signature(CAUSAL, "fp16", 64, 64), Call(facts(4, 40, 64), facts(2, 50, 64), facts(2, 50, 64), **own))
+
+
+@RECORDS
+def test_arrays_are_refused_that_the_record_does_not_allow(argument: CallArgument) -> None:
+    name, shape = argument.name, () if argument.shape is None else argument.shape.lengths(bound())
+    for dtype in argument.dtypes:
+        bound(**{name: facts(*shape, dtype=dtype)})
+    for dtype in argument.dtypes[:1]:
+        with pytest.raises(AttnccError, match=argument.code):
+            bound(**{name: facts(*shape, dtype="float32")})
+        with pytest.raises(AttnccError, match=argument.code):
+            bound(**{name: facts(*shape, 2, dtype=dtype)})
+        with pytest.raises(AttnccError, match="A605"):
+            bound(**{name: facts(*shape, dtype=dtype, device="cuda:1")})
+
+
+@RECORDS
+def test_numbers_are_refused_that_the_record_does_not_allow(argument: CallArgument) -> None:
+    if argument.sort is Sort.SCALAR:
+        bound(**{argument.name: int})
+        with pytest.raises(AttnccError, match=argument.code):
+            bound(**{argument.name: float})
