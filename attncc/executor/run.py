@@ -66,7 +66,7 @@ def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
     problem, meter = bound.problem, Meter()
     compute = compute_dtype(plan)
     # Rows of a packed batch that no sequence owns are nobody's to write: in a caller's `out` they stay as they are.
-    out = zeros_like(problem.out_shape, DTYPES[plan.out_dtype], bound.q) if bound.out is None else bound.out
+    out = zeros_like(problem.out_shape, DTYPES[plan.out_dtype], bound.q) if bound.given.out is None else bound.given.out
     lse = np.full(problem.lse_shape, -np.inf, compute)
     for sequence in problem.sequences():
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)

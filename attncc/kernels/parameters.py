@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..analysis.rules import ZoneMap, sorted_name
 from ..ir import Axis, Input, Load, Variant, walk
+from ..problem.call_arguments import ARGUMENTS
 from ..problem.inputs import POSITION_TAGS
 from ..schedule.plan import KernelPlan
 from .identifiers import identifier
@@ -141,10 +142,10 @@ def strides(name: str) -> list[Parameter]:
 
 
 def call_fields(variant: Variant) -> Iterator[Parameter]:
-    yield from pointers("const int", "cu_seqlens_q", "cu_seqlens_kv")
-    if variant.dropout is not None:
-        yield Parameter("seed_pointer", "const long long*")
-        yield Parameter("seed", "unsigned long long")
+    """The fields of arguments that all calls have; `scale` stands behind them."""
+    for argument in ARGUMENTS.values():
+        if argument.concerns(variant):
+            yield from (Parameter(name, ctype) for ctype, name in argument.fields)
 
 
 def variant_fields(plan: KernelPlan) -> Iterator[Parameter]:
@@ -177,8 +178,9 @@ def claim_table(declared: Input) -> Input:
 
 # Every name that a field of ours may have, in any kernel.
 FIELD_NAMES = frozenset(
-    ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum", "cu_seqlens_q", "cu_seqlens_kv"]
-    + ["seed_pointer", "seed", "batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
+    ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum"]
+    + [name for argument in ARGUMENTS.values() for _, name in argument.fields]
+    + ["batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
     + ["turns", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + ["values_ahead", "kv_tiles"]

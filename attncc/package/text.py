@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 
 from ..codegen.line_marks import shown_path
 from ..ir import Input, Variant
+from ..problem.call_arguments import ARGUMENTS, STREAM, Arguments
 from ..quoting import python_comment, python_docstring
 from ..schedule.plan import KernelPlan
 from ..version import __version__
@@ -15,36 +17,13 @@ MARK = "# Written by attncc"  # how a file begins that a build may replace
 
 _WIDTH = 100
 
-_COMMON = """\
-scale: float | None = None,
-layout: str = "bhsd",
-cu_seqlens_q: Array | None = None,
-cu_seqlens_kv: Array | None = None,
-seed: Scalar | None = None,
-out: Array | None = None,
-return_lse: bool = False,
-stream: Stream | None = None,"""
-
 # What a package without the kernels of a pass does in its place, by the option of `attncc build` that makes them.
 _LACKING = {
     "decode": "decode (calls with few queries run the forward kernel)",
     "backward": "backward (gradients of arrays on a GPU raise A520)",
 }
 
-# As `runtime.call.operands.Given` has them, behind q, k, v and the inputs.
-_GIVEN_NAMES = [line.partition(":")[0] for line in _COMMON.splitlines()[:-1]]
-
-_COMMON_TEXT = {
-    "scale": "what q·k is multiplied by; {scale}",
-    "layout": '"bhsd" as above, or "bshd": [batch, length, heads, head dim]',
-    "cu_seqlens_q, cu_seqlens_kv": "int32 [batch + 1], the starts of the sequences of a packed batch and its end; "
-    "q, k, v and out have no batch axis, rows of no sequence are undefined then",
-    "seed": "{seed}",
-    "out": "where the result is written, if given: memory that q, k and v don't share",
-    "return_lse": "also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of packed "
-    "batches [heads, all rows]",
-    "stream": "where the work is queued; the current stream of the arrays' framework, if not given",
-}
+_COMMON = (*ARGUMENTS.values(), STREAM)  # arguments of every variant, in the order of signatures
 
 
 def lacking(plans: Sequence[KernelPlan]) -> tuple[str, ...]:
@@ -66,13 +45,14 @@ def root_text(names: Iterable[str]) -> str:
 
 def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str:
     """The `__init__.py` of one variant."""
-    parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), _COMMON]), "    ")
+    common = (f"{item.declaration}," for item in _COMMON)
+    parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), *common]), "    ")
     optional = ", ".join(f"{item.name}={item.name}" for item in variant.inputs if item.default is not None)
     inputs = [f'"{item.name}": {item.name}' for item in variant.inputs if item.default is None]
     brought = ", given as _given" * bool(optional)
     inputs += [f"**_given({optional})"] * bool(optional)
     shown = "".join(f"\n                {item}," for item in inputs) + "\n            " * bool(inputs)
-    passed = "".join(f"            {name},\n" for name in ("q", "k", "v", f"{{{shown}}}", *_GIVEN_NAMES))
+    passed = "".join(f"            {name},\n" for name in ("q", "k", "v", f"{{{shown}}}", *Arguments._fields[4:]))
     return (
         f"{MARK} {__version__} from {python_comment(shown_path(origin))}. "
         "Do not edit: `attncc build` writes this file anew.\n"
@@ -154,13 +134,8 @@ def _arguments(variant: Variant) -> Iterator[tuple[str, str]]:
     for item in variant.inputs:
         missing = "" if item.default is None else f", all {item.default:g} if not given"
         yield item.name, _declared(item) + ("" if item.axes else ", a number or a 0-d array") + missing
-    own_scale = "the variant's own, if not given" if variant.scale is not None else "1 / sqrt(head dim), if not given"
-    dropped = (
-        "an int or a 0-d int64 array: the same seed drops the same pairs; of torch tensors drawn by torch, if not given"
-    )
-    seed = "not used" if variant.dropout is None else dropped
-    for name, text in _COMMON_TEXT.items():
-        yield name, text.format(scale=own_scale, seed=seed)
+    for text, items in groupby(_COMMON, lambda item: item.described(variant)):
+        yield ", ".join(item.name for item in items), text
 
 
 def _filled(text: str, hanging: str = "") -> list[str]:

@@ -2,11 +2,21 @@
 
 from .arrays import BoundCall, bind_arrays
 from .bind import bind
-from .facts import ArrayFacts, Call, Signature
+from .call_arguments import Arguments, Call
+from .facts import ArrayFacts, Signature
 from .problem import Problem, Sequence
 from .values import check_values, know_starts
 
 __all__ = [
-    "ArrayFacts", "BoundCall", "Call", "Problem", "Sequence", "Signature", "bind", "bind_arrays", "check_values",
+    "Arguments",
+    "ArrayFacts",
+    "BoundCall",
+    "Call",
+    "Problem",
+    "Sequence",
+    "Signature",
+    "bind",
+    "bind_arrays",
+    "check_values",
     "know_starts",
 ]  # fmt: skip

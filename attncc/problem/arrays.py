@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,8 @@ from ..evaluate import Environment
 from ..ir import Input, Variant
 from ..statements import effective_scale
 from .bind import bind
-from .facts import ArrayFacts, Call, Signature
+from .call_arguments import ARGUMENTS, Arguments
+from .facts import ArrayFacts, Signature
 from .inputs import POSITION_TAGS, expected_length, merges, passed_axes
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
@@ -35,10 +36,12 @@ class BoundCall:
     k: Array
     v: Array
     inputs: Mapping[str, Array]
-    scale: float | None
-    seed: int
-    out: Array | None = None
+    given: Arguments  # all else, as it came
     shared: frozenset[str] = frozenset()  # of "k", "v": those of batch 1 that serve all sequences, repeated here
+
+    @property
+    def seed(self) -> int:
+        return 0 if self.given.seed is None else int(self.given.seed)
 
     def rows(self, array: Array, b: int, start: int, length: int) -> Array:
         """A view [heads, length, head dim] of one sequence's rows of q, k, v or out."""
@@ -73,50 +76,32 @@ class BoundCall:
         """What expressions of one sequence read, but for positions: `h` and `kv_h` have shape [num_heads, 1, 1]."""
         inputs = sequence_inputs(self.variant, self.problem, sequence, self.inputs)
         bare = environment(self.variant, self.problem, sequence, inputs, float_dtype)
-        return bare.with_symbols(scale=effective_scale(self.variant, bare, self.scale))
+        return bare.with_symbols(scale=effective_scale(self.variant, bare, self.given.scale))
 
 
 def bind_arrays(
-    signature: Signature,
-    q: Array,
-    k: Array,
-    v: Array,
-    /,
-    *,
-    scale: float | None = None,
-    layout: str = "bhsd",
-    seed: int | Array | None = None,
-    cu_seqlens_q: Array | None = None,
-    cu_seqlens_kv: Array | None = None,
-    out: Array | None = None,
-    return_lse: bool = False,
-    **inputs: Any,
+    signature: Signature, q: Array, k: Array, v: Array, taken: Collection[str] = ARGUMENTS, /, **keywords: Any
 ) -> BoundCall:
-    """Checks a call with NumPy arrays, contents of cu_seqlens and numbers included. AttnccError A6xx."""
-    call = Call(
-        array_facts("q", q),
-        array_facts("k", k),
-        array_facts("v", v),
-        tuple((name, facts(name, value)) for name, value in inputs.items()),
-        layout,
-        None if cu_seqlens_q is None else array_facts("cu_seqlens_q", cu_seqlens_q),
-        None if cu_seqlens_kv is None else array_facts("cu_seqlens_kv", cu_seqlens_kv),
-        None if seed is None else facts("seed", seed),
-        None if out is None else array_facts("out", out),
-        return_lse,
-    )
+    """Checks a call with NumPy arrays, contents of cu_seqlens and numbers included. AttnccError A6xx.
+
+    The keywords are the variant's inputs, and the arguments that are `taken`: of kernels unless said otherwise.
+    """
+    given = Arguments.of(q, k, v, keywords, taken)
+    inputs, seed = given.inputs, given.seed
+    call = given.facts(array_facts, facts)
     problem = bind(signature, call)
-    if out is not None:
-        _check_out(out, {"q": q, "k": k, "v": v, **inputs})
+    if given.out is not None:
+        _check_out(given.out, {"q": q, "k": k, "v": v, **inputs})
     check_arrays(signature, {name: value for name, value in inputs.items() if isinstance(value, np.ndarray)})
     numbers = {name: plain(value) for name, value in inputs.items() if not isinstance(value, np.ndarray)}
-    check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=scale)
-    if cu_seqlens_q is not None and cu_seqlens_kv is not None:
-        problem = know_starts(signature, call, problem, tuple(cu_seqlens_q.tolist()), tuple(cu_seqlens_kv.tolist()))
+    check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=given.scale)
+    if given.cu_seqlens_q is not None and given.cu_seqlens_kv is not None:
+        starts = tuple(given.cu_seqlens_q.tolist()), tuple(given.cu_seqlens_kv.tolist())
+        problem = know_starts(signature, call, problem, *starts)
     shared = _shared(problem, {"k": k, "v": v})
     k, v = (np.broadcast_to(x, (problem.batch, *x.shape[1:])) if n in shared else x for n, x in (("k", k), ("v", v)))
     arrays = _defaults(signature.variant, problem) | {name: _as_array(value) for name, value in inputs.items()}
-    return BoundCall(signature.variant, problem, q, k, v, arrays, scale, 0 if seed is None else int(seed), out, shared)
+    return BoundCall(signature.variant, problem, q, k, v, arrays, given, shared)
 
 
 def _shared(problem: Problem, operands: Mapping[str, Array]) -> frozenset[str]:

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ..diagnostics import AttnccError
 from ..ir import MAX_LENGTH
-from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Call, Signature, out_dtype
-from .inputs import LAYOUT_HELP, check_device, check_inputs
+from .call_arguments import ARGUMENTS, Call, CallArgument, Shape, Sort
+from .facts import KERNEL_DTYPES, LAYOUTS, ArrayFacts, Signature, out_dtype
+from .inputs import LAYOUT_HELP, check_inputs
 from .problem import Problem
-from .refusal import refused, shape_text, type_text
+from .refusal import check_device, refused, shape_text, type_text
+from .strides import contiguous
 
 _PACKED_HELP = "packed batches have rank 3 and come with cu_seqlens_q and cu_seqlens_kv; all others have rank 4"
-SEEDS = "an int or a 0-d int64 array"
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
 
 
@@ -28,8 +30,8 @@ def bind(signature: Signature, call: Call) -> Problem:
         _check_operand(signature, call, name, facts)
     problem = _sizes(call)
     _check_operand_shapes(signature, call, problem)
-    _check_cu_seqlens(call)
-    _check_seed(call)
+    for argument in ARGUMENTS.values():
+        _check_argument(argument, call, problem)
     check_inputs(signature, call, problem)
     _check_results(signature, call, problem)
     return problem
@@ -64,7 +66,7 @@ def _check_operand(signature: Signature, call: Call, name: str, facts: ArrayFact
         came = f"rank {len(facts.shape)}, shape {shape_text(facts.shape)}"
         raise refused("A601", f"`{name}` has the wrong rank", expected=f"rank {rank}", came=came, help=_PACKED_HELP)
     _check_dtype(signature, name, facts)
-    check_device(call, f"`{name}`", facts)
+    check_device(call.q, f"`{name}`", facts)
     if signature.dtype is not None:
         check_last_axis(name, facts)
 
@@ -152,37 +154,44 @@ def _check_shape(name: str, facts: ArrayFacts, expected: tuple[int, ...], proble
         )
 
 
-def _check_cu_seqlens(call: Call) -> None:
-    for name, facts in (("cu_seqlens_q", call.cu_seqlens_q), ("cu_seqlens_kv", call.cu_seqlens_kv)):
-        if facts is None or call.cu_seqlens_q is None:
-            continue
-        sequences = max(_first_axis(call.cu_seqlens_q), 1)
-        contiguous = facts.shape == (sequences,) and (facts.strides[0] == 1 or sequences == 1)
-        fits = contiguous and facts.dtype in ("int32", "int64")
-        if not fits:
-            raise refused(
-                "A616",
-                f"`{name}` isn't a list of sequence starts",
-                expected=f"a contiguous int32 or int64 array of shape [batch + 1] = [{sequences}]",
-                came=f"{facts.dtype}, shape {shape_text(facts.shape)}, strides {shape_text(facts.strides)}",
-                help="start at 0 and append each sequence's end; both arrays have batch + 1 entries",
-            )
-        check_device(call, f"`{name}`", facts)
+def _check_argument(argument: CallArgument, call: Call, problem: Problem) -> None:
+    """What its record says of an array that is read, or of a number; `bind` asks of options and results itself."""
+    facts = getattr(call, argument.name, None)
+    if facts is None or argument.sort not in (Sort.ARRAY, Sort.SCALAR):
+        return
+    if isinstance(facts, ArrayFacts):
+        if argument.shape is not None:
+            _check_array(argument, argument.shape, facts, problem)
+        else:
+            check_scalar(argument, facts)
+        check_device(call.q, f"`{argument.name}`", facts)
+    elif facts is not int:
+        raise _no_scalar(argument, type_text(facts))
 
 
-def _check_seed(call: Call) -> None:
-    if isinstance(call.seed, ArrayFacts):
-        check_seed(call.seed)
-        check_device(call, "`seed`", call.seed)
-    elif call.seed is not None and call.seed is not int:
-        raise refused("A612", "`seed` can't be used", expected=SEEDS, came=type_text(call.seed))
+def _check_array(argument: CallArgument, shape: Shape, facts: ArrayFacts, problem: Problem) -> None:
+    lengths = shape.lengths(problem)
+    steps = zip(lengths, facts.strides, contiguous(lengths), strict=False)
+    fits = facts.shape == lengths and all(size <= 1 or stride == step for size, stride, step in steps)
+    if not fits or facts.dtype not in argument.dtypes:
+        raise refused(
+            argument.code,
+            f"`{argument.name}` {shape.unfit}",
+            expected=f"a contiguous {' or '.join(argument.dtypes)} array of shape {shape.axes} = {shape_text(lengths)}",
+            came=f"{facts.dtype}, shape {shape_text(facts.shape)}, strides {shape_text(facts.strides)}",
+            help=shape.help,
+        )
 
 
-def check_seed(facts: ArrayFacts) -> None:
-    """A612 where an array can't be a seed."""
-    if facts.shape != () or facts.dtype != "int64":
-        came = f"{facts.dtype}, shape {shape_text(facts.shape)}"
-        raise refused("A612", "`seed` can't be used", expected=SEEDS, came=came)
+def check_scalar(argument: CallArgument, facts: ArrayFacts) -> None:
+    """A6xx where an array can't be the number of an argument."""
+    if facts.shape != () or facts.dtype not in argument.dtypes:
+        raise _no_scalar(argument, f"{facts.dtype}, shape {shape_text(facts.shape)}")
+
+
+def _no_scalar(argument: CallArgument, came: str) -> AttnccError:
+    expected = f"an int or a 0-d {' or '.join(argument.dtypes)} array"
+    return refused(argument.code, f"`{argument.name}` can't be used", expected=expected, came=came)
 
 
 def _check_results(signature: Signature, call: Call, problem: Problem) -> None:
@@ -210,7 +219,7 @@ def _check_out(call: Call, out: ArrayFacts, problem: Problem) -> None:
             expected=f"{dtype}, shape {shape_text(problem.out_shape)}",
             came=f"{out.dtype}, shape {shape_text(out.shape)}",
         )
-    check_device(call, "`out`", out)
+    check_device(call.q, "`out`", out)
     overlapping = any(stride == 0 and size > 1 for stride, size in zip(out.strides, out.shape, strict=True))
     if 0 not in out.shape and (out.strides[-1] != 1 or overlapping):
         raise refused(

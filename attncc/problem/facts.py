@@ -35,24 +35,6 @@ class ArrayFacts(NamedTuple):
     device: str = "cpu"
 
 
-class Call(NamedTuple):
-    """The facts of one call. Equal calls bind to equal problems, so this is the key of a launcher's cache.
-
-    Python numbers appear as their type (`int`, `float`, `bool`): values are checked apart, by `check_values`.
-    """
-
-    q: ArrayFacts
-    k: ArrayFacts
-    v: ArrayFacts
-    inputs: tuple[tuple[str, ArrayFacts | type], ...] = ()
-    layout: str = "bhsd"
-    cu_seqlens_q: ArrayFacts | None = None
-    cu_seqlens_kv: ArrayFacts | None = None
-    seed: ArrayFacts | type | None = None
-    out: ArrayFacts | None = None
-    return_lse: bool = False
-
-
 @dataclass(frozen=True)
 class Signature:
     """What a kernel was built for, as far as its arguments go.

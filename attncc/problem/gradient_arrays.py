@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .arrays import BoundCall, array_facts, bind_arrays
-from .facts import Call, Signature
+from .call_arguments import Call
+from .facts import Signature
 from .gradients import Results, bind_results
 from .problem import Sequence
 

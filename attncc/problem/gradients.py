@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 from ..diagnostics import AttnccError
 from .bind import check_last_axis
-from .facts import ArrayFacts, Call, Signature
-from .inputs import check_device
+from .call_arguments import Call
+from .facts import ArrayFacts, Signature
 from .problem import Problem
-from .refusal import refused, shape_text
+from .refusal import check_device, refused, shape_text
 
 Array = Any  # an array of the caller's framework
 
@@ -72,7 +72,7 @@ def _check(call: Call, name: str, facts: ArrayFacts, shape: tuple[int, ...], dty
         return
     if facts.dtype != dtype:
         raise refused("A604", f"`{name}` has the wrong element type", expected=dtype, came=facts.dtype)
-    check_device(call, f"`{name}`", facts)
+    check_device(call.q, f"`{name}`", facts)
     check_last_axis(name, facts)
 
 

@@ -6,12 +6,12 @@ from collections.abc import Collection
 
 from ..diagnostics import did_you_mean
 from ..ir import Axis, Input, Type
-from .facts import ArrayFacts, Call, Signature
+from .call_arguments import ARGUMENTS, STREAM, Call
+from .facts import ArrayFacts, Signature
 from .problem import Problem
-from .refusal import not_an_array, refused, shape_text, type_text
+from .refusal import check_device, not_an_array, refused, shape_text, type_text
 
 POSITION_TAGS = ("q", "kv", "pos")
-CALL_ARGUMENTS = ("scale", "layout", "cu_seqlens_q", "cu_seqlens_kv", "seed", "out", "return_lse", "stream")
 
 _ELSEWHERE = {
     "deterministic": "`kernel.backward` takes it; of autograd ask it by torch.use_deterministic_algorithms(True)",
@@ -57,18 +57,6 @@ def declaration(declared: Input) -> str:
     return f"{declared.name}: {declared.dtype}{axes}"
 
 
-def check_device(call: Call, what: str, facts: ArrayFacts) -> None:
-    """A605 where an array isn't where q is."""
-    if facts.device != call.q.device:
-        raise refused(
-            "A605",
-            f"{what} is on another device than `q`",
-            expected=call.q.device,
-            came=facts.device,
-            help="all arrays of a call live on one device",
-        )
-
-
 def check_positions(signature: Signature, q_len: int, kv_len: int) -> None:
     """A611 where an input's `pos` axis is indexed by q_idx though queries and keys aren't the same positions."""
     for name in signature.positions_by_q_idx:
@@ -96,7 +84,7 @@ def _check_names(signature: Signature, call: Call, needed: Collection[str]) -> N
             expected=known,
             came=", ".join(unknown),
             help=_ELSEWHERE.get(unknown[0])
-            or did_you_mean(unknown[0], {*signature.inputs, *CALL_ARGUMENTS} - {unknown[0]}),
+            or did_you_mean(unknown[0], {*signature.inputs, *ARGUMENTS, STREAM.name} - {unknown[0]}),
         )
     if missing:
         came = ", ".join(sorted(given)) or "none"
@@ -127,7 +115,7 @@ def _check_scalar(signature: Signature, call: Call, declared: Input, facts: Arra
             came = f"shape {shape_text(facts.shape)}"
             raise refused("A601", f"input `{declared.name}` has the wrong rank", expected=expected, came=came)
         check_dtype(signature, declared, facts)
-        check_device(call, f"input `{declared.name}`", facts)
+        check_device(call.q, f"input `{declared.name}`", facts)
     elif facts not in _NUMBERS[declared.type]:
         kinds = " or ".join(kind.__name__ for kind in _NUMBERS[declared.type])
         raise refused(
@@ -145,7 +133,7 @@ def _check_array(signature: Signature, call: Call, problem: Problem, declared: I
             raise not_an_array(declared.name, facts, expected)
         raise refused("A601", f"input `{declared.name}` is a number", expected=expected, came=facts.__name__)
     check_dtype(signature, declared, facts)
-    check_device(call, f"input `{declared.name}`", facts)
+    check_device(call.q, f"input `{declared.name}`", facts)
     _check_mergeable(problem, declared)
     axes = passed_axes(declared, problem)
     if len(facts.shape) != len(axes):

@@ -14,7 +14,8 @@ from ..evaluate import Array, Environment
 from ..ir import MAX_LENGTH, Expr, Variant, reads
 from ..statements import effective_scale
 from .arrays import environment, facts
-from .facts import ArrayFacts, Call, Signature
+from .call_arguments import Call
+from .facts import ArrayFacts, Signature
 from .inputs import check_inputs
 from .problem import Problem, Sequence
 from .refusal import refused

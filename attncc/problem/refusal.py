@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..diagnostics import AttnccError, Diagnostic
+from .facts import ArrayFacts
 
 
 def refused(code: str, what: str, *, expected: object, came: object, help: str = "") -> AttnccError:
@@ -41,6 +42,18 @@ def masked(name: str) -> AttnccError:
         came="numpy.ma.MaskedArray",
         help=f"pass {name}.filled(…); what a call leaves out is said by the variant's keep lines",
     )
+
+
+def check_device(q: ArrayFacts, what: str, facts: ArrayFacts) -> None:
+    """A605 where an array isn't where q is."""
+    if facts.device != q.device:
+        raise refused(
+            "A605",
+            f"{what} is on another device than `q`",
+            expected=q.device,
+            came=facts.device,
+            help="all arrays of a call live on one device",
+        )
 
 
 def shape_text(shape: tuple[int, ...]) -> str:

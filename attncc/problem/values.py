@@ -12,7 +12,8 @@ import numpy as np
 
 from ..ir import Const, Input, Load
 from ..philox import threshold
-from .facts import Call, Signature
+from .call_arguments import Call
+from .facts import Signature
 from .inputs import POSITION_TAGS, check_positions, declaration, merges
 from .problem import Problem
 from .refusal import refused

@@ -15,6 +15,7 @@ from ..ir import Variant
 from ..philox import LEVELS, keep_mask, threshold
 from ..problem import BoundCall, Sequence, Signature, bind_arrays
 from ..problem.arrays import at_positions
+from ..problem.call_arguments import RECORDED
 from ..problem.facts import PROB_UNITS, out_dtype
 from ..statements import dropout_rate, keep_condition, scored, sink_logits
 
@@ -47,32 +48,14 @@ class Precision:
         return cls(compute, lambda x: x, lambda x: np.asarray((x * unit).astype(dtype).astype(np.float32) / unit))
 
 
-def forward(
-    variant: Variant,
-    q: Array,
-    k: Array,
-    v: Array,
-    *,
-    scale: float | None = None,
-    layout: str = "bhsd",
-    seed: int | None = None,
-    cu_seqlens_q: Array | None = None,
-    cu_seqlens_kv: Array | None = None,
-    **inputs: Any,
-) -> tuple[Array, Array | None]:
+def forward(variant: Variant, q: Array, k: Array, v: Array, **call: Any) -> tuple[Array, Array | None]:
     """Attention in fp64: out, shaped as the kernels' out, and lse (natural logarithm; None unless softmax).
 
-    q, k and v may have any float type and strides. Packed batches: rows of no sequence are 0 (lse: -inf).
-    AttnccError A6xx for arguments that don't suit the variant.
+    q, k and v may have any float type and strides. `call` holds the inputs and what kernels take by keyword, `out` and
+    return_lse apart. Packed batches: rows of no sequence are 0 (lse: -inf). AttnccError A6xx for arguments that don't
+    suit the variant.
     """
-    call: dict[str, Any] = {
-        "scale": scale,
-        "layout": layout,
-        "seed": seed,
-        "cu_seqlens_q": cu_seqlens_q,
-        "cu_seqlens_kv": cu_seqlens_kv,
-    }
-    bound = bind_arrays(Signature(variant), q, k, v, **call, **inputs)
+    bound = bind_arrays(Signature(variant), q, k, v, [item.name for item in RECORDED], **call)
     return _attention(bound, Precision(np.float64, lambda x: x))
 
 

@@ -135,7 +135,7 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, False)
+        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed=seed)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
         if not is_traced():
             return self.run_backward(arguments, stream)
@@ -217,17 +217,7 @@ class Kernel:
                 came=f"{type(call.out).__module__}.{type(call.out).__qualname__}",
                 help="take the result that the call returns",
             )
-        inputs = {name: opened(name, value) for name, value in call.inputs.items()}
-        seen = call._replace(
-            q=opened("q", call.q),
-            k=opened("k", call.k),
-            v=opened("v", call.v),
-            inputs=inputs,
-            cu_seqlens_q=opened("cu_seqlens_q", call.cu_seqlens_q),
-            cu_seqlens_kv=opened("cu_seqlens_kv", call.cu_seqlens_kv),
-            seed=opened("seed", call.seed),
-        )
-        result = self._run(seen, stream)
+        result = self._run(call.each_read(opened), stream)
         if call.return_lse:
             return handed_back(result[0], call.q), handed_back(result[1], call.q)
         return handed_back(result, call.q)

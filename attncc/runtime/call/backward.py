@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from ... import executor
 from ...problem.arrays import array_facts
+from ...problem.call_arguments import FORWARD_ALONE
 from ...problem.gradients import Gradients
 from ...schedule.plan import KernelPlan
 from ..frameworks.arrays import framework_of, is_foreign, no_stream_here, stream_handle
@@ -40,22 +41,12 @@ def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardAr
     def seen(name: str, value: Any) -> Any:
         return seen_by(framework, name, value)
 
-    call = arguments.call
-    dout, q, k, v = seen("dout", arguments.dout), seen("q", call.q), seen("k", call.k), seen("v", call.v)
-    facts = array_facts("q", q), array_facts("v", v)
+    dout, call = seen("dout", arguments.dout), arguments.call.each_read(seen)
+    facts = array_facts("q", call.q), array_facts("v", call.v)
     plans = _host_plans(store, configuration_of(store.variant.name, store.configurations, *facts))
-    bound = executor.bind_backward_for(
-        plans[0],
-        dout,
-        q,
-        k,
-        v,
-        **{name: seen(name, getattr(arguments, name)) for name in ("out", "lse", "dlse")},
-        **{name: seen(name, getattr(call, name)) for name in ("cu_seqlens_q", "cu_seqlens_kv", "seed")},
-        **{name: seen(name, value) for name, value in call.inputs.items()},
-        scale=call.scale,
-        layout=call.layout,
-    )
+    results = {name: seen(name, getattr(arguments, name)) for name in ("out", "lse", "dlse")}
+    keywords = {name: value for name, value in call.keywords().items() if name not in FORWARD_ALONE}
+    bound = executor.bind_backward_for(plans[0], dout, call.q, call.k, call.v, **results, **keywords)
     found = executor.run_bound_backward(plans, bound, deterministic=arguments.deterministic).gradients
     return _each(found, framework.from_numpy)
 
@@ -70,11 +61,7 @@ def _through_dlpack(
 ) -> Gradients:
     """Arrays of another framework, seen as CuPy or NumPy arrays; the results are handed back."""
     call = arguments.call
-    names = ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_kv", "seed")
-    seen = call._replace(
-        inputs={name: opened(name, value) for name, value in call.inputs.items()},
-        **{name: opened(name, getattr(call, name)) for name in names},
-    )
+    seen = call.each_read(opened)
     results = {name: opened(name, getattr(arguments, name)) for name in ("dout", "out", "lse", "dlse")}
     found = run_backward(store, launcher, arguments._replace(call=seen, **results), stream)
     return _each(found, lambda array: handed_back(array, call.q))

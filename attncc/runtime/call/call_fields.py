@@ -8,24 +8,25 @@ from collections.abc import Iterator
 from ...kernels.helpers import zone_map
 from ...kernels.parameters import field_name, surveys
 from ...problem import ArrayFacts, Call, Problem
+from ...problem.call_arguments import ARGUMENTS
 from ...schedule.plan import KernelPlan
 from ..store.loaded_kernels import LoadedKernels
-from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS, SCALE, SEED, K, Q, V
+from .operands import INPUTS, OPERANDS, SCALE, K, Q, V
 from .steps import Step, StepBuilder
 from .workspace import Workspace
 from .zone_maps import SurveyStep, input_fields
 
 
 def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, *, scale_given: bool) -> None:
-    """q, k, v, cu_seqlens, the seed, the scale and the inputs."""
+    """q, k, v, the arguments that were given, the scale and the inputs."""
     for name, operand in (("q", Q), ("k", K), ("v", V)):
         main.operand(name, operand)
-    if problem.packed:
-        main.operand("cu_seqlens_q", CU_SEQLENS_Q)
-        main.operand("cu_seqlens_kv", CU_SEQLENS_KV)
     variant = plan.variant
-    if variant.dropout is not None and call.seed is not None:
-        main.operand("seed_pointer" if isinstance(call.seed, ArrayFacts) else "seed", SEED)
+    for argument in ARGUMENTS.values():
+        facts = getattr(call, argument.name, None)
+        for ctype, field in argument.fields if argument.concerns(variant) and facts is not None else ():
+            if ctype.endswith("*") == isinstance(facts, ArrayFacts):
+                main.operand(field, OPERANDS[argument.name])
     if scale_given:
         main.operand("scale", SCALE)
     else:  # NaN asks the kernel for the variant's own scale

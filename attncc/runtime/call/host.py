@@ -24,23 +24,10 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
     def seen(name: str, value: Any) -> Any:
         return seen_by(framework, name, value)
 
-    q, k, v = seen("q", call.q), seen("k", call.k), seen("v", call.v)
-    facts = array_facts("q", q), array_facts("v", v)
+    given = call.each_read(seen)._replace(out=seen("out", call.out))
+    facts = array_facts("q", given.q), array_facts("v", given.v)
     plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
-    bound = executor.bind_for(
-        plans,
-        q,
-        k,
-        v,
-        out=seen("out", call.out),
-        scale=call.scale,
-        layout=call.layout,
-        cu_seqlens_q=seen("cu_seqlens_q", call.cu_seqlens_q),
-        cu_seqlens_kv=seen("cu_seqlens_kv", call.cu_seqlens_kv),
-        seed=seen("seed", call.seed),
-        return_lse=call.return_lse,
-        **{name: seen(name, value) for name, value in call.inputs.items()},
-    )
+    bound = executor.bind_for(plans, given.q, given.k, given.v, **given.keywords())
     warn_of_swapped_axes(store.variant.name, facts[0], bound.problem)
     result = executor.run_bound(executed_plan(plans, bound.problem), bound)
     out = framework.from_numpy(result.out) if call.out is None else call.out

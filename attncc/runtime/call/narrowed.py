@@ -7,35 +7,32 @@ from typing import Any, NamedTuple
 
 from ...ir import Input
 from ...problem import ArrayFacts, Call
-from ...problem.call_arguments import Arguments, Given
+from ...problem.call_arguments import ARGUMENTS, ARRAYS, Arguments, Given
 from ...problem.strides import contiguous
 from ..frameworks.framework import Array, DeviceFramework
-from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q, INPUTS
+from .operands import INPUTS, OPERANDS
 
 _INPUTS = Arguments._fields.index("inputs")
-_CU_SEQLENS = {
-    CU_SEQLENS_Q: Arguments._fields.index("cu_seqlens_q"),
-    CU_SEQLENS_KV: Arguments._fields.index("cu_seqlens_kv"),
-}
+# Arguments that may be narrowed, by operand: their names, and their places among the arguments of a call.
+_ARRAYS = {OPERANDS[name]: name for name in ARRAYS if ARGUMENTS[name].dtypes == ("int32", "int64")}
+_PLACES = {operand: Arguments._fields.index(name) for operand, name in _ARRAYS.items()}
 
 
 class Narrowed(NamedTuple):
     """An int64 array that the kernel reads as int32."""
 
     operand: int
-    input: str | None  # its name; None: cu_seqlens
+    input: str | None  # its name; None: an argument of every variant
 
-    def source(self, given: Given | Arguments) -> Array:
+    def source(self, given: Given) -> Array:
         """The array itself, among the arguments of a call."""
         if self.input is None:
-            return given[_CU_SEQLENS[self.operand]]
+            return given[_PLACES[self.operand]]
         inputs: Any = given[_INPUTS]
         return inputs[self.input]
 
 
-def copies(
-    framework: DeviceFramework, given: Given | Arguments, narrowed: Sequence[Narrowed], values: list[Any]
-) -> list[Array]:
+def copies(framework: DeviceFramework, given: Given, narrowed: Sequence[Narrowed], values: list[Any]) -> list[Array]:
     """int32 copies of a call's wide arrays, made on the current stream; their pointers go to `values`.
 
     What int32 can't hold wraps around. An array that stands for several operands is copied once.
@@ -57,14 +54,13 @@ def narrow(call: Call, inputs: Sequence[Input]) -> tuple[Call, tuple[Narrowed, .
         return call, ()
     names = {item.input for item in found}
     seen = tuple((name, _as_int32(facts) if name in names else facts) for name, facts in call.inputs)
-    operands = {item.operand for item in found}
-    q_starts = _as_int32(call.cu_seqlens_q) if CU_SEQLENS_Q in operands else call.cu_seqlens_q
-    kv_starts = _as_int32(call.cu_seqlens_kv) if CU_SEQLENS_KV in operands else call.cu_seqlens_kv
-    return call._replace(inputs=seen, cu_seqlens_q=q_starts, cu_seqlens_kv=kv_starts), found
+    own = (_ARRAYS[item.operand] for item in found if item.input is None)
+    return call._replace(inputs=seen, **{name: _as_int32(getattr(call, name)) for name in own}), found
 
 
 def _wide(call: Call, declared: dict[str, tuple[int, str]]) -> Iterator[Narrowed]:
-    for operand, facts in ((CU_SEQLENS_Q, call.cu_seqlens_q), (CU_SEQLENS_KV, call.cu_seqlens_kv)):
+    for operand, name in _ARRAYS.items():
+        facts = getattr(call, name)
         if facts is not None and facts.dtype == "int64":
             yield Narrowed(operand, None)
     for name, given in call.inputs:

@@ -12,22 +12,27 @@ import numpy as np
 from ...diagnostics import AttnccError
 from ...ir import Variant
 from ...problem import ArrayFacts, Call, Signature, check_values
-from ...problem.bind import check_seed
-from ...problem.call_arguments import Arguments, Given
+from ...problem.bind import check_scalar
+from ...problem.call_arguments import ARGUMENTS, ARRAYS, NUMBERS, SCALARS, Arguments, Given
 from ...problem.inputs import check_dtype
 from ...problem.refusal import mixed, refused
 from ..frameworks.arrays import framework_of, is_array
 from ..frameworks.framework import DeviceFramework
-from .written_reader import ARRAY, Operand, Read, maker
+from .written_reader import ARRAY, Operand, Read, maker, taker
 
-# The operands of every call, in order; the variant's inputs follow in theirs.
-Q, K, V, OUT, LSE, COUNTER, CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE, INPUTS = range(11)
+# The operands of every call, in order: what is tiled, arguments that are arrays, scalars or numbers, what no argument
+# brings. The variant's inputs follow in theirs.
+_TILED = ("q", "k", "v", "out")
+_NAMES = (*_TILED, *ARRAYS, *SCALARS, *NUMBERS, "lse", "counter")
+OPERANDS = {name: number for number, name in enumerate(_NAMES)}
+Q, K, V, OUT, LSE, COUNTER = (OPERANDS[name] for name in (*_TILED, "lse", "counter"))
+CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE = (OPERANDS[x] for x in ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale"))
+INPUTS = len(_NAMES)
 
 _NUMBERS = frozenset({int, float, bool})
 _PLAIN = _NUMBERS | {NoneType}
 _ALIGNMENT_MASK = 15  # bases are to be multiples of 16 bytes
 _MOST_ROLES = 256  # that are kept for one kernel; at one more all are dropped, to be made again as they come
-_NAMES = ("q", "k", "v", "out", "lse", "counter", "cu_seqlens_q", "cu_seqlens_kv", "seed", "scale")
 # In place of a type: what is an array on a GPU, and what `bind` refuses: an array on the CPU that holds no number, or
 # neither an array nor a number.
 _ARRAY, _UNFIT = object(), object()
@@ -49,7 +54,7 @@ class HostNumber(NamedTuple):
 
 def misaligned(values: Sequence[Any]) -> tuple[str, ...]:
     """Which of q, k, v, out don't start at a multiple of 16 bytes."""
-    operands = zip(("q", "k", "v", "out"), values, strict=False)
+    operands = zip(_TILED, values, strict=False)
     return tuple(name for name, base in operands if base is not None and base & _ALIGNMENT_MASK)
 
 
@@ -75,10 +80,11 @@ class Reader:
 
     def __init__(self, framework: DeviceFramework, variant: Variant) -> None:
         self._framework, self._observer, self._signature = framework, framework.observer(), Signature(variant)
-        self._inputs = tuple(item.name for item in variant.inputs)
-        self._names = (*_NAMES, *self._inputs)
+        inputs = tuple(item.name for item in variant.inputs)
+        self._names = (*_NAMES, *inputs)
+        self._take = taker(_NAMES, inputs)
         tensors = (INPUTS + number for number, item in enumerate(variant.inputs) if item.axes)
-        self._tensors = frozenset({CU_SEQLENS_Q, CU_SEQLENS_KV, *tensors})
+        self._tensors = frozenset({*(OPERANDS[name] for name in ARRAYS), *tensors})
         self._roles: dict[Kinds, Roles] = {}
 
     def read(self, given: Given) -> tuple[list[Any], Key, Roles]:
@@ -87,11 +93,8 @@ class Reader:
         Values are pointers and numbers by operand, None for what is absent. Equal keys: equal facts of all arrays, and
         numbers in the same places. AttnccError A622 or A654 for what isn't an array of the framework.
         """
-        q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = given
         # A missing input is a None here and a further one changes the count, so both miss every key of a good call.
-        values = [q, k, v, out, None, None, cu_seqlens_q, cu_seqlens_kv, seed, scale]
-        if self._inputs:
-            values += map(inputs.get, self._inputs)
+        values, options, count = self._take(given)
         kinds = tuple(map(type, values))
         roles = self._roles.get(kinds)
         if roles is None:
@@ -104,13 +107,11 @@ class Reader:
             values[operand] = bases[number]
         unaligned = (values[Q] | values[K] | values[V] | (values[OUT] or 0)) & _ALIGNMENT_MASK
         aligned = misaligned(values) if unaligned else ()
-        return values, (forms, roles, layout, return_lse, len(inputs), aligned), roles
+        return values, (forms, roles, options, count, aligned), roles
 
     def written(self, given: Given, key: Key, roles: Roles) -> Read | None:
         """A function for calls of the form that this one has. None if nothing tells quickly which others have it."""
-        q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = given
-        values = [q, k, v, out, None, None, cu_seqlens_q, cu_seqlens_kv, seed, scale]
-        values += map(inputs.get, self._inputs)
+        values, options, count = self._take(given)
         alike = self._observer.guard(roles.take_arrays(values))
         numbers = (kind for number, kind in enumerate(roles.kinds) if number not in roles.arrays)
         if alike is None or key[-1] or not _PLAIN.issuperset(numbers):
@@ -119,7 +120,7 @@ class Reader:
             Operand(name, ARRAY if number in roles.arrays else kind.__name__, number >= INPUTS)
             for number, (name, kind) in enumerate(zip(self._names, roles.kinds, strict=True))
         )
-        return maker(operands, _ALIGNMENT_MASK)(alike, len(inputs), layout, return_lse, self._framework.pointer)
+        return maker(operands, _ALIGNMENT_MASK)(alike, count, options, self._framework.pointer)
 
     def check(self, roles: Roles, values: Sequence[Any]) -> None:
         """Checks the numbers of a call: the seed, the scale and scalar inputs. AttnccError A6xx."""
@@ -137,7 +138,7 @@ class Reader:
         for operand in arrays:
             if not self._is_own(operand, values[operand]):
                 raise mixed(self._names[operand], type(values[operand]))
-        for operand, kind in enumerate(kinds[CU_SEQLENS_Q:], CU_SEQLENS_Q):
+        for operand, kind in enumerate(kinds[OUT + 1 :], OUT + 1):
             if kind not in _PLAIN and kind is not _UNFIT and type(kind) is not HostNumber:
                 sure = kind is _ARRAY or (operand in self._tensors and self._is_own(operand, values[operand]))
                 (arrays if sure else doubtful).append(operand)
@@ -155,7 +156,7 @@ class Reader:
             try:
                 values[operand], kinds[operand] = self._host_number(self._names[operand], values[operand])
             except AttnccError:
-                if is_array(values[operand]) or operand in self._tensors or operand == SCALE:
+                if is_array(values[operand]) or operand in self._tensors or self._names[operand] in NUMBERS:
                     raise
                 values[operand], kinds[operand] = None, _UNFIT
         opened = tuple(kinds)
@@ -175,18 +176,11 @@ class Reader:
 
 def call_of(framework: DeviceFramework, call: Arguments) -> Call:
     """The facts of a call that a `Reader` took, for `bind`. AttnccError A622 for a number in place of an array."""
-    return Call(
-        framework.facts(call.q),
-        framework.facts(call.k),
-        framework.facts(call.v),
-        tuple((name, _facts(name, value)) for name, value in call.inputs.items()),
-        call.layout,
-        _array_facts("cu_seqlens_q", call.cu_seqlens_q),
-        _array_facts("cu_seqlens_kv", call.cu_seqlens_kv),
-        None if call.seed is None else _facts("seed", call.seed),
-        _array_facts("out", call.out),
-        call.return_lse,
-    )
+
+    def array(name: str, value: Any) -> ArrayFacts:
+        return framework.facts(value) if name in ("q", "k", "v") else _array_facts(name, value)
+
+    return call.facts(array, _facts)
 
 
 def _facts(name: str, value: Any) -> ArrayFacts | type:
@@ -201,26 +195,26 @@ def _facts(name: str, value: Any) -> ArrayFacts | type:
 def check_host_numbers(signature: Signature, call: Arguments) -> None:
     """0-d arrays on the CPU have the types that they'd have on the GPU, though only the number in them is passed.
 
-    AttnccError A604, A612 or A619.
+    AttnccError A604, or that of an argument.
     """
-    for name, value in (("scale", call.scale), ("seed", call.seed), *call.inputs.items()):
+    own = ((name, getattr(call, name)) for name in (*NUMBERS, *SCALARS))
+    for name, value in (*own, *call.inputs.items()):
         if value is None or type(value) in _NUMBERS or isinstance(value, np.generic):
             continue
         if not is_array(value) or value.shape:
             continue
-        own = framework_of(value, name)
-        facts = own.facts(value)
-        if name == "scale":
-            raise refused("A619", "`scale` can't be used", expected="a finite number, or None", came="a 0-d array")
-        if name == "seed" and own.ordinal(value) < 0:
-            check_seed(facts)
+        home = framework_of(value, name)
+        facts = home.facts(value)
+        if name in NUMBERS:
+            what = f"`{name}` can't be used"
+            raise refused(ARGUMENTS[name].code, what, expected="a finite number, or None", came="a 0-d array")
+        if name in SCALARS and home.ordinal(value) < 0:
+            check_scalar(ARGUMENTS[name], facts)
         elif name in signature.inputs and not signature.inputs[name].axes:
             check_dtype(signature, signature.inputs[name], facts)
 
 
-def _array_facts(name: str, value: Any) -> ArrayFacts | None:
-    if value is None:
-        return None
+def _array_facts(name: str, value: Any) -> ArrayFacts:
     facts = _facts(name, value)
     if isinstance(facts, type):
         raise refused("A622", f"`{name}` is not an array", expected="an array on q's device", came=facts.__name__)

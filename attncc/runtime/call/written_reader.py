@@ -1,5 +1,5 @@
-"""Code that reads calls of one form, written for that form and run by Python: what loops over operands do for any form
-takes twice as long, and is most of what a call does before its launches."""
+"""Code that reads calls, written for the arguments that there are and run by Python. Loops over operands, which do for
+any form of call, take twice as long, and reading is most of what a call does before its launches."""
 
 from __future__ import annotations
 
@@ -7,26 +7,36 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
-# Reads the arguments of a call (`operands.Given`): its pointers and numbers by operand. None if it is of another form.
+from ...problem.call_arguments import OPTIONS, Arguments
+
+# Reads the arguments of a call (`Given`): its pointers and numbers by operand. None if it is of another form.
 Read = Callable[[Any], list[Any] | None]
 
 ARRAY = "array"  # how an operand is given: as an array of q's framework, or by the name of its type
 _ABSENT = "NoneType"
 _TILED = ("q", "k", "v", "out")
+_ARGUMENTS = ", ".join(Arguments._fields)
 _RESULTS = ("lse", "counter")  # operands that no argument brings
 
 _SOURCE = """
-def made(alike, count, same_layout, same_return_lse, pointer):
+def made(alike, count, options, pointer):
+    {same_options} = options
     def read(given):
-        q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse = given
+        {arguments} = given
         {inputs}
-        if len(inputs) != count or layout is not same_layout or return_lse is not same_return_lse{other_types}:
+        if len(inputs) != count{other_options}{other_types}:
             return None
         if not alike({arrays}):
             return None
         {pointers}
         return None if ({tiled}) & {misaligned} else [{values}]
     return read
+"""
+
+_TAKE = """
+def take(given):
+    {arguments} = given
+    return [{values}], ({options},), len(inputs)
 """
 
 
@@ -43,16 +53,29 @@ class Operand(NamedTuple):
 
 
 @cache
+def taker(names: tuple[str, ...], inputs: tuple[str, ...]) -> Callable[[Any], tuple[list[Any], tuple[Any, ...], int]]:
+    """Takes a call apart, whatever its form: its operands in order, what is absent None; its options; how many inputs
+    were given."""
+    values = ["None" if name in _RESULTS else name for name in names] + [f"inputs.get({name!r})" for name in inputs]
+    source = _TAKE.format(arguments=_ARGUMENTS, values=", ".join(values), options=", ".join(OPTIONS))
+    take: Callable[[Any], tuple[list[Any], tuple[Any, ...], int]] = _run(source)["take"]
+    return take
+
+
+@cache
 def maker(operands: tuple[Operand, ...], misaligned: int) -> Callable[..., Read]:
     """Makes such functions, for forms whose operands are given like this. Pointers of q, k, v and out have none of the
     bits `misaligned`.
 
-    It takes what else tells a form: a guard of its arrays, the number of inputs, `layout` and `return_lse`; and what
-    gives an array's pointer.
+    It takes what else tells a form: a guard of its arrays, the number of inputs and the options; and what gives an
+    array's pointer.
     """
     arrays = [item for item in operands if item.given == ARRAY]
     others = [item for item in operands if item.given != ARRAY and item.variable not in _RESULTS]
     source = _SOURCE.format(
+        arguments=_ARGUMENTS,
+        same_options=", ".join(f"same_{name}" for name in OPTIONS),
+        other_options="".join(f" or {name} is not same_{name}" for name in OPTIONS),
         inputs="; ".join(f"{item.variable} = inputs.get({item.name!r})" for item in operands if item.is_input),
         other_types="".join(map(_other_type, others)),
         arrays=", ".join(item.variable for item in arrays),
@@ -61,10 +84,14 @@ def maker(operands: tuple[Operand, ...], misaligned: int) -> Callable[..., Read]
         misaligned=misaligned,
         values=", ".join("None" if item.given == _ABSENT else item.variable for item in operands),
     )
+    made: Callable[..., Read] = _run(source)["made"]
+    return made
+
+
+def _run(source: str) -> dict[str, Any]:
     scope: dict[str, Any] = {}
     exec(source, scope)
-    made: Callable[..., Read] = scope["made"]
-    return made
+    return scope
 
 
 def _other_type(item: Operand) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...descales import descaled
 from ...ir import Input, Type, Variant
-from ...problem.call_arguments import Arguments
+from ...problem.call_arguments import ARGUMENTS, ARRAYS, NUMBERS, SCALARS, Arguments
 from ...problem.facts import LAYOUTS
 from ...problem.inputs import declaration
 from ..frameworks.tensor_observer import steers, watched
@@ -20,6 +20,8 @@ from ..store.store import Configuration
 from .autocast import autocast
 
 _KINDS = {Type.FLOAT: (float, int), Type.INT: (int,), Type.BOOL: (bool,)}
+_NUMBERS = tuple((name, ARGUMENTS[name].code) for name in NUMBERS)
+_SCALARS = tuple((name, ARGUMENTS[name].code) for name in SCALARS)
 _OF_NUMPY = np.generic, np.ndarray
 
 
@@ -97,9 +99,8 @@ def _names(variant: Variant, declared: dict[str, Input], call: Arguments) -> str
 
 
 def _arrays(torch: Any, declared: dict[str, Input], call: Arguments) -> str:
-    packing = {"cu_seqlens_q": call.cu_seqlens_q, "cu_seqlens_kv": call.cu_seqlens_kv}
     arrays = {"k": call.k, "v": call.v}
-    arrays.update({name: value for name, value in packing.items() if value is not None})
+    arrays.update({name: value for name in ARRAYS if (value := getattr(call, name)) is not None})
     arrays.update({name: value for name, value in call.inputs.items() if declared[name].axes})
     for name, value in arrays.items():
         if not isinstance(value, torch.Tensor):
@@ -119,12 +120,17 @@ def _numbers(torch: Any, declared: dict[str, Input], call: Arguments) -> str:
                 return f"A604: input `{name}` has the wrong element type"
         elif not item.axes and not is_number(value, item.type):
             return f"A610: input `{name}` is not a number of its type"
-    if call.scale is not None and not is_number(call.scale, Type.FLOAT):
-        return "A619: `scale` can't be used"
-    seed = call.seed
-    if seed is None or isinstance(seed, torch.Tensor) or (is_number(seed, Type.INT) and -(2**63) <= seed < 2**64):
-        return ""
-    return "A612: `seed` can't be used"
+    for name, code in _NUMBERS:
+        value = getattr(call, name)
+        if value is not None and not is_number(value, Type.FLOAT):
+            return f"{code}: `{name}` can't be used"
+    for name, code in _SCALARS:
+        value = getattr(call, name)
+        if value is None or isinstance(value, torch.Tensor):
+            continue
+        if not (is_number(value, Type.INT) and -(2**63) <= value < 2**64):
+            return f"{code}: `{name}` can't be used"
+    return ""
 
 
 def is_number(value: Any, kind: Type) -> bool:

@@ -13,7 +13,7 @@ from inspect import signature
 from typing import Any
 
 from ...ir import Input, Type, Variant
-from ...problem.call_arguments import Arguments
+from ...problem.call_arguments import RECORDED, Arguments, Sort
 from ...problem.gradients import Gradients
 from ...problem.refusal import refused
 from ...problem.strides import axis_order, dense
@@ -25,10 +25,18 @@ from ..store.store import Configuration
 NAMESPACE = "attncc"
 
 _NUMBERS = {Type.FLOAT: "float?", Type.INT: "SymInt?", Type.BOOL: "bool?"}
+# Arguments of every call, by sort, as schemas declare them; a scalar is a tensor and a number, as inputs are.
+_SCHEMAS = {
+    Sort.NUMBER: ("float? {name}",),
+    Sort.OPTION: ("{annotation} {name}",),
+    Sort.ARRAY: ("Tensor? {name}",),
+    Sort.SCALAR: ("Tensor? {name}", "SymInt? {name}_number"),
+}
 _TRAILING = (
-    "float? scale, str layout, Tensor? cu_seqlens_q, Tensor? cu_seqlens_kv, Tensor? seed, SymInt? seed_number, "
-    "bool deterministic"
-)  # fmt: skip
+    *(text.format(name=item.name, annotation=item.annotation) for item in RECORDED for text in _SCHEMAS[item.sort]),
+    "bool deterministic",
+)
+_NAMES = tuple((item.name, item.sort is Sort.SCALAR, item.sort is Sort.NUMBER) for item in RECORDED)
 _SIGN, _WORD = 2**63, 2**64
 
 
@@ -57,19 +65,17 @@ class TorchOperators:
         """The call that `flattened` made flat, with return_lse where there is one; and whether it is deterministic."""
         q, k, v, *rest = flat
         given = iter(rest)
-        found = ((item.name, _either(given, item)) for item in self._inputs)
+        found = ((item.name, next(given) if item.axes else _either(given)) for item in self._inputs)
         inputs = {name: value for name, value in found if value is not None}
-        scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, number, deterministic = given
-        seed = number if seed is None else seed
-        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, None, self._softmax)
-        return call, deterministic
+        own = {name: _either(given) if is_scalar else next(given) for name, is_scalar, _ in _NAMES}
+        return Arguments(q, k, v, inputs, **own, return_lse=self._softmax), next(given)
 
     # ------------------------------------------------------------ registration
 
     def _register(self) -> None:
         from torch.library import custom_op
 
-        given = f"Tensor q, Tensor k, Tensor v, {''.join(map(_declaration, self._inputs))}{_TRAILING}"
+        given = f"Tensor q, Tensor k, Tensor v, {''.join(map(_declaration, self._inputs))}{', '.join(_TRAILING)}"
         results = ", ".join(["Tensor"] * (3 + len(self._learnable)))
         forward: Any = custom_op(
             f"{NAMESPACE}::{self.name}", self._forward, mutates_args=(), schema=f"({given}) -> (Tensor, Tensor)"
@@ -102,7 +108,7 @@ class TorchOperators:
         import torch
 
         q, _, v = flat[:3]
-        layout = flat[-6]
+        layout = self._arguments(flat)[0].layout
         dtype = torch.bfloat16 if q.dtype == torch.float8_e4m3fn else q.dtype
         out = _like(q, (*q.shape[:-1], v.shape[-1]), dtype)
         if not self._softmax:
@@ -161,7 +167,8 @@ class TorchOperators:
             gradients.append(next(found) if item.learnable else None)
             gradients += [] if item.axes else [None]
         return tuple(
-            gradient if wanted else None for gradient, wanted in zip(gradients + [None] * 7, needed, strict=True)
+            gradient if wanted else None
+            for gradient, wanted in zip(gradients + [None] * len(_TRAILING), needed, strict=True)
         )
 
 
@@ -263,10 +270,13 @@ def flattened(inputs: Sequence[Input], call: Arguments, deterministic: bool) -> 
     for item in inputs:
         value = call.inputs.get(item.name)  # None: its default
         flat += [value] if item.axes else _pair(value, item.type)
-    return [
-        *flat, None if call.scale is None else float(call.scale), call.layout, call.cu_seqlens_q, call.cu_seqlens_kv,
-        *_pair(call.seed, Type.INT), deterministic,
-    ]  # fmt: skip
+    for name, is_scalar, is_number in _NAMES:
+        value = getattr(call, name)
+        if is_scalar:
+            flat += _pair(value, Type.INT)
+        else:
+            flat.append(float(value) if is_number and value is not None else value)
+    return [*flat, deterministic]
 
 
 def _pair(value: Any, kind: Type) -> list[Any]:
@@ -282,11 +292,9 @@ def _pair(value: Any, kind: Type) -> list[Any]:
     return [None, float(number) if kind is Type.FLOAT else number]
 
 
-def _either(given: Iterator[Any], item: Input) -> Any:
-    tensor = next(given)
-    if item.axes:
-        return tensor
-    number = next(given)
+def _either(given: Iterator[Any]) -> Any:
+    """What `_pair` made two of."""
+    tensor, number = next(given), next(given)
     return number if tensor is None else tensor
 
 

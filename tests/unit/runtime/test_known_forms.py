@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from attncc.diagnostics import AttnccError
+from attncc.problem.call_arguments import Arguments
 from attncc.runtime.call import launch
 from attncc.runtime.call.written_reader import ARRAY, Operand, maker
 from attncc.runtime.frameworks.tensor_observer import TensorObserver
@@ -141,9 +142,9 @@ def test_names_of_inputs_may_be_any() -> None:
     """Those of Python's words, of arguments, and of what the code itself calls something."""
     names = ("lse", "counter", "alike", "pointer", "given", "count", "if", "type", "inputs")
     operands = (Operand("q", ARRAY), Operand("lse", "NoneType"), *(Operand(name, "int", True) for name in names))
-    read = maker(operands, 15)(lambda *arrays: True, len(names), "bhsd", False, lambda array: 32)
+    read = maker(operands, 15)(lambda *arrays: True, len(names), ("bhsd", False), lambda array: 32)
     inputs = {name: number for number, name in enumerate(names)}
-    given = (object(), None, None, inputs, None, "bhsd", None, None, None, None, False)
+    given = Arguments(object(), None, None, inputs)
     assert read(given) == [32, None, *range(len(names))]
 
 
@@ -160,9 +161,9 @@ def test_what_torch_does_to_tensors_is_seen() -> None:
     read = maker(operands, 15)(alike, 0, "bhsd", False, torch.Tensor.data_ptr)
 
     def reads(q: Any) -> bool:
-        return read((q, k, v, {}, None, "bhsd", None, None, None, None, False)) is not None
+        return read(Arguments(q, k, v, {})) is not None
 
-    assert read((q, k, v, {}, None, "bhsd", None, None, None, None, False)) == [x.data_ptr() for x in (q, k, v)]
+    assert read(Arguments(q, k, v, {})) == [x.data_ptr() for x in (q, k, v)]
     changed = q.half(), q[:, :1], q.transpose(1, 2).contiguous().transpose(1, 2), q.clone().requires_grad_(), q.numpy()
     assert not any(map(reads, (*changed, torch.nn.Parameter(q, requires_grad=False), k, None, 1.0)))
     with TorchDispatchMode():

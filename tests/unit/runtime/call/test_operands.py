@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from attncc.diagnostics import AttnccError
+from attncc.problem.call_arguments import Arguments
 from attncc.runtime.call import operands
 from attncc.runtime.frameworks import arrays
 from tests import plans
@@ -83,5 +84,5 @@ def test_what_is_known_of_types_is_kept_within_bounds(bench: MakeBench, monkeypa
     for number in range(9):
         kind: Any = type(f"Array{number}", (FakeArray,), {})
         monkeypatch.setitem(arrays.known_frameworks, kind, made.framework)
-        reader.read((*qkv(), {"slope": kind((HEADS,), "float32"), "cap": 1.0}, *[None] * 6, False))
+        reader.read(Arguments(*qkv(), {"slope": kind((HEADS,), "float32"), "cap": 1.0}))
     assert len(reader._roles) <= 3

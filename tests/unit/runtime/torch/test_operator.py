@@ -23,7 +23,7 @@ def test_the_operator_passes_torchs_own_checks(transposed: bool) -> None:
     from attncc.runtime.torch.autograd import operator_name
     from attncc.runtime.torch.torch_operator import flattened
 
-    call = Arguments(q, k, v, given, None, "bhsd", None, None, 1, None, False)
+    call = Arguments(q, k, v, given, seed=1)
     operator = getattr(torch.ops.attncc, operator_name(own.token)).default
     tests = ("test_schema", "test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
     torch.library.opcheck(operator, tuple(flattened(own.variant.inputs, call, False)), test_utils=tests)
