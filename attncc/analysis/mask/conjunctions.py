@@ -17,8 +17,8 @@ from ..algebra.affine import Affine
 from ..algebra.algebra import FALSE, TRUE, Algebra, Relation
 from ..algebra.ranges import Range
 
-_MOST_PARTS = 24  # of a conjunction: each is looked at beside all others
-_ROUNDS = 2  # of propagation: bounds that follow from bounds that follow from bounds
+_MOST_PARTS = 24  # of a conjunction: each is looked at beside all others; masks of images and videos have 6
+_ROUNDS = 2  # of propagation, each from the bounds of the one before: a third changes no form of tests/structure
 
 _Key = frozenset[tuple[Expr, int]]
 
