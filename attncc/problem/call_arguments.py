@@ -48,8 +48,8 @@ class Arguments(NamedTuple):
 
     def each_read(self, change: Callable[[str, Any], Any]) -> Arguments:
         """The call with all that may be an array to read, inputs too, as `change` of name and value gives it."""
-        inputs = {name: change(name, value) for name, value in self.inputs.items()}
         changed = {name: change(name, getattr(self, name)) for name in ("q", "k", "v", *READ)}
+        inputs = {name: change(name, value) for name, value in self.inputs.items()}
         return self._replace(inputs=inputs, **changed)
 
     def facts(self, array: Callable[[str, Any], ArrayFacts], scalar: Callable[[str, Any], ArrayFacts | type]) -> Call:

@@ -158,7 +158,7 @@ def test_what_torch_does_to_tensors_is_seen() -> None:
     for _ in range(3):
         observer.observe((q, k, v))
     alike, operands = observer.guard((q, k, v)), tuple(Operand(name, ARRAY) for name in "qkv")
-    read = maker(operands, 15)(alike, 0, "bhsd", False, torch.Tensor.data_ptr)
+    read = maker(operands, 15)(alike, 0, ("bhsd", False), torch.Tensor.data_ptr)
 
     def reads(q: Any) -> bool:
         return read(Arguments(q, k, v, {})) is not None
