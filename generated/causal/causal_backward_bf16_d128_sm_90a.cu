@@ -9,7 +9,7 @@
 //        factors_are_one.cuh 703, finished.cuh 715, layout.cuh 736, learns_nothing.cuh 780,
 //        add_vector.cuh 807, output.cuh 816, queue.cuh 903, row_blocks.cuh 978, rotation.cuh 992,
 //        words.cuh 1004, statistics_pieces.cuh 1023, stretches.cuh 1079, tma.cuh 1106,
-//        tma_stretches.cuh 1138, peers_paired.cuh 1158, transposed.cuh 1279, warpgroup.cuh 1335,
+//        tma_stretches.cuh 1138, cluster_of_two.cuh 1158, transposed.cuh 1279, warpgroup.cuh 1335,
 //        wgmma.cuh 1378
 //  1488  causal: Params 1490, Context 1508, make_context 1515, Row 1521, make_row 1526, keep 1535,
 //        ScoreGradient 1543, QBounds 1549, q_bounds 1553
@@ -360,10 +360,10 @@ struct KeyWork {
 /// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
 /// (queue.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the queue. Blocks 2i and
 /// 2i + 1 of a pair are neighbours of one head.
-template <int BLOCK_KV, class Peers, class Params>
+template <int BLOCK_KV, class Cluster, class Params>
 __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index) {
     const int heads = (params.cu_seqlens_q == nullptr ? opaque(params.batch) : 1) * params.num_kv_heads;
-    const int together = Peers::blocks(), rank = index % together;
+    const int together = Cluster::blocks(), rank = index % together;
     const int kv_blocks = opaque(params.kv_blocks) / together;  // what is computed of it would take registers between blocks
     index /= together;
     const int section = index / (params.section * kv_blocks), first = section * params.section;
@@ -1155,7 +1155,7 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
     tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }
 
-// ---- peers_paired.cuh
+// ---- cluster_of_two.cuh
 
 __device__ __forceinline__ unsigned cluster_blocks() {
     unsigned blocks;
@@ -1241,7 +1241,7 @@ struct Leaver {
 
 /// Two thread blocks of a cluster that go through the same tiles, of keys or backward of queries: each loads every other panel of
 /// a tile, for both. Where a launch has no clusters, each block is one of its own.
-struct Peers {
+struct Cluster {
     /// How many have a stage in common: none writes to it before the warps of all have left it.
     static __device__ __forceinline__ int blocks() { return cluster_blocks(); }
     static __device__ __forceinline__ int rank() { return cluster_rank(); }
@@ -1632,11 +1632,11 @@ struct RangeFinder {
         QueryRange range = {0, 0, 0, QOrder::end(work.q_len)};
         const int kv_first = first_own_key(work, share);
         // A pair goes through the tiles of both blocks, and needs dS of all their keys, those that don't exist included.
-        if (kv_first >= work.kv_len && Peers::blocks() == 1) return {0, 0, 0, 0};
+        if (kv_first >= work.kv_len && Cluster::blocks() == 1) return {0, 0, 0, 0};
         const Context context = context_of(params, work, head);
         const QBounds bounds = q_bounds(params, context, kv_first, OwnOrder::last(kv_first, work.kv_len));
         range = {QOrder::begin(bounds.q_begin), bounds.full_begin, bounds.full_end, QOrder::end(bounds.q_end)};
-        if (Peers::blocks() > 1) {
+        if (Cluster::blocks() > 1) {
             const int first = KvOrder::position((work.kv_block & ~1) * BLOCK_KV);
             const QBounds of_pair = q_bounds(params, context, first, min(first + 2 * BLOCK_KV, work.kv_len) - 1);
             range.begin = QOrder::begin(of_pair.q_begin), range.end = QOrder::end(of_pair.q_end);
@@ -1721,7 +1721,7 @@ struct TileLoader {
         const bool others = params.cu_seqlens_q != nullptr && tile.slot() + BLOCK_Q > work.q_len;
         shared.write(queries.stage, queries.parity ^ 1, {row_block, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
         barrier_arrive_expecting(full, Shared::QUERY_BYTES);
-        Peers::load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
+        Cluster::load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
                                           coordinate(tile.head, params.q_stride_head),
                                           coordinate(work.batch_index, params.q_stride_batch), 0);
         bulk_load(shared.statistics(queries.stage), params.statistics + (long long)row_block * ROW_BLOCK * Statistics<Dtype>::FLOATS,
@@ -1731,7 +1731,7 @@ struct TileLoader {
     __device__ __forceinline__ void load_douts(const KeyWork& work, const QueryTile& tile) const {
         const unsigned full = shared.douts_full(queries.stage);
         barrier_arrive_expecting(full, OutTile::BYTES);
-        Peers::load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
+        Cluster::load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
                                             coordinate(tile.head, params.dout_stride_head),
                                             coordinate(work.batch_index, params.dout_stride_batch), 1);
     }
@@ -1740,7 +1740,7 @@ struct TileLoader {
 /// What block `index` of keys is. False if it has no keys: one of those that a packed batch has to spare, or of lengths that make no
 /// sense. Nobody adds for it, which is counted here.
 __device__ __forceinline__ bool find_block(const Params& params, int index, KeyWork& work) {
-    work = find_key_work<BLOCK_KV, Peers>(params, index);
+    work = find_key_work<BLOCK_KV, Cluster>(params, index);
     if (KvOrder::first(work.kv_block * BLOCK_KV) < work.kv_len) return true;
     if (params.finished != nullptr) count_finished(params.finished + key_head(params, work), Shared::ADDER_WARPS);
     return false;
@@ -1763,11 +1763,11 @@ struct Producer : TileLoader {
         const unsigned full = shared.keys_full(keys.stage);
         if (!(order & DIFFERENTIATE)) return barrier_arrive(full);
         const KeyWork work = shared.work(keys.stage);
-        barrier_arrive_expecting(full, KTile::BYTES + (Peers::blocks() > 1 ? Shared::OTHER_KEY_BYTES : 0));
+        barrier_arrive_expecting(full, KTile::BYTES + (Cluster::blocks() > 1 ? Shared::OTHER_KEY_BYTES : 0));
         const int head = coordinate(work.kv_head, params.k_stride_head), batch = coordinate(work.batch_index, params.k_stride_batch);
         tma_load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, first_key(work), head, batch);
-        if (Peers::blocks() > 1)
-            tma_load(shared.other_keys(), k_map, full, Peers::rank() * 64, (work.kv_block ^ 1) * BLOCK_KV, head, batch);
+        if (Cluster::blocks() > 1)
+            tma_load(shared.other_keys(), k_map, full, Cluster::rank() * 64, (work.kv_block ^ 1) * BLOCK_KV, head, batch);
     }
 
     __device__ __forceinline__ void load_values() {
@@ -1794,19 +1794,19 @@ struct Producer : TileLoader {
 
     /// As `claim_keys`. Of a pair the first block claims for both, and tells the other: as often as there have been stages of keys.
     __device__ __forceinline__ int claim(int index) const {
-        if (Peers::blocks() == 1 || params.next_block == nullptr) return claim_keys(params, index);
-        if (Peers::rank() == 0) {
+        if (Cluster::blocks() == 1 || params.next_block == nullptr) return claim_keys(params, index);
+        if (Cluster::rank() == 0) {
             if (elected()) index = 2 * atomicAdd(params.next_block, 1);
             index = __shfl_sync(~0u, index, 0);
             if (index >= params.blocks) index = -1;
             barrier_wait(shared.claim_empty(), keys.parity);
-            if (elected()) Peers::tell(shared.claim(), index, shared.claim_full());
+            if (elected()) Cluster::tell(shared.claim(), index, shared.claim_full());
             return index;
         }
         if (elected()) barrier_arrive_expecting(shared.claim_full(), 4);
         barrier_wait(shared.claim_full(), keys.parity ^ 1);
         index = shared.claimed();
-        if (elected()) Peers::arrive_at_other(shared.claim_empty());
+        if (elected()) Cluster::arrive_at_other(shared.claim_empty());
         return index < 0 ? index : index + 1;
     }
 
@@ -2716,10 +2716,10 @@ struct Adder {
         wgmma_commit();
     }
 
-    static __device__ __forceinline__ bool paired() { return Peers::blocks() > 1; }
+    static __device__ __forceinline__ bool paired() { return Cluster::blocks() > 1; }
 
     /// Of dQ, those that the block makes.
-    static __device__ __forceinline__ int first_column() { return Peers::rank() * DQ_COLUMNS; }
+    static __device__ __forceinline__ int first_column() { return Cluster::rank() * DQ_COLUMNS; }
     static __device__ __forceinline__ int end_column() { return paired() ? first_column() + DQ_COLUMNS : PADDED_HEAD_DIM; }
 
     /// The block's dS goes to the other one of the pair, and that one's comes. Where it goes both adders are done with the tile two
@@ -2728,7 +2728,7 @@ struct Adder {
         if (threadIdx.x % 128 != 0) return;
         const unsigned full = shared.others_full(queries.stage);
         barrier_arrive_expecting(full, DScoresTile::BYTES);
-        Peers::send(shared.other_dscores(queries.stage), shared.dscores(queries.stage), DScoresTile::BYTES, full);
+        Cluster::send(shared.other_dscores(queries.stage), shared.dscores(queries.stage), DScoresTile::BYTES, full);
     }
 
     /// Where sums have an order: this tile's turn in it, and that of those before is over.
@@ -2818,9 +2818,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
     let_others_begin();
-    if (threadIdx.x == 0) shared.init(Peers::blocks());
+    if (threadIdx.x == 0) shared.init(Cluster::blocks());
     __syncthreads();
-    Peers::begin();
+    Cluster::begin();
     const int warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup < OWNERS) {
         // FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
@@ -2836,5 +2836,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         give_registers<32>();
         run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (OWNERS + 1));
     }
-    Peers::end();
+    Cluster::end();
 }
