@@ -191,7 +191,7 @@ class ForwardFacts(Facts):
 
     @property
     def row_groups(self) -> int:
-        """Into how many groups a block's rows fall, for each of which tiles are listed and noted."""
+        """Into how many groups a block's rows fall, for each of which tiles have lists and info."""
         return 1
 
     @property

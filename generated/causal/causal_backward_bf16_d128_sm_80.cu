@@ -5,7 +5,7 @@
 //    47  sizes
 //    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 139, shared_floats.cuh 162,
 //        statistics_floats.cuh 173, lanes.cuh 193, layout.cuh 209, mma_16bit.cuh 271,
-//        rests_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
+//        low_bits_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
 //        output.cuh 492, copy.cuh 576, tile_kind.cuh 650, tiles.cuh 655, pair_stream.cuh 723,
 //        row_blocks.cuh 804, stretches.cuh 818
 //   869  causal: Params 871, Context 887, make_context 894, Row 900, make_row 905, keep 914,
@@ -176,10 +176,10 @@ __device__ __forceinline__ float4 load_float4(unsigned address) {
 struct alignas(8) RowStatistics {
     float exponent, delta;
 
-    /// The probability of a pair, 0 of one that isn't kept. `rest`: what the rounding of the score took from it, which is
+    /// The probability of a pair, 0 of one that isn't kept. `low_bits`: what the rounding of the score took from it, which is
     /// nothing to the operands of P V.
     template <class Dtype>
-    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float rest) const {
+    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float low_bits) const {
         return Dtype::power(kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY);
     }
 };
@@ -367,11 +367,11 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
     }
 }
 
-// ---- rests_16bit.cuh
+// ---- low_bits_16bit.cuh
 
 /// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
 template <int M_TILES, int N_TILES>
-struct ScoreRests {
+struct ScoreLowBits {
     static __device__ __forceinline__ float of(int, int, int) { return 0; }
 
     template <class Change>
@@ -381,7 +381,7 @@ struct ScoreRests {
 
 /// The same, and what rounding took from each score.
 template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreRests<M_TILES, N_TILES>&,
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>&,
                                                       unsigned queries, int first_row, unsigned keys) {
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
 }
@@ -395,12 +395,12 @@ struct Gradient {
     /// `unit`: natural units in one unit of the scores.
     __device__ __forceinline__ explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
 
-    /// The probability, and the gradient of the score. `rest` is what rounding took from the score; `prob_gradient` is
+    /// The probability, and the gradient of the score. `low_bits` is what rounding took from the score; `prob_gradient` is
     /// dP. A pair that isn't kept weighs nothing, whatever its score, and one of -inf in natural units neither: for them
     /// both are exactly 0, if dP and delta are finite.
-    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float rest, float prob_gradient,
+    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float low_bits, float prob_gradient,
                                         [[maybe_unused]] const RowStatistics& row, float& prob) const {
-        prob = row.prob<Dtype>(kept, score, factor, rest);
+        prob = row.prob<Dtype>(kept, score, factor, low_bits);
         return prob * (prob_gradient - row.delta);
     }
 };
@@ -967,15 +967,15 @@ struct Pairs {
     }
 
     /// From x = q k and y = dO v of a pair to its probability, as O took it up, and the gradient of scale * q k. Unless FULL,
-    /// pairs that aren't kept and those that aren't `inside` the sequence get exact zeros. `rest` is what rounding took from x.
+    /// pairs that aren't kept and those that aren't `inside` the sequence get exact zeros. `low_bits` is what rounding took from x.
     /// `learn(found, gradient)` takes the gradient of the final score. Returns the probability that isn't dropped.
     template <bool FULL, class Learn>
     __device__ __forceinline__ float differentiate(const Row& of_row, int kv_idx, RowStatistics row, bool inside,
-                                                   bool replayed, float rest, float& x, float& y, Learn learn) const {
+                                                   bool replayed, float low_bits, float& x, float& y, Learn learn) const {
         ScoreGradient found = {x, 1.0f};
         const bool kept = FULL || (keeps(of_row, kv_idx) & inside);
         float prob;
-        y = gradient.of(kept, found.score, rest, replayed ? y * kept_scale : 0.0f, row, prob);
+        y = gradient.of(kept, found.score, low_bits, replayed ? y * kept_scale : 0.0f, row, prob);
         learn(found, y);
         x = replayed ? prob : 0.0f;
         return prob;
@@ -1182,7 +1182,7 @@ constexpr int PARTS = 1;  // 2: dK and dV are made by two blocks, since no warp 
 constexpr bool CLASSIFIES = false;  // single tiles, beyond the bounds
 constexpr int STATISTICS_BYTES = BLOCK_Q * sizeof(RowStatistics);
 using Scores = float[M_TILES][N_TILES][4];
-using Rests = ScoreRests<M_TILES, N_TILES>;
+using LowBits = ScoreLowBits<M_TILES, N_TILES>;
 using LearnedSums = NothingLearned;
 using ScoreTile = SharedTile<BLOCK_KV, BLOCK_Q * sizeof(Element)>;
 
@@ -1206,7 +1206,7 @@ __device__ __forceinline__ TileRange rows_of(const Params& params, const Context
 /// where KEYS asks for it.
 template <bool FULL, bool KEYS>
 __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int warp_first, unsigned statistics, Scores& scores,
-                                              Rests& rests, Scores& gradients, [[maybe_unused]] LearnedSums& learned) {
+                                              LowBits& low_bits, Scores& gradients, [[maybe_unused]] LearnedSums& learned) {
     const int lane = threadIdx.x % 32, q_last = pairs.context.q_len - 1, kv_last = pairs.context.kv_len - 1;
     pairs.replay.begin_tile(q_first);
     const int kv_first = warp_first / BLOCK_KV * BLOCK_KV;
@@ -1227,7 +1227,7 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int war
                 const int kv_idx = FULL ? own : min(own, kv_last);
                 pairs.differentiate<FULL>(row, kv_idx, of_rows[side], (q_idx <= q_last) & (own <= kv_last),
                                           pairs.replay.keeps(m, n, r, side),
-                                          rests.of(m, place(n), 2 * r + place(side)), scores[m][place(n)][2 * r + place(side)],
+                                          low_bits.of(m, place(n), 2 * r + place(side)), scores[m][place(n)][2 * r + place(side)],
                                           gradients[m][place(n)][2 * r + place(side)],
                                           [&](const ScoreGradient& found, float dscore) {
                     if (KEYS) learned.pair(key, found, dscore, pairs.params, pairs.context, row, kv_idx);
@@ -1236,7 +1236,7 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int q_first, int war
             if (KEYS) learned.column(n, side);
             move_columns(scores);
             move_columns(gradients);
-            rests.change([](auto& values) { move_columns(values); });
+            low_bits.change([](auto& values) { move_columns(values); });
         }
     }
 #pragma unroll
@@ -1298,19 +1298,19 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
         const Tile tile = stream.tile();
         const unsigned of_rows = at.statistics + stream.slot * STATISTICS_BYTES;
         Scores scores, gradients = {};
-        Rests rests;
+        LowBits low_bits;
         // FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
         if (KEYS) {
-            multiply_queries_keys<Dtype, VTile, DoutTile>(gradients, rests, opaque(at.values), warp_row, stream.second());
-            rests.add_to(gradients);
+            multiply_queries_keys<Dtype, VTile, DoutTile>(gradients, low_bits, opaque(at.values), warp_row, stream.second());
+            low_bits.add_to(gradients);
         }
         // FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-        multiply_queries_keys<Dtype, KTile, QTile>(scores, rests, opaque(at.keys), warp_row, stream.first());
+        multiply_queries_keys<Dtype, KTile, QTile>(scores, low_bits, opaque(at.keys), warp_row, stream.first());
         // FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
         if (KNOWS_FULL && tile.kind == FULL && kv_first + BLOCK_KV <= work.kv_len)
-            differentiate<true, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
+            differentiate<true, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, low_bits, gradients, learned);
         else
-            differentiate<false, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, rests, gradients, learned);
+            differentiate<false, KEYS>(pairs, tile.kv_first, kv_first + warp_row, of_rows, scores, low_bits, gradients, learned);
         if (KEYS && params.dq_sum != nullptr) store_scores<Dtype, ScoreTile>(opaque(at.gradient), warp_row, gradients);
         // FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
         if (VALUES) multiply<DoutTile>(dv, scores, stream.second());

@@ -7,32 +7,32 @@
 //        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 346, kv_blocks.cuh 357,
 //        tile_kind.cuh 396, query_tiles.cuh 401, backward_pipeline.cuh 479, blocks_late.cuh 663,
 //        factors_are_one.cuh 703, finished.cuh 715, layout.cuh 736, learns_nothing.cuh 780,
-//        add_vector.cuh 807, output.cuh 816, queue.cuh 903, row_blocks.cuh 978, rotation.cuh 992,
-//        words.cuh 1004, statistics_pieces.cuh 1023, stretches.cuh 1079, tma.cuh 1106,
-//        tma_stretches.cuh 1138, peers_paired.cuh 1158, transposed.cuh 1279, warpgroup.cuh 1335,
-//        wgmma.cuh 1378
-//  1488  causal: Params 1490, Context 1508, make_context 1515, Row 1521, make_row 1526, keep 1535,
-//        ScoreGradient 1543, QBounds 1549, q_bounds 1553
-//  1570  what the warpgroups share
-//  1613  the producer
-//  1860  owners of keys
-//  1862  pairs of keys and queries: probs_kept.cuh 1864
-//  2106  products of the owners of keys
-//  2444    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2495    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2505    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2513    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2556    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2563    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2568    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2572    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2591    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2661  dQ
-//  2744    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2810  the kernel
-//  2826    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2830    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2835    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        add_vector.cuh 807, output.cuh 816, dq_semaphore.cuh 903, row_blocks.cuh 979,
+//        rotation.cuh 993, words.cuh 1005, statistics_split_bf16.cuh 1024, stretches.cuh 1080,
+//        tma.cuh 1107, tma_stretches.cuh 1139, cluster_of_two.cuh 1159, transposed.cuh 1280,
+//        warpgroup.cuh 1336, wgmma.cuh 1379
+//  1489  causal: Params 1491, Context 1509, make_context 1516, Row 1522, make_row 1527, keep 1536,
+//        ScoreGradient 1544, QBounds 1550, q_bounds 1554
+//  1571  what the warpgroups share
+//  1614  the producer
+//  1861  consumers of keys
+//  1863  pairs of keys and queries: probs_kept.cuh 1865
+//  2107  products of the consumers of keys
+//  2445    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2496    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2506    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2514    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2557    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2564    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2569    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2573    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2592    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2662  dQ
+//  2745    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2811  the kernel
+//  2827    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2831    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2836    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -64,12 +64,12 @@ constexpr int DQ_COLUMNS = 64;  // of dQ that are computed at once
 
 constexpr bool PAIRS = true;  // of blocks may share tiles, each with half of the columns of dQ
 
-constexpr int OWNERS = 2;                    // warpgroups that own keys; one more adds to dQ, one loads
-constexpr int THREADS = 128 * (OWNERS + 2);
-constexpr int KEY_SHARES = 2;  // of a block, of one owner each; or one that both own, a gradient each
-constexpr int OWN_KEYS = BLOCK_KV / KEY_SHARES;  // of each owner
+constexpr int CONSUMERS = 2;                    // warpgroups that own keys; one more adds to dQ, one loads
+constexpr int THREADS = 128 * (CONSUMERS + 2);
+constexpr int KEY_SHARES = 2;  // of a block, of one consumer each; or one that both own, a gradient each
+constexpr int OWN_KEYS = BLOCK_KV / KEY_SHARES;  // of each consumer
 constexpr int STRIPS = OWN_KEYS / 64;        // a product has 64 rows
-constexpr int PARTS = 1, PART_Q = BLOCK_Q / PARTS;  // whose scores an owner has at once
+constexpr int PARTS = 1, PART_Q = BLOCK_Q / PARTS;  // whose scores a consumer has at once
 constexpr int Q_TILES = PART_Q / 8;          // of 8 columns each: scores,
 constexpr int STEPS = PART_Q / 16;           // of a product over the queries
 constexpr int SCORE_STEP = 8;  // of which so many at once become exponents, and of a tile
@@ -155,7 +155,7 @@ __device__ __forceinline__ int thread_index() {
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
+    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in bf16 parts
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -186,7 +186,7 @@ struct Recompute {
     static __device__ __forceinline__ float prob(float exponent) { return exp2_flushed(exponent); }
 
     /// dP/dS, but for what the row's sum has in it.
-    static __device__ __forceinline__ float slope(float, float prob) { return prob; }
+    static __device__ __forceinline__ float dscore_factor(float, float prob) { return prob; }
 };
 
 // ---- replay_all.cuh
@@ -358,12 +358,12 @@ struct KeyWork {
 
 /// Block `index` of keys in the order of persistent kernels: the heads of one section, whose queries fit the L2 cache, go
 /// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
-/// (queue.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the queue. Blocks 2i and
+/// (dq_semaphore.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the order. Blocks 2i and
 /// 2i + 1 of a pair are neighbours of one head.
-template <int BLOCK_KV, class Peers, class Params>
+template <int BLOCK_KV, class Cluster, class Params>
 __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index) {
     const int heads = (params.cu_seqlens_q == nullptr ? opaque(params.batch) : 1) * params.num_kv_heads;
-    const int together = Peers::blocks(), rank = index % together;
+    const int together = Cluster::blocks(), rank = index % together;
     const int kv_blocks = opaque(params.kv_blocks) / together;  // what is computed of it would take registers between blocks
     index /= together;
     const int section = index / (params.section * kv_blocks), first = section * params.section;
@@ -406,8 +406,8 @@ struct QueryRange {
     int begin, full_begin, full_end, end;
 };
 
-/// A tile of queries as two owners of keys see it: whether there are keys that it keeps, and whether it keeps all of them, in
-/// a bit for each owner. A tile begins at a multiple of 64 slots: `word` holds the rest in the bits below.
+/// A tile of queries as two consumers of keys see it: whether there are keys that it keeps, and whether it keeps all of them, in
+/// a bit for each consumer. A tile begins at a multiple of 64 slots: `word` holds the rest in the bits below.
 struct QueryTile {
     int head, word;
     bool ends_head;  // the last of it
@@ -422,7 +422,7 @@ struct QueryTile {
 };
 
 /// The live tiles of a block of keys in ascending order, head after head of the group. The lanes of a warp classify 16 tiles at
-/// once, each for the keys of one owner. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's owner
+/// once, each for the keys of one consumer. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's consumer
 /// `range()` in the head that `begin_head(head)` was told, and `kind(head, slot)`.
 template <int BLOCK_Q, class Keys>
 struct QueryTiles {
@@ -479,7 +479,7 @@ private:
 // ---- backward_pipeline.cuh
 
 /// What the producer tells of a stage of queries.
-struct QueryNote {
+struct QueryTileInfo {
     int row_block;  // the first of the tile, see row_blocks.cuh
     QueryTile tile;
 };
@@ -489,20 +489,20 @@ struct QueryNote {
 /// KEYS_PARITY: that of the keys' own.
 enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4, KEYS_PARITY = 8 };
 
-/// The barriers and notes of the backward pass in shared memory. Only the producer walks tiles. KEY_SHARES: of a block of keys, one
-/// for each owner; of one that both own, one tells the other what dS is a multiple of. KEY_BARRIERS: those that belong to keys besides,
+/// The barriers and tile info of the backward pass in shared memory. Only the producer walks tiles. KEY_SHARES: of a block of keys, one
+/// for each consumer; of one that both own, one tells the other what dS is a multiple of. KEY_BARRIERS: those that belong to keys besides,
 /// and RANGE_STAGES: see who derives from it (blocks_late.cuh, blocks_ahead.cuh).
 template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANGE_STAGES>
 struct BackwardPipeline {
     static constexpr int WORK_BYTES = 32 + 16;
     static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
-    static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
-    static constexpr int OTHERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
+    static constexpr int DSCORES = DOUTS + 2 * STAGES, DSCORE_FACTORS = DSCORES + 2 * STAGES;
+    static constexpr int OTHERS = DSCORE_FACTORS + (KEY_SHARES == 1 ? STAGES : 0);
     static constexpr int CLAIM = OTHERS + (PAIRS ? STAGES : 0), BARRIERS = CLAIM + (PAIRS ? 2 : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
     static constexpr int CLAIM_AT = ASKED_AT + 16, BYTES = CLAIM_AT + (PAIRS ? 16 : 0), NO_STAGE = -1;
-    static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
+    static constexpr int CONSUMER_WARPS = 8, DQ_CONSUMER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
     static constexpr int DSCORES_ARRIVALS = KEY_SHARES == 1 ? 32 * DSCORES_WARPS : DSCORES_WARPS;
 
@@ -517,7 +517,7 @@ struct BackwardPipeline {
     __device__ __forceinline__ unsigned dscores_full(int stage) const { return base + 8 * (DSCORES + stage); }
     __device__ __forceinline__ unsigned dscores_empty(int stage) const { return base + 8 * (DSCORES + STAGES + stage); }
 
-    __device__ __forceinline__ unsigned slopes_full(int stage) const { return base + 8 * (SLOPES + stage); }
+    __device__ __forceinline__ unsigned dscore_factors_full(int stage) const { return base + 8 * (DSCORE_FACTORS + stage); }
 
     /// dS of the other block of a pair.
     __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
@@ -536,7 +536,7 @@ struct BackwardPipeline {
     __device__ __forceinline__ void init_keys(int writers) const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(keys_full(stage), writers);
-            barrier_init(keys_empty(stage), 32 * (OWNER_WARPS + ADDER_WARPS));
+            barrier_init(keys_empty(stage), 32 * (CONSUMER_WARPS + DQ_CONSUMER_WARPS));
         }
     }
 
@@ -544,13 +544,13 @@ struct BackwardPipeline {
     __device__ __forceinline__ void init_queries(int blocks) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(queries_full(stage), 1);
-            barrier_init(queries_empty(stage), OWNER_WARPS * blocks);
+            barrier_init(queries_empty(stage), CONSUMER_WARPS * blocks);
             barrier_init(douts_full(stage), 1);
-            barrier_init(douts_empty(stage), OWNER_WARPS * blocks);
+            barrier_init(douts_empty(stage), CONSUMER_WARPS * blocks);
             barrier_init(dscores_full(stage), DSCORES_ARRIVALS);
-            barrier_init(dscores_empty(stage), ADDER_WARPS * blocks);
+            barrier_init(dscores_empty(stage), DQ_CONSUMER_WARPS * blocks);
             if (PAIRS) barrier_init(others_full(stage), 1);
-            if (KEY_SHARES == 1) barrier_init(slopes_full(stage), 32 * (OWNER_WARPS - DSCORES_WARPS));
+            if (KEY_SHARES == 1) barrier_init(dscore_factors_full(stage), 32 * (CONSUMER_WARPS - DSCORES_WARPS));
         }
         if (PAIRS) {
             barrier_init(claim_full(), 1);
@@ -585,7 +585,7 @@ struct BackwardPipeline {
         return order;
     }
 
-    // What an owner's keys look at: one warp asks for it by stage and head, a warp for each owner answers. Between the question and the
+    // What a consumer's keys look at: one warp asks for it by stage and head, a warp for each consumer answers. Between the question and the
     // answers all of them wait for each other.
     static __device__ __forceinline__ void wait_for_ranges() { named_wait(4, 32 * (1 + KEY_SHARES)); }
 
@@ -602,31 +602,31 @@ struct BackwardPipeline {
         return range;
     }
 
-    // A stage of queries has two notes, for its even and odd turns: who adds to dQ reads one when the next may be there already.
-    __device__ __forceinline__ void write(int stage, unsigned turn, const QueryNote& note) const {
-        const unsigned address = query_note_at(stage, turn);
-        put_pair(address, note.row_block, note.tile.word);
-        put_pair(address + 8, note.tile.head, note.tile.ends_head);
+    // A stage of queries has tile info twice, for its even and odd turns: who adds to dQ reads one when the next may be there already.
+    __device__ __forceinline__ void write(int stage, unsigned turn, const QueryTileInfo& info) const {
+        const unsigned address = query_tile_info_at(stage, turn);
+        put_pair(address, info.row_block, info.tile.word);
+        put_pair(address + 8, info.tile.head, info.tile.ends_head);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
-    __device__ __forceinline__ QueryNote query_note(int stage, unsigned turn) const {
-        QueryNote note;
-        take_pair(query_note_at(stage, turn), note.row_block, note.tile.word);
-        return note;
+    __device__ __forceinline__ QueryTileInfo query_tile_info(int stage, unsigned turn) const {
+        QueryTileInfo info;
+        take_pair(query_tile_info_at(stage, turn), info.row_block, info.tile.word);
+        return info;
     }
 
     /// The head of a tile, for those who need it.
     __device__ __forceinline__ int head(int stage, unsigned turn) const {
         int head, unused;
-        take_pair(query_note_at(stage, turn) + 8, head, unused);
+        take_pair(query_tile_info_at(stage, turn) + 8, head, unused);
         return head;
     }
 
     /// Whether the tile is the last of its head.
     __device__ __forceinline__ bool ends_head(int stage, unsigned turn) const {
         int head, ends;
-        take_pair(query_note_at(stage, turn) + 8, head, ends);
+        take_pair(query_tile_info_at(stage, turn) + 8, head, ends);
         return ends;
     }
 
@@ -635,7 +635,7 @@ protected:
         return base + RANGES_AT + 16 * (RANGE_STAGES > 1 ? stage * KEY_SHARES + share : share);
     }
 
-    __device__ __forceinline__ unsigned query_note_at(int stage, unsigned turn) const {
+    __device__ __forceinline__ unsigned query_tile_info_at(int stage, unsigned turn) const {
         return base + QUERY_NOTES_AT + 16 * (stage + turn * STAGES);
     }
 
@@ -668,7 +668,7 @@ template <int KEY_STAGES, int STAGES, int KEY_SHARES>
 struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     using Base = BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1>;
     static constexpr int VALUE_STAGES = 1, BYTES = Base::BYTES;
-    static constexpr int OWNERS_OF_WEIGHTS = 2;  // each writes its own, when it begins a block
+    static constexpr int CONSUMERS_OF_WEIGHTS = 2;  // each writes its own, when it begins a block
 
     __device__ __forceinline__ unsigned values_full() const { return this->base + 8 * Base::OF_KEYS; }
     __device__ __forceinline__ unsigned values_empty() const { return this->base + 8 * (Base::OF_KEYS + 1); }
@@ -676,7 +676,7 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     __device__ __forceinline__ void init(int blocks) const {
         this->init_keys(1);
         barrier_init(values_full(), 1);
-        barrier_init(values_empty(), Base::OWNER_WARPS);
+        barrier_init(values_empty(), Base::CONSUMER_WARPS);
         this->init_queries(blocks);
     }
 
@@ -900,10 +900,10 @@ __device__ __forceinline__ void store_rows(typename Stored::Element* target, lon
 /// Of these rows, in fours, each lane owns the one of this number.
 __device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
 
-// ---- queue.cuh
+// ---- dq_semaphore.cuh
 
 // Additions to global memory in an order that doesn't depend on how fast thread blocks are. Blocks of keys that add to the same
-// tiles stand in a queue: at each tile, those ahead add first. All go through their tiles in ascending order, and each has a
+// tiles have an order: at each tile, those ahead add first. All go through their tiles in ascending order, and each has a
 // number in memory that says how far it is: everything below has been added, by it and by those ahead of it.
 
 __device__ __forceinline__ int load_relaxed(const int* address) {
@@ -923,8 +923,9 @@ __device__ __forceinline__ void order_memory() {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-/// The place of a warp in such a queue. Its lanes call together.
-struct Queue {
+/// The semaphore of dQ, as FlashAttention's deterministic backward has it: the place of a warp in that order. Its lanes
+/// call together.
+struct DqSemaphore {
     static constexpr int DONE = 0x7fffffff;  // by the block itself: who finds it looks at the next
 
     int* own;         // the number of the warp and its block; those of the blocks ahead follow, all of them 0 in the beginning
@@ -1020,13 +1021,13 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
                  : "memory");
 }
 
-// ---- statistics_pieces.cuh
+// ---- statistics_split_bf16.cuh
 
 // What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
 // each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
-// pieces of 16 bits, together as exact as fp32, and A picks one of them.
+// parts of 16 bits, together as exact as fp32, and A picks one of them.
 
-/// Eight 16-bit numbers for a row: -lse in pieces 0 to 2 and 6, which repeats 0; -delta in pieces 3 to 5. They are finite, since
+/// Eight 16-bit numbers for a row: -lse in parts 0 to 2 and 6, which repeats 0; -delta in parts 3 to 5. They are finite, since
 /// those that A doesn't pick meet its zeros. Of a row without weight (lse -inf) they make all
 /// probabilities 0.
 template <class Dtype>
@@ -1034,10 +1035,10 @@ struct Statistics {
     static constexpr int FLOATS = 4, ROW_BYTES = 4 * FLOATS;
     static constexpr int WEIGHT_BYTES = 256;  // of an A operand: 8 rows, which serve all 64, of columns 0 to 7 and 8 to 15
 
-    struct Pieces {
+    struct SplitBf16 {
         float first, second, third;
 
-        __device__ __forceinline__ explicit Pieces(float x) {
+        __device__ __forceinline__ explicit SplitBf16(float x) {
             first = Dtype::low(Dtype::pack(x, 0));
             second = Dtype::low(Dtype::pack(x - first, 0));
             third = x - first - second;
@@ -1045,7 +1046,7 @@ struct Statistics {
     };
 
     static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
-        const Pieces minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
+        const SplitBf16 minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
         *(uint4*)(statistics + 4 * row) =
             make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
                        Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
@@ -1053,15 +1054,15 @@ struct Statistics {
 
     /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
     /// -delta * delta_weight, the latter a number of 8 bits. The row's eight numbers are columns 0 to 7 and again 8 to 15: so two
-    /// pieces of lse_weight meet all of -lse, and the third its first piece. The threads of a warpgroup call.
+    /// parts of lse_weight meet all of -lse, and the third its first part. The threads of a warpgroup call.
     static __device__ __forceinline__ void write_weights(unsigned target, float lse_weight, float delta_weight) {
-        const Pieces pieces(lse_weight);
+        const SplitBf16 parts(lse_weight);
         const int thread = thread_index() % 128, word = thread % 4;
         const bool delta = thread >= 64, later = thread % 64 >= 32;
-        const float piece = delta ? 0 : later ? pieces.second : pieces.first;
-        const float delta_piece = delta & !later ? delta_weight : 0, third = delta | later ? 0 : pieces.third;
-        const float low = word == 0 | word == 1 ? piece : word == 2 ? delta_piece : third;
-        const float high = word == 0 ? piece : word == 1 | word == 2 ? delta_piece : 0;
+        const float part = delta ? 0 : later ? parts.second : parts.first;
+        const float delta_part = delta & !later ? delta_weight : 0, third = delta | later ? 0 : parts.third;
+        const float low = word == 0 | word == 1 ? part : word == 2 ? delta_part : third;
+        const float high = word == 0 ? part : word == 1 | word == 2 ? delta_part : 0;
         store_word(target + 4 * thread, Dtype::pack(low, high));
     }
 };
@@ -1155,7 +1156,7 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
     tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }
 
-// ---- peers_paired.cuh
+// ---- cluster_of_two.cuh
 
 __device__ __forceinline__ unsigned cluster_blocks() {
     unsigned blocks;
@@ -1241,7 +1242,7 @@ struct Leaver {
 
 /// Two thread blocks of a cluster that go through the same tiles, of keys or backward of queries: each loads every other panel of
 /// a tile, for both. Where a launch has no clusters, each block is one of its own.
-struct Peers {
+struct Cluster {
     /// How many have a stage in common: none writes to it before the warps of all have left it.
     static __device__ __forceinline__ int blocks() { return cluster_blocks(); }
     static __device__ __forceinline__ int rank() { return cluster_rank(); }
@@ -1527,7 +1528,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1531 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1532 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1536,7 +1537,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1540 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1541 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1564,7 +1565,7 @@ constexpr bool ASKS_ALWAYS = false;  // about pairs of tiles of which all is kep
 constexpr bool MASKS_AHEAD = true;  // what is kept is found while scores are made
 [[maybe_unused]] constexpr bool LEARNS = false;  // inputs that score lines read get a gradient
 [[maybe_unused]] constexpr bool DRAINS = false;  // all products of a tile end before the next begins
-[[maybe_unused]] constexpr bool SLOPES_ASIDE = false;  // see slopes_aside.cuh
+[[maybe_unused]] constexpr bool SPILLS_DSCORE_FACTORS = false;  // see dscore_factors_in_smem.cuh
 using LearnedSums = NothingLearned;
 
 // ---------------------------------------------------------------- what the warpgroups share
@@ -1574,15 +1575,15 @@ struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
     static constexpr int STATISTICS_BYTES = BLOCK_Q * Statistics<Dtype>::ROW_BYTES;
     static constexpr int QUERY_BYTES = QTile::BYTES + STATISTICS_BYTES;
     // Tiles come last: compute-sanitizer takes an operand for 2048 bytes in a row, which those of `Statistics` aren't.
-    static constexpr int WEIGHTS = 0, WEIGHT_BYTES = 2 * OWNERS_OF_WEIGHTS * Statistics<Dtype>::WEIGHT_BYTES;
+    static constexpr int WEIGHTS = 0, WEIGHT_BYTES = 2 * CONSUMERS_OF_WEIGHTS * Statistics<Dtype>::WEIGHT_BYTES;
     static constexpr bool BARRIERS_FIRST = VALUE_STAGES > 1;  // there is no room for them behind
     static constexpr int STATISTICS = BARRIERS_FIRST ? (WEIGHT_BYTES + BYTES + 1023) / 1024 * 1024 : WEIGHT_BYTES;
     static constexpr int KEYS = STATISTICS + STAGES * STATISTICS_BYTES, VALUES = KEYS + KEY_STAGES * KTile::BYTES;
     static constexpr int QUERIES = VALUES + VALUE_STAGES * VTile::BYTES, DOUTS = QUERIES + STAGES * QTile::BYTES;
     static constexpr int DSCORES = DOUTS + STAGES * OutTile::BYTES;
-    static constexpr int SLOPES = DSCORES + STAGES * DScoresTile::BYTES;  // see `Slopes`
-    static constexpr int SLOPES_BYTES = 0;  // one half of those of 64 keys
-    static constexpr int OTHER_DSCORES = SLOPES + SLOPES_BYTES;  // of the other block of a pair,
+    static constexpr int DSCORE_FACTORS = DSCORES + STAGES * DScoresTile::BYTES;  // see `DScoreFactors`
+    static constexpr int DSCORE_FACTOR_BYTES = 0;  // one half of those of 64 keys
+    static constexpr int OTHER_DSCORES = DSCORE_FACTORS + DSCORE_FACTOR_BYTES;  // of the other block of a pair,
     static constexpr int OTHER_KEYS = OTHER_DSCORES + PAIRS * STAGES * DScoresTile::BYTES;  // the columns that this one makes of dQ
     static constexpr int OTHER_KEY_BYTES = PAIRS * KTile::BYTES / 2, TILES_END = OTHER_KEYS + OTHER_KEY_BYTES;
     static constexpr int PIPELINE = BARRIERS_FIRST ? WEIGHT_BYTES : TILES_END;
@@ -1596,13 +1597,13 @@ struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
     __device__ __forceinline__ unsigned queries(int stage) const { return address + QUERIES + stage * QTile::BYTES; }
     __device__ __forceinline__ unsigned douts(int stage) const { return address + DOUTS + stage * OutTile::BYTES; }
     __device__ __forceinline__ unsigned dscores(int stage) const { return address + DSCORES + stage * DScoresTile::BYTES; }
-    /// Of an owner, or of both if they share their keys.
+    /// Of a consumer, or of both if they share their keys.
     __device__ __forceinline__ unsigned other_dscores(int stage) const { return address + OTHER_DSCORES + stage * DScoresTile::BYTES; }
     __device__ __forceinline__ unsigned other_keys() const { return address + OTHER_KEYS; }
     __device__ __forceinline__ unsigned statistics(int stage) const { return address + STATISTICS + stage * STATISTICS_BYTES; }
     /// Of lse (0) and of delta (1).
-    __device__ __forceinline__ unsigned weights(int owner, int which) const {
-        return address + WEIGHTS + (OWNERS_OF_WEIGHTS > 1 ? 2 * owner + which : which) * Statistics<Dtype>::WEIGHT_BYTES;
+    __device__ __forceinline__ unsigned weights(int consumer, int which) const {
+        return address + WEIGHTS + (CONSUMERS_OF_WEIGHTS > 1 ? 2 * consumer + which : which) * Statistics<Dtype>::WEIGHT_BYTES;
     }
 };
 
@@ -1621,7 +1622,7 @@ __device__ __forceinline__ int key_head(const Params& params, const KeyWork& wor
     return work.batch_index * params.num_kv_heads + work.kv_head;
 }
 
-/// A warp for each owner, which finds the queries that its keys look at, when it is asked. Who walks tiles hasn't the registers to
+/// A warp for each consumer, which finds the queries that its keys look at, when it is asked. Who walks tiles hasn't the registers to
 /// search for documents.
 struct RangeFinder {
     const Params& params;
@@ -1632,11 +1633,11 @@ struct RangeFinder {
         QueryRange range = {0, 0, 0, QOrder::end(work.q_len)};
         const int kv_first = first_own_key(work, share);
         // A pair goes through the tiles of both blocks, and needs dS of all their keys, those that don't exist included.
-        if (kv_first >= work.kv_len && Peers::blocks() == 1) return {0, 0, 0, 0};
+        if (kv_first >= work.kv_len && Cluster::blocks() == 1) return {0, 0, 0, 0};
         const Context context = context_of(params, work, head);
         const QBounds bounds = q_bounds(params, context, kv_first, OwnOrder::last(kv_first, work.kv_len));
         range = {QOrder::begin(bounds.q_begin), bounds.full_begin, bounds.full_end, QOrder::end(bounds.q_end)};
-        if (Peers::blocks() > 1) {
+        if (Cluster::blocks() > 1) {
             const int first = KvOrder::position((work.kv_block & ~1) * BLOCK_KV);
             const QBounds of_pair = q_bounds(params, context, first, min(first + 2 * BLOCK_KV, work.kv_len) - 1);
             range.begin = QOrder::begin(of_pair.q_begin), range.end = QOrder::end(of_pair.q_end);
@@ -1657,7 +1658,7 @@ struct RangeFinder {
     }
 };
 
-/// The keys of the owner that a lane of the producer classifies tiles for: even lanes for the first, odd ones for the second.
+/// The keys of the consumer that a lane of the producer classifies tiles for: even lanes for the first, odd ones for the second.
 struct OwnKeys {
     const Params& params;
     const Shared& shared;
@@ -1689,7 +1690,7 @@ struct OwnKeys {
     }
 };
 
-/// Loads tiles of queries, with what is noted of them.
+/// Loads tiles of queries, with their info.
 struct TileLoader {
     const Params& params;
     const TensorMap &q_map, &dout_map;
@@ -1721,7 +1722,7 @@ struct TileLoader {
         const bool others = params.cu_seqlens_q != nullptr && tile.slot() + BLOCK_Q > work.q_len;
         shared.write(queries.stage, queries.parity ^ 1, {row_block, {tile.head, tile.word | (others ? QueryTile::SHARED : 0), tile.ends_head}});
         barrier_arrive_expecting(full, Shared::QUERY_BYTES);
-        Peers::load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
+        Cluster::load_panels<QTile, QOrder>(shared.queries(queries.stage), q_map, full, first_query(work, tile),
                                           coordinate(tile.head, params.q_stride_head),
                                           coordinate(work.batch_index, params.q_stride_batch), 0);
         bulk_load(shared.statistics(queries.stage), params.statistics + (long long)row_block * ROW_BLOCK * Statistics<Dtype>::FLOATS,
@@ -1731,7 +1732,7 @@ struct TileLoader {
     __device__ __forceinline__ void load_douts(const KeyWork& work, const QueryTile& tile) const {
         const unsigned full = shared.douts_full(queries.stage);
         barrier_arrive_expecting(full, OutTile::BYTES);
-        Peers::load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
+        Cluster::load_panels<OutTile, QOrder>(shared.douts(queries.stage), dout_map, full, first_query(work, tile),
                                             coordinate(tile.head, params.dout_stride_head),
                                             coordinate(work.batch_index, params.dout_stride_batch), 1);
     }
@@ -1740,14 +1741,14 @@ struct TileLoader {
 /// What block `index` of keys is. False if it has no keys: one of those that a packed batch has to spare, or of lengths that make no
 /// sense. Nobody adds for it, which is counted here.
 __device__ __forceinline__ bool find_block(const Params& params, int index, KeyWork& work) {
-    work = find_key_work<BLOCK_KV, Peers>(params, index);
+    work = find_key_work<BLOCK_KV, Cluster>(params, index);
     if (KvOrder::first(work.kv_block * BLOCK_KV) < work.kv_len) return true;
-    if (params.finished != nullptr) count_finished(params.finished + key_head(params, work), Shared::ADDER_WARPS);
+    if (params.finished != nullptr) count_finished(params.finished + key_head(params, work), Shared::DQ_CONSUMER_WARPS);
     return false;
 }
 
 /// One warp, which loads what the others work on: for each block of keys the tiles of queries that keep some of them, head
-/// after head of the group. It alone walks tiles and claims blocks; the others read its notes.
+/// after head of the group. It alone walks tiles and claims blocks; the others read its tile info.
 struct Producer : TileLoader {
     const TensorMap &k_map, &v_map;
     Ring<KEY_STAGES> keys{1};
@@ -1763,11 +1764,11 @@ struct Producer : TileLoader {
         const unsigned full = shared.keys_full(keys.stage);
         if (!(order & DIFFERENTIATE)) return barrier_arrive(full);
         const KeyWork work = shared.work(keys.stage);
-        barrier_arrive_expecting(full, KTile::BYTES + (Peers::blocks() > 1 ? Shared::OTHER_KEY_BYTES : 0));
+        barrier_arrive_expecting(full, KTile::BYTES + (Cluster::blocks() > 1 ? Shared::OTHER_KEY_BYTES : 0));
         const int head = coordinate(work.kv_head, params.k_stride_head), batch = coordinate(work.batch_index, params.k_stride_batch);
         tma_load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, first_key(work), head, batch);
-        if (Peers::blocks() > 1)
-            tma_load(shared.other_keys(), k_map, full, Peers::rank() * 64, (work.kv_block ^ 1) * BLOCK_KV, head, batch);
+        if (Cluster::blocks() > 1)
+            tma_load(shared.other_keys(), k_map, full, Cluster::rank() * 64, (work.kv_block ^ 1) * BLOCK_KV, head, batch);
     }
 
     __device__ __forceinline__ void load_values() {
@@ -1794,19 +1795,19 @@ struct Producer : TileLoader {
 
     /// As `claim_keys`. Of a pair the first block claims for both, and tells the other: as often as there have been stages of keys.
     __device__ __forceinline__ int claim(int index) const {
-        if (Peers::blocks() == 1 || params.next_block == nullptr) return claim_keys(params, index);
-        if (Peers::rank() == 0) {
+        if (Cluster::blocks() == 1 || params.next_block == nullptr) return claim_keys(params, index);
+        if (Cluster::rank() == 0) {
             if (elected()) index = 2 * atomicAdd(params.next_block, 1);
             index = __shfl_sync(~0u, index, 0);
             if (index >= params.blocks) index = -1;
             barrier_wait(shared.claim_empty(), keys.parity);
-            if (elected()) Peers::tell(shared.claim(), index, shared.claim_full());
+            if (elected()) Cluster::tell(shared.claim(), index, shared.claim_full());
             return index;
         }
         if (elected()) barrier_arrive_expecting(shared.claim_full(), 4);
         barrier_wait(shared.claim_full(), keys.parity ^ 1);
         index = shared.claimed();
-        if (elected()) Peers::arrive_at_other(shared.claim_empty());
+        if (elected()) Cluster::arrive_at_other(shared.claim_empty());
         return index < 0 ? index : index + 1;
     }
 
@@ -1857,7 +1858,7 @@ __device__ __forceinline__ void run_producer(const Params& params, const TensorM
         finder.run();
     }
 }
-// ---------------------------------------------------------------- owners of keys
+// ---------------------------------------------------------------- consumers of keys
 
 // ---------------------------------------------------------------- pairs of keys and queries
 
@@ -1936,7 +1937,7 @@ __device__ __forceinline__ float dropout_scale([[maybe_unused]] const Params& pa
     return scale;
 }
 
-/// What an owner's warp makes of a tile of S^T, 16 keys from kv_first on and the queries of a tile: exponents, P, and with dP
+/// What a consumer's warp makes of a tile of S^T, 16 keys from kv_first on and the queries of a tile: exponents, P, and with dP
 /// the gradient dS.
 struct Pairs {
     const Params& params;
@@ -2010,11 +2011,11 @@ struct Pairs {
     template <int STEP, class Change, class Next>
     __device__ __forceinline__ void visit(Change change, Next next) {
         each_fragment<STEP>(scores, [&](int n, int column, float (&x)[4]) {
-            float slopes[4];
+            float dscore_factors[4];
 #pragma unroll
-            for (int i = 0; i < 4; ++i) slopes[i % 2 * 2 + i / 2] = change(column, i / 2, i % 2, x[i % 2 * 2 + i / 2]);
-            factors.set(n, 0, slopes[0], slopes[1]);
-            factors.set(n, 1, slopes[2], slopes[3]);
+            for (int i = 0; i < 4; ++i) dscore_factors[i % 2 * 2 + i / 2] = change(column, i / 2, i % 2, x[i % 2 * 2 + i / 2]);
+            factors.set(n, 0, dscore_factors[0], dscore_factors[1]);
+            factors.set(n, 1, dscore_factors[2], dscore_factors[3]);
             next();
         }, [&] { factors.template rotate<STEP>(); });
     }
@@ -2026,8 +2027,8 @@ struct Pairs {
             if (r == 0) replay.begin_columns(n);
             const float prob_x = Recompute::prob(x), prob_y = Recompute::prob(y);
             probs.put(n, r, replay.keeps(0, n, r, 0) ? prob_x : 0, replay.keeps(0, n, r, 1) ? prob_y : 0);
-            x = Recompute::slope(x, prob_x) * dropout_scale(params);
-            y = Recompute::slope(y, prob_y) * dropout_scale(params);
+            x = Recompute::dscore_factor(x, prob_x) * dropout_scale(params);
+            y = Recompute::dscore_factor(y, prob_y) * dropout_scale(params);
             if (!Recompute::HAS_DELTA) {
                 x = replay.keeps(0, n, r, 0) ? x : 0;
                 y = replay.keeps(0, n, r, 1) ? y : 0;
@@ -2035,7 +2036,7 @@ struct Pairs {
             factors.multiply(n, r, x, y);
         });
     }
-    /// dS, in place of dP. Slopes that were put aside have been multiplied by.
+    /// dS, in place of dP. Where its factors were spilled, they have been multiplied by.
     __device__ __forceinline__ void differentiate() {
 #pragma unroll
         for (int i = 0; i < 4 * Q_TILES; ++i) dprobs[0][i / 4][i % 4] *= scores[0][i / 4][i % 4];
@@ -2066,7 +2067,7 @@ struct Pairs {
                 for (int r = 0; r < 2; ++r) {
                     const int kv_idx = min(own + KvOrder::offset(8 * r), kv_last);
                     float& x = dprobs[0][n][2 * r + side];
-                    if (!SLOPES_ASIDE) x *= scores[0][n][2 * r + side];
+                    if (!SPILLS_DSCORE_FACTORS) x *= scores[0][n][2 * r + side];
                     learned.pair(r, modified(context, row, kv_idx, 0), x, params, context, row, kv_idx);
                 }
                 learned.column(n, side);
@@ -2103,7 +2104,7 @@ struct Pairs {
         learned.end_apart(params);
     }
 };
-// ---------------------------------------------------------------- products of the owners of keys
+// ---------------------------------------------------------------- products of the consumers of keys
 
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
 #define SUM \
@@ -2265,11 +2266,11 @@ __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
 #undef SUM
 
 /// What a warpgroup that owns STRIPS * 64 keys of a block holds, its gradients apart, and its products.
-struct OwnerProducts {
+struct ConsumerProducts {
     const Params& params;
     const Shared& shared;
     Turns<STAGES> queries;
-    int number;        // of the owner
+    int number;        // of the consumer
     unsigned keys_at;  // where the block's keys are
     bool pending = false;  // products of the tile before may still be under way
     const Leaver leaver;
@@ -2280,13 +2281,13 @@ struct OwnerProducts {
     Operand probs;    // P with 16 bits, as dV takes it
     Operand dscores;  // dS with 16 bits
 
-    __device__ __forceinline__ OwnerProducts(const Params& params, const Shared& shared)
+    __device__ __forceinline__ ConsumerProducts(const Params& params, const Shared& shared)
         : params(params), shared(shared), leaver(shared.address), kept_row(transposed_row<DScoresTile>(0)) {}
 
-    /// Made anew where slopes are put aside: registers are few there.
-    __device__ __forceinline__ unsigned own_row() const { return SLOPES_ASIDE ? transposed_row<DScoresTile>(0) : kept_row; }
+    /// Made anew where factors of dS are spilled: registers are few there.
+    __device__ __forceinline__ unsigned own_row() const { return SPILLS_DSCORE_FACTORS ? transposed_row<DScoresTile>(0) : kept_row; }
 
-    /// Which of the owners this is. Asked for anew with each tile, while that is on its way.
+    /// Which of the consumers this is. Asked for anew with each tile, while that is on its way.
     __device__ __forceinline__ void find_number() { number = uniform(own_thread() / 128); }
 
     __device__ __forceinline__ int strip_number(int strip) const { return (KEY_SHARES > 1 ? number : 0) * STRIPS + strip; }
@@ -2384,8 +2385,8 @@ struct OwnerProducts {
 };
 /// A warpgroup that owns STRIPS * 64 keys of a block. `Own` is what derives from it: what it makes of a tile of queries, and of
 /// which gradients of the keys it holds sums.
-struct BlockOwner : OwnerProducts {
-    using OwnerProducts::OwnerProducts;
+struct BlockConsumer : ConsumerProducts {
+    using ConsumerProducts::ConsumerProducts;
 
     // ---------------------------------------------------------------- a tile of queries
 
@@ -2428,7 +2429,7 @@ struct BlockOwner : OwnerProducts {
         for (int i = 0; i < 4 * N_TILES; ++i) sums[0][i / 4][i % 4] = 0;
     }
 
-    /// Zeros in place of the rows of another sequence. Both owners write them, each for itself.
+    /// Zeros in place of the rows of another sequence. Both consumers write them, each for itself.
     __device__ __forceinline__ void clear_others(const QueryTile& tile) {
         const int rows = work().q_len - tile.slot();
         barrier_wait(shared.douts_full(queries.stage()), queries.parity());
@@ -2444,7 +2445,7 @@ struct BlockOwner : OwnerProducts {
             // FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
             find_number();
             barrier_wait(shared.queries_full(queries.stage()), queries.parity());
-            const QueryTile tile = shared.query_note(queries.stage(), queries.parity()).tile;
+            const QueryTile tile = shared.query_tile_info(queries.stage(), queries.parity()).tile;
             own.work_on_tile(pairs, tile);
             ++queries.turn;
             if (tile.last()) break;
@@ -2459,10 +2460,10 @@ struct BlockOwner : OwnerProducts {
         shared.wait_for_values(order);
         const int rows = work.kv_len - work.kv_block * BLOCK_KV;
         if (rows < BLOCK_KV && params.cu_seqlens_kv != nullptr) {
-            clear_rows<KTile, 128 * OWNERS>(keys_at, rows);
-            clear_rows<VTile, 128 * OWNERS>(values_at(), rows);
+            clear_rows<KTile, 128 * CONSUMERS>(keys_at, rows);
+            clear_rows<VTile, 128 * CONSUMERS>(values_at(), rows);
         }
-        const float scale = take_scale<Dtype, KTile, 128 * OWNERS>(keys_at, context.scale);
+        const float scale = take_scale<Dtype, KTile, 128 * CONSUMERS>(keys_at, context.scale);
         Statistics<Dtype>::write_weights(shared.weights(number, 0), 1 / scale, 1 / dropout_scale(params));
         fence_async();
         warpgroup_wait(number);
@@ -2521,11 +2522,11 @@ struct BlockOwner : OwnerProducts {
 };
 
 /// Owns both gradients of its keys: S^T and dP^T of them, and from those dK and dV.
-struct Owner : BlockOwner {
-    using BlockOwner::BlockOwner;
+struct Consumer : BlockConsumer {
+    using BlockConsumer::BlockConsumer;
 
     static constexpr int EARLY_STEPS = Probs::EARLY_STEPS;
-    static constexpr bool PUTS_ASIDE = false;  // where dS will be stored
+    static constexpr bool SPILLS_TO_SMEM = false;  // where dS will be stored
 
     LearnedSums learned[STRIPS];
     KeyGradient dk[STRIPS];
@@ -2558,7 +2559,7 @@ struct Owner : BlockOwner {
         const KeptPairs kept = find_kept(tile, strip, part);
         finish_products();
         modify(pairs, tile, strip, part, kept);
-        if (PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        if (SPILLS_TO_SMEM && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
         pairs.probs.begin(dscores_at(strip, part) + own_row());
         // FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
         pairs.exponentiate();
@@ -2568,7 +2569,7 @@ struct Owner : BlockOwner {
         // FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far as P is ready.
         start_dprobs(strip, part);
         start_dv<0, EARLY_STEPS>(dv[strip], part);
-        wgmma_wait<(EARLY_STEPS > 0 && !SLOPES_ASIDE)>(dprobs);
+        wgmma_wait<(EARLY_STEPS > 0 && !SPILLS_DSCORE_FACTORS)>(dprobs);
         // FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
         if (LEARNS)
             pairs.learn(learned[strip], context(), first_query(tile, part), first_key(work(), strip));
@@ -2578,7 +2579,7 @@ struct Owner : BlockOwner {
         pin_probs<0, EARLY_STEPS>();
         pairs.probs.template round<EARLY_STEPS, STEPS>();
         pairs.round_dscores();
-        if (!PUTS_ASIDE && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
+        if (!SPILLS_TO_SMEM && first) barrier_wait(shared.dscores_empty(queries.stage()), queries.parity() ^ 1);
         // For line 15, which another warpgroup computes.
         store_dscores(strip, part);
         if (strip == STRIPS - 1 && part == PARTS - 1) hand_over_dscores();
@@ -2654,9 +2655,9 @@ struct Owner : BlockOwner {
     }
 };
 
-__device__ __forceinline__ void run_owner(const Params& params, const Shared& shared, int) {
-    Owner owner(params, shared);
-    owner.run(owner);
+__device__ __forceinline__ void run_consumer(const Params& params, const Shared& shared, int) {
+    Consumer consumer(params, shared);
+    consumer.run(consumer);
 }
 // ---------------------------------------------------------------- dQ
 
@@ -2693,7 +2694,7 @@ __device__ __forceinline__ void multiply_query_gradient_async(float (&sum)[8][4]
 using DqColumns = float[1][DQ_COLUMNS / 8][4];
 
 /// The warpgroup that makes dQ = dS K of each tile of queries and adds it to what other blocks of keys make of it.
-struct Adder {
+struct DqConsumer {
     const Params& params;
     const Shared& shared;
     const Leaver leaver{shared.address};
@@ -2701,54 +2702,54 @@ struct Adder {
     Ring<STAGES> queries{0};
     unsigned keys_at;  // where those of the block are
     float factor;      // of dQ
-    Queue queue;       // of the warp, where sums have an order
+    DqSemaphore semaphore;       // of the warp, where sums have an order
 
-    /// dS K over the keys of owners FIRST to LAST, of COLUMNS columns; MORE: added to what is under way.
+    /// dS K over the keys of consumers FIRST to LAST, of COLUMNS columns; MORE: added to what is under way.
     template <int FIRST, int LAST, bool MORE = false>
     static __device__ __forceinline__ void start(DqColumns& dq, unsigned long long dscores, unsigned long long k) {
         wgmma_fence();
 #pragma unroll
-        for (int owner = FIRST; owner <= LAST; ++owner) {
-            const int step = owner * OWN_KEYS / 16;
+        for (int consumer = FIRST; consumer <= LAST; ++consumer) {
+            const int step = consumer * OWN_KEYS / 16;
             multiply_query_gradient_async<ColumnSteps<BLOCK_Q>, RowSteps>(
-                dq[0], dscores + ColumnSteps<BLOCK_Q>::at(step), k + RowSteps::at(step), MORE || owner > FIRST);
+                dq[0], dscores + ColumnSteps<BLOCK_Q>::at(step), k + RowSteps::at(step), MORE || consumer > FIRST);
         }
         wgmma_commit();
     }
 
-    static __device__ __forceinline__ bool paired() { return Peers::blocks() > 1; }
+    static __device__ __forceinline__ bool paired() { return Cluster::blocks() > 1; }
 
     /// Of dQ, those that the block makes.
-    static __device__ __forceinline__ int first_column() { return Peers::rank() * DQ_COLUMNS; }
+    static __device__ __forceinline__ int first_column() { return Cluster::rank() * DQ_COLUMNS; }
     static __device__ __forceinline__ int end_column() { return paired() ? first_column() + DQ_COLUMNS : PADDED_HEAD_DIM; }
 
-    /// The block's dS goes to the other one of the pair, and that one's comes. Where it goes both adders are done with the tile two
-    /// turns before: or no owner would have written this one.
+    /// The block's dS goes to the other one of the pair, and that one's comes. Where it goes both dQ consumers are done with the tile two
+    /// turns before: or no consumer would have written this one.
     __device__ __forceinline__ void exchange() const {
         if (threadIdx.x % 128 != 0) return;
         const unsigned full = shared.others_full(queries.stage);
         barrier_arrive_expecting(full, DScoresTile::BYTES);
-        Peers::send(shared.other_dscores(queries.stage), shared.dscores(queries.stage), DScoresTile::BYTES, full);
+        Cluster::send(shared.other_dscores(queries.stage), shared.dscores(queries.stage), DScoresTile::BYTES, full);
     }
 
     /// Where sums have an order: this tile's turn in it, and that of those before is over.
     __device__ __forceinline__ void take_turn(int row_block) {
-        if (params.turns != nullptr) queue.take_turn(row_block);
+        if (params.turns != nullptr) semaphore.take_turn(row_block);
     }
 
-    /// Columns from `column` on. What an owner has skipped, it hasn't written.
-    __device__ __forceinline__ void add(const QueryNote& note, int column) {
+    /// Columns from `column` on. What a consumer has skipped, it hasn't written.
+    __device__ __forceinline__ void add(const QueryTileInfo& info, int column) {
         DqColumns dq;
         const unsigned long long dscores = descriptor(shared.dscores(queries.stage), 16);
         const unsigned long long k = descriptor(keys_at + column / 64 * KTile::panel(8), BLOCK_KV * 128);
         // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-        if (KEY_SHARES == 1 || note.tile.live() == 3)
+        if (KEY_SHARES == 1 || info.tile.live() == 3)
             start<0, KEY_SHARES - 1>(dq, dscores, k);
-        else if (note.tile.live() == 1)
+        else if (info.tile.live() == 1)
             start<0, 0>(dq, dscores, k);
         else
             start<1, 1>(dq, dscores, k);
-        if (column == 0) take_turn(note.row_block);
+        if (column == 0) take_turn(info.row_block);
         if (paired()) {
             barrier_wait(shared.others_full(queries.stage), queries.parity);
             start<0, KEY_SHARES - 1, true>(dq, descriptor(shared.other_dscores(queries.stage), 16),
@@ -2760,7 +2761,7 @@ struct Adder {
 #pragma unroll
             for (int i = 0; i < DQ_COLUMNS / 2; ++i) dq[0][i / 4][i % 4] *= factor;
         const int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32;
-        float* sum = params.dq_sum + (note.row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
+        float* sum = params.dq_sum + (info.row_block + warp) * (long long)(ROW_BLOCK * PADDED_HEAD_DIM) + column * ROW_BLOCK + lane * 4;
 #pragma unroll
         for (int n = 0; n < DQ_COLUMNS / 8; ++n) add_four(sum + n * 128, dq[0][n]);
     }
@@ -2772,21 +2773,21 @@ struct Adder {
         factor = effective == scale | scale == 0 ? 1 : effective / scale;
         while (true) {
             barrier_wait(shared.dscores_full(queries.stage), queries.parity);
-            const QueryNote note = shared.query_note(queries.stage, queries.parity);
+            const QueryTileInfo info = shared.query_tile_info(queries.stage, queries.parity);
             if (paired()) exchange();
             if (params.dq_sum == nullptr) {  // another kernel makes dQ
                 warp_arrive(shared.dscores_empty(queries.stage));
             } else {
 #pragma unroll (PAIRS ? 1 : PADDED_HEAD_DIM / DQ_COLUMNS)
-                for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(note, column);
+                for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(info, column);
             }
             queries.advance();
-            if (note.tile.last()) return;
+            if (info.tile.last()) return;
         }
     }
 
     /// The last keys of a sequence and head go first, see `find_key_work`.
-    __device__ __forceinline__ Queue queue_of(const KeyWork& work) const {
+    __device__ __forceinline__ DqSemaphore semaphore_of(const KeyWork& work) const {
         const int head = key_head(params, work), warp = threadIdx.x % 128 / 32;
         const int before = params.cu_seqlens_kv == nullptr ? 0 : work.kv_start / BLOCK_KV + work.sequence;
         return {params.turns + (4LL * head + warp) * params.kv_blocks + before + work.kv_block,
@@ -2798,11 +2799,11 @@ struct Adder {
             barrier_wait(shared.keys_full(keys.stage), keys.parity);
             const int order = shared.order(keys.stage);
             if (order == END) return;
-            if (params.turns != nullptr) queue = queue_of(shared.work(keys.stage));
+            if (params.turns != nullptr) semaphore = semaphore_of(shared.work(keys.stage));
             if (order & DIFFERENTIATE) work_on();
-            if (params.turns != nullptr) queue.leave();
+            if (params.turns != nullptr) semaphore.leave();
             if (params.finished != nullptr) count_finished(params.finished + key_head(params, shared.work(keys.stage)), 1);
-            barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself, as the owners do
+            barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself, as the consumers do
             keys.advance();
         }
     }
@@ -2818,23 +2819,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
     let_others_begin();
-    if (threadIdx.x == 0) shared.init(Peers::blocks());
+    if (threadIdx.x == 0) shared.init(Cluster::blocks());
     __syncthreads();
-    Peers::begin();
+    Cluster::begin();
     const int warpgroup = uniform(threadIdx.x / 128);
-    if (warpgroup < OWNERS) {
+    if (warpgroup < CONSUMERS) {
         // FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV and dK.
         take_registers<208>();
-        run_owner(params, shared, warpgroup);
-    } else if (warpgroup == OWNERS) {
+        run_consumer(params, shared, warpgroup);
+    } else if (warpgroup == CONSUMERS) {
         // FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
         give_registers<64>();
-        Adder adder = {params, shared};
-        adder.run();
+        DqConsumer dq_consumer = {params, shared};
+        dq_consumer.run();
     } else {
         // FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
         give_registers<32>();
-        run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (OWNERS + 1));
+        run_producer(params, q_map, k_map, v_map, dout_map, shared, uniform(threadIdx.x / 32) - 4 * (CONSUMERS + 1));
     }
-    Peers::end();
+    Cluster::end();
 }

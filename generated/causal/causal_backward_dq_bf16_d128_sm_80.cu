@@ -4,7 +4,7 @@
 // Contents, by line:
 //    41  sizes
 //    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 133, statistics_floats.cuh 156,
-//        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, rests_16bit.cuh 344,
+//        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, low_bits_16bit.cuh 344,
 //        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 497, copy.cuh 581,
 //        tile_kind.cuh 655, tiles.cuh 660, pair_stream.cuh 728, row_blocks.cuh 809,
 //        stretches.cuh 823
@@ -161,10 +161,10 @@ struct alignas(8) RowStatistics {
 
     __device__ __forceinline__ const RowStatistics& at_first() const { return *this; }
 
-    /// The probability of a pair, 0 of one that isn't kept. `rest`: what the rounding of the score took from it, which is
+    /// The probability of a pair, 0 of one that isn't kept. `low_bits`: what the rounding of the score took from it, which is
     /// nothing to the operands of P V.
     template <class Dtype>
-    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float rest) const {
+    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float low_bits) const {
         return Dtype::power(kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY);
     }
 };
@@ -341,11 +341,11 @@ __device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TI
     }
 }
 
-// ---- rests_16bit.cuh
+// ---- low_bits_16bit.cuh
 
 /// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
 template <int M_TILES, int N_TILES>
-struct ScoreRests {
+struct ScoreLowBits {
     static __device__ __forceinline__ float of(int, int, int) { return 0; }
 
     static __device__ __forceinline__ void add_to(const float (&)[M_TILES][N_TILES][4]) {}
@@ -353,7 +353,7 @@ struct ScoreRests {
 
 /// The same, and what rounding took from each score.
 template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreRests<M_TILES, N_TILES>&,
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>&,
                                                       unsigned queries, int first_row, unsigned keys) {
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
 }
@@ -373,12 +373,12 @@ struct Gradient {
     /// `unit`: natural units in one unit of the scores.
     __device__ __forceinline__ explicit Gradient(float unit) : factor(unit * Dtype::UNIT) {}
 
-    /// The probability, and the gradient of the score. `rest` is what rounding took from the score; `prob_gradient` is
+    /// The probability, and the gradient of the score. `low_bits` is what rounding took from the score; `prob_gradient` is
     /// dP. A pair that isn't kept weighs nothing, whatever its score, and one of -inf in natural units neither: for them
     /// both are exactly 0, if dP and delta are finite.
-    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float rest, float prob_gradient,
+    __device__ __forceinline__ float of(bool kept, float score, [[maybe_unused]] float low_bits, float prob_gradient,
                                         [[maybe_unused]] const RowStatistics& row, float& prob) const {
-        prob = row.prob<Dtype>(kept, score, factor, rest);
+        prob = row.prob<Dtype>(kept, score, factor, low_bits);
         return prob * (prob_gradient - row.delta);
     }
 };
@@ -970,15 +970,15 @@ struct Pairs {
     }
 
     /// From x = q k and y = dO v of a pair to its probability, as O took it up, and the gradient of scale * q k. Unless FULL,
-    /// pairs that aren't kept and those that aren't `inside` the sequence get exact zeros. `rest` is what rounding took from x.
+    /// pairs that aren't kept and those that aren't `inside` the sequence get exact zeros. `low_bits` is what rounding took from x.
     /// `learn(found, gradient)` takes the gradient of the final score. Returns the probability that isn't dropped.
     template <bool FULL, class Learn>
     __device__ __forceinline__ float differentiate(const Row& of_row, int kv_idx, RowStatistics row, bool inside,
-                                                   bool replayed, float rest, float& x, float& y, Learn learn) const {
+                                                   bool replayed, float low_bits, float& x, float& y, Learn learn) const {
         ScoreGradient found = {x, 1.0f};
         const bool kept = FULL || (keeps(of_row, kv_idx) & inside);
         float prob;
-        y = gradient.of(kept, found.score, rest, replayed ? y * kept_scale : 0.0f, row, prob);
+        y = gradient.of(kept, found.score, low_bits, replayed ? y * kept_scale : 0.0f, row, prob);
         learn(found, y);
         x = replayed ? prob : 0.0f;
         return prob;
@@ -1009,7 +1009,7 @@ __device__ __forceinline__ T aside(const T& x) {
 constexpr int N_TILES = BLOCK_KV / 8;  // of S
 constexpr bool CLASSIFIES = false;  // single tiles, beyond the bounds
 using Scores = float[M_TILES][N_TILES][4];
-using Rests = ScoreRests<M_TILES, N_TILES>;
+using LowBits = ScoreLowBits<M_TILES, N_TILES>;
 
 /// The keys that some row of the block keeps. What the bounds don't decide, the kind of a tile does.
 __device__ __forceinline__ TileRange keys_of(const Params& params, const Context& context, int q_first, int q_last) {
@@ -1022,7 +1022,7 @@ __device__ __forceinline__ TileRange keys_of(const Params& params, const Context
 /// dS of a tile from S = Q K^T and dP = dO V^T, in the latter's place.
 template <bool FULL>
 __device__ __forceinline__ void differentiate(Pairs& pairs, int kv_first, int warp_first, const RowStatistics (&of_rows)[M_TILES][2],
-                                              Scores& scores, const Rests& rests, Scores& gradients,
+                                              Scores& scores, const LowBits& low_bits, Scores& gradients,
                                               RowWeights<M_TILES>& weights) {
     const int lane = threadIdx.x % 32, q_last = pairs.context.q_len - 1, kv_last = pairs.context.kv_len - 1;
     pairs.replay.begin_tile(kv_first);
@@ -1041,7 +1041,7 @@ __device__ __forceinline__ void differentiate(Pairs& pairs, int kv_first, int wa
                 const int m = row / 2, r = row % 2, kv_idx = kv_first + 8 * n + lane % 4 * 2 + side;
                 weights.add(m, r, pairs.differentiate<FULL>(
                     rows[m][r], FULL ? kv_idx : min(kv_idx, kv_last), of_rows[m][r], kv_idx <= kv_last,
-                    pairs.replay.keeps(m, n, r, side), rests.of(m, n, 2 * r + side), scores[m][n][2 * r + side],
+                    pairs.replay.keeps(m, n, r, side), low_bits.of(m, n, 2 * r + side), scores[m][n][2 * r + side],
                     gradients[m][n][2 * r + side], [](const ScoreGradient&, float) {}));
             }
     }
@@ -1110,18 +1110,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
     for (; stream.live(); stream.step()) {
         stream.wait();
         Scores scores, gradients;
-        Rests rests;
+        LowBits low_bits;
         // FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-        multiply_queries_keys<Dtype, DoutTile, VTile>(gradients, rests, dout, warp_row, stream.second());
-        rests.add_to(gradients);
+        multiply_queries_keys<Dtype, DoutTile, VTile>(gradients, low_bits, dout, warp_row, stream.second());
+        low_bits.add_to(gradients);
         // FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-        multiply_queries_keys<Dtype, QTile, KTile>(scores, rests, queries, warp_row, stream.first());
+        multiply_queries_keys<Dtype, QTile, KTile>(scores, low_bits, queries, warp_row, stream.first());
         const int kv_first = stream.tile().kv_first;
         // FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
         if (KNOWS_FULL && stream.tile().kind == FULL)
-            differentiate<true>(pairs, kv_first, q_first + warp_row, of_rows, scores, rests, gradients, weights);
+            differentiate<true>(pairs, kv_first, q_first + warp_row, of_rows, scores, low_bits, gradients, weights);
         else
-            differentiate<false>(pairs, kv_first, q_first + warp_row, of_rows, scores, rests, gradients, weights);
+            differentiate<false>(pairs, kv_first, q_first + warp_row, of_rows, scores, low_bits, gradients, weights);
         // FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
         multiply<KTile>(dq, gradients, stream.first());
     }

@@ -3,17 +3,17 @@
 //
 // Contents, by line:
 //    58  sizes
-//    74  leaf code: element.cuh 76, math.cuh 81, bf16.cuh 188, row_references.cuh 212,
-//        trust_softmax.cuh 245, keep_all.cuh 383, stretches.cuh 394, grid.cuh 418, output.cuh 525,
-//        head_rows.cuh 627, kept_rows.cuh 662, key_bits.cuh 684, rotation.cuh 702, scores.cuh 714,
-//        pair_tests.cuh 767, tile_kind.cuh 780, tiles.cuh 785
+//    74  leaf code: element.cuh 76, math.cuh 81, bf16.cuh 188, running_max.cuh 212,
+//        stale_max_softmax.cuh 245, keep_all.cuh 383, stretches.cuh 394, grid.cuh 418,
+//        output.cuh 525, head_rows.cuh 627, kept_rows.cuh 662, key_bits.cuh 684, rotation.cuh 702,
+//        scores.cuh 714, pair_tests.cuh 767, tile_kind.cuh 780, tiles.cuh 785
 //   823  causal: Params 825, Context 840, make_context 847, Row 853, make_row 858, keep_bits 867,
 //        KvBounds 876, kv_bounds 880
 //   890  a block of queries
 //  1045  leaf code, continued: blocks.cuh 1047, group_tiles.cuh 1069, descending_tiles.cuh 1092,
 //        lanes.cuh 1137, layout.cuh 1153, mma_16bit.cuh 1215, barrier.cuh 1275, words.cuh 1335,
-//        pipeline.cuh 1359, tma.cuh 1499, tma_stretches.cuh 1528, peers_none.cuh 1562,
-//        turns_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1664, rounded_late.cuh 1689,
+//        pipeline.cuh 1359, tma.cuh 1499, tma_stretches.cuh 1528, cluster_none.cuh 1562,
+//        ping_pong_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1664, rounded_late.cuh 1689,
 //        warpgroup.cuh 1702
 //  1737  what the warps share
 //  1782  the planner
@@ -209,16 +209,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- row_references.cuh
+// ---- running_max.cuh
 
-/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
-/// trust_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
+/// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct RowReferences {
+struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
+    float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
 
-    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
+    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -229,7 +229,7 @@ struct RowReferences {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's reference.
+    /// An exponent relative to the row's maximum.
     __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
     template <int N_TILES>
@@ -242,47 +242,47 @@ struct RowReferences {
     }
 };
 
-// ---- trust_softmax.cuh
+// ---- stale_max_softmax.cuh
 
-/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that trusts old maxima. Any reference in place of a row's
-/// maximum gives the same softmax, so where nothing is masked the exponentials subtract what earlier tiles have left, and
+/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that keeps stale maxima. Any number in place of a row's
+/// maximum gives the same softmax, so where nothing is masked the exponentials subtract the maxima of earlier tiles, and
 /// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
 /// scores again where it wasn't, and to take the textbook step.
 template <int M_TILES>
-struct Normalizer : RowReferences<M_TILES> {
-    using References = RowReferences<M_TILES>;
-    using References::factor, References::offset, References::each_row;  // a row without keys so far has an infinite offset
+struct Normalizer : RunningMax<M_TILES> {
+    using Base = RunningMax<M_TILES>;
+    using Base::factor, Base::offset, Base::each_row;  // a row without keys so far has an infinite offset
 
-    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the reference
+    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the maximum
     float tile_sum[M_TILES][2];      // the sums of that tile
     float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * LOG2_E) {
-        refer(-NEGATIVE_INFINITY);
+    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * LOG2_E) {
+        set_max(-NEGATIVE_INFINITY);
     }
 
-    /// Gives all rows the same reference: minus it, as an exponent.
-    __device__ __forceinline__ void refer(float exponent) {
+    /// Gives all rows the same maximum: minus it, as an exponent.
+    __device__ __forceinline__ void set_max(float exponent) {
         each_row([&](int m, int r) { offset[m][r] = exponent; });
     }
 
     /// Whether all rows of the warp have met a key.
-    __device__ __forceinline__ bool has_references() const {
+    __device__ __forceinline__ bool has_max() const {
         float highest = NEGATIVE_INFINITY;
         each_row([&](int m, int r) { highest = fmaxf(highest, offset[m][r]); });
         return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
     }
 
-    /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
+    /// Begins a tile whose exponents are relative to the maxima that earlier tiles left. A row without one gets an
     /// infinite sum.
-    __device__ __forceinline__ void trust() {
+    __device__ __forceinline__ void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
     }
 
-    /// Begins a tile by the book: each row's largest score so far becomes its reference, and scores exponents.
+    /// The step of the paper: each row's largest score so far becomes its maximum, and scores become exponents.
     template <int N_TILES>
-    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4]) {
+    __device__ __forceinline__ void online_softmax_step(float (&scores)[M_TILES][N_TILES][4]) {
         each_row([&](int m, int r) {
             float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
 #pragma unroll
@@ -290,11 +290,11 @@ struct Normalizer : RowReferences<M_TILES> {
                 even = fmaxf(even, scores[m][n][2 * r]);
                 odd = fmaxf(odd, scores[m][n][2 * r + 1]);
             }
-            float reference = -quad_max(fmaxf(even, odd)) * factor;
-            if constexpr (Dtype::FIRST != 0) reference += Dtype::FIRST;
-            const float lowest = fminf(offset[m][r], reference);
+            float maximum = -quad_max(fmaxf(even, odd)) * factor;
+            if constexpr (Dtype::FIRST != 0) maximum += Dtype::FIRST;
+            const float lowest = fminf(offset[m][r], maximum);
             const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
-            // Of a row without a reference, earlier output is 0 as it is.
+            // Of a row without a maximum, earlier output is 0 as it is.
             rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
             row_sum[m][r] *= rescale[m][r];
             offset[m][r] = lowest;
@@ -317,22 +317,22 @@ struct Normalizer : RowReferences<M_TILES> {
         }
     }
 
-    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
+    /// Whether the maxima are still valid for the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
     /// else must be true in all lanes.
-    __device__ __forceinline__ bool served(float limit, bool held = true) const {
+    __device__ __forceinline__ bool max_still_valid(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
         return __all_sync(~0u, all);
     }
 
-    /// Where they didn't serve: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
+    /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
     /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
     /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
     /// dtypes with so high a limit that this is as good as all cases.
     template <int N_TILES>
     __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
         if constexpr (Dtype::FIRST == 0) return false;
-        if (!served(__int_as_float(0x7f7fffff))) return false;
+        if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
         each_row([&](int m, int r) {
             float peak = 0;
 #pragma unroll
@@ -354,7 +354,7 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// Earlier output, relative to the references that `observe` left.
+    /// Earlier output, relative to the maxima that `online_softmax_step` left.
     template <int D_TILES>
     __device__ __forceinline__ void rescale_rows(float (&out)[M_TILES][D_TILES][4]) const {
         bool moved = false;
@@ -370,11 +370,11 @@ struct Normalizer : RowReferences<M_TILES> {
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
-        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
-        row_max = fmaxf(reference, sink);
+        const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
+        row_max = fmaxf(maximum, sink);
         if (row_max == NEGATIVE_INFINITY) return 0;
         if (sink == NEGATIVE_INFINITY) return normal_reciprocal(sum);  // known where there is no sink
-        const float weight = expf(reference - row_max);
+        const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
     }
@@ -1359,7 +1359,7 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 // ---- pipeline.cuh
 
 /// What the producer tells a group of a block's rows, a warpgroup's or all, about a stage of keys.
-struct Note {
+struct TileInfo {
     Tile tile;    // EMPTY: no key of it matters to the rows
     bool loaded;  // false: no key at all matters to the block of queries, and nothing is loaded for it
     bool last;    // of a block of queries
@@ -1374,19 +1374,19 @@ struct Plan {
 };
 
 /// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
-/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys bears a note for each
+/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info for each
 /// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
 /// works two are kept, since one is needed again when the next Q has come.
 ///
-/// A warp's first lane reads notes and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
+/// A warp's first lane reads tile info and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
 /// has a part, and arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
     static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
-    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, NOTES_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
-    static constexpr int BYTES = NOTES_AT + 4 * STAGES * GROUPS;
+    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, TILE_INFO_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
+    static constexpr int BYTES = TILE_INFO_AT + 4 * STAGES * GROUPS;
 
     static_assert(sizeof(Plan) <= SLOT_BYTES && sizeof(TileRange) == 16, "they fill what is kept for them");
 
@@ -1425,21 +1425,21 @@ struct Pipeline {
     }
 
     /// By one lane, before it arrives at the stage's full barrier.
-    __device__ __forceinline__ void write(int stage, int group, const Note& note) const {
-        const int kind = note.loaded ? (int)note.tile.kind : NONE;
-        const int flags = kind | (note.last ? LAST : note.gap ? GAP : 0);
-        store_word(note_at(stage, group), note.end ? NONE : note.tile.kv_first | flags);
+    __device__ __forceinline__ void write(int stage, int group, const TileInfo& info) const {
+        const int kind = info.loaded ? (int)info.tile.kind : NONE;
+        const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
+        store_word(tile_info_at(stage, group), info.end ? NONE : info.tile.kv_first | flags);
     }
 
-    /// By a whole warp, as `read_work`; `address` is its `note_at`.
-    __device__ __forceinline__ Note read(unsigned address) const {
+    /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
+    __device__ __forceinline__ TileInfo read(unsigned address) const {
         const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
 
-    __device__ __forceinline__ unsigned note_at(int stage, int group) const {
-        return base + NOTES_AT + 4 * (stage * GROUPS + group);
+    __device__ __forceinline__ unsigned tile_info_at(int stage, int group) const {
+        return base + TILE_INFO_AT + 4 * (stage * GROUPS + group);
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
@@ -1559,7 +1559,7 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
     tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }
 
-// ---- peers_none.cuh
+// ---- cluster_none.cuh
 
 /// A warp that leaves stages of its own block alone.
 struct Leaver {
@@ -1567,8 +1567,8 @@ struct Leaver {
     __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 
-/// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
-struct Peers {
+/// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
+struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
     static __device__ __forceinline__ void begin() {}
     static __device__ __forceinline__ void end() {}
@@ -1580,10 +1580,10 @@ struct Peers {
     }
 };
 
-// ---- turns_none.cuh
+// ---- ping_pong_none.cuh
 
-/// Warpgroups that don't wait for each other. The interface is that of turns_taken.cuh.
-struct ProductTurns {
+/// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
+struct PingPong {
     static __device__ __forceinline__ void take(int) {}
     static __device__ __forceinline__ void begin(int) {}
     static __device__ __forceinline__ void end(int) {}
@@ -1737,12 +1737,12 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
 // ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
-constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for
+constexpr int GROUPS = 3, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int HELD_STEPS = 0;  // of 16 columns of Q, in registers
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
-[[maybe_unused]] constexpr float TRUSTED = 0x1p40f;
+[[maybe_unused]] constexpr float STALE_MAX_LIMIT = 0x1p40f;
 constexpr int ELEMENT_BYTES = 2;  // of Q, K and V
 
 using QTile = SharedTile<64, (HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;  // of one warpgroup
@@ -1871,7 +1871,7 @@ struct QueryLoader {
 };
 
 /// One warp, which loads K and V: for each block of queries its live tiles, the last first, the keys one tile ahead of the
-/// values. It alone walks tiles; consumers read its notes.
+/// values. It alone walks tiles; consumers read its tile info.
 struct Producer {
     const Params& params;
     const TensorMap &k_map, &v_map;
@@ -1882,7 +1882,7 @@ struct Producer {
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is a note even so. So may the `next` one.
+    /// `tile` may be none: there is tile info even so. So may the `next` one.
     __device__ __forceinline__ void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
         if (elected) {
@@ -1893,7 +1893,7 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Peers::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
+                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
                                                    coordinate(plan.kv_head, params.k_stride_head),
                                                    coordinate(plan.work.batch_index, params.k_stride_batch), 0);
             } else {
@@ -1908,7 +1908,7 @@ struct Producer {
         if (elected) {
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Peers::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
+            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
                                                coordinate(plan.kv_head, params.v_stride_head),
                                                coordinate(plan.work.batch_index, params.v_stride_batch), 1);
         }
@@ -2102,19 +2102,19 @@ struct Consumer {
         wgmma_commit();
     }
 
-    /// A note as it was written, with a slot in place of `kv_first`.
-    __device__ __forceinline__ Note read_note() {
-        const unsigned address = own_note();
+    /// The tile info as it was written, with a slot in place of `kv_first`.
+    __device__ __forceinline__ TileInfo read_tile_info() {
+        const unsigned address = own_tile_info();
         barrier_wait(shared.keys_full(keys.stage), keys.parity);
         return shared.read(address);
     }
 
-    __device__ __forceinline__ void place(Note& note) const { note.tile.kv_first = order.first(note.tile.kv_first); }
+    __device__ __forceinline__ void place(TileInfo& info) const { info.tile.kv_first = order.first(info.tile.kv_first); }
 
-    __device__ __forceinline__ Note next_note() {
-        Note note = read_note();
-        place(note);
-        return note;
+    __device__ __forceinline__ TileInfo read_next_tile_info() {
+        TileInfo info = read_tile_info();
+        place(info);
+        return info;
     }
 
     __device__ __forceinline__ void release_keys() {
@@ -2167,70 +2167,70 @@ struct Consumer {
         __syncwarp();
     }
 
-    /// Scores that are exponents relative to the old references become probabilities, rounded as soon as they are there.
-    __device__ __forceinline__ void exponentiate_trusting(Normalizer<1>& normalizer, Rounded& rounded) {
-        normalizer.trust();
+    /// Exponents relative to old maxima become probabilities, rounded as soon as they are there.
+    __device__ __forceinline__ void exponentiate_stale(Normalizer<1>& normalizer, Rounded& rounded) {
+        normalizer.keep_max();
         exponentiate(normalizer, rounded);
     }
 
-    /// The rest of such a tile. False if the old references didn't serve; the scores are lost then.
+    /// The rest of such a tile. False if the old maxima were no longer valid; the scores are lost then.
     template <class OutputDone>
-    __device__ __forceinline__ bool take_trusted(Normalizer<1>& normalizer, Rounded& rounded, bool served, OutputDone output_done) {
-        if (!served) {
-            if (!normalizer.lowered(scores, TRUSTED)) return false;
+    __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
+        if (!valid) {
+            if (!normalizer.lowered(scores, STALE_MAX_LIMIT)) return false;
             round(rounded);
         }
         output_done();
         rounded.hand_over(probs, scores[0]);
-        if (!served) normalizer.rescale_rows(out);
+        if (!valid) normalizer.rescale_rows(out);
         return true;
     }
 
     /// A tile of which nothing is masked, and whose score lines have a cheap form here, which is tested ahead. False as above.
     template <class OutputDone>
-    __device__ __forceinline__ bool trust(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
+    __device__ __forceinline__ bool try_stale_max(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
         Rounded rounded;
         whole.to_exponents(block, normalizer, scores);
-        exponentiate_trusting(normalizer, rounded);
-        return take_trusted(normalizer, rounded, normalizer.served(TRUSTED), output_done);
+        exponentiate_stale(normalizer, rounded);
+        return finish_stale_max(normalizer, rounded, normalizer.max_still_valid(STALE_MAX_LIMIT), output_done);
     }
-    /// FlashAttention-2, Algorithm 1, lines 9 and 10, and earlier output relative to the new references.
+    /// FlashAttention-2, Algorithm 1, lines 9 and 10: new maxima, P, and earlier output relative to them.
     template <class OutputDone>
-    __device__ __forceinline__ void observe(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
+    __device__ __forceinline__ void online_softmax_step(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
                                             OutputDone output_done) {
         to_scores<FIRST_STEP>(block, tile);
-        normalizer.observe(scores);
+        normalizer.online_softmax_step(scores);
         exponentiate(normalizer);
         to_operands(output_done);
         normalizer.rescale_rows(out);
     }
 
-    /// A tile that others came before, and earlier output relative to its references. Where something is masked, old ones are
-    /// trusted if all rows have one: they may have no key here either.
+    /// Every tile after the first, and earlier output relative to its maxima. Where something is masked, old maxima stay if
+    /// all rows have one: they may have no key here either.
     template <class OutputDone>
-    __device__ __forceinline__ void follow(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
+    __device__ __forceinline__ void next_tile(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
                                            OutputDone output_done) {
         bool lost = full(tile) && whole.serves(block, scores);
-        if (lost && trust(normalizer, block, output_done)) return;
-        bool may_trust = !full(tile), trusts;
+        if (lost && try_stale_max(normalizer, block, output_done)) return;
+        bool may_keep_max = !full(tile), keeps_max;
         while (true) {
             if (lost) multiply_again();
 
             to_scores(block, tile);
-            trusts = may_trust && normalizer.has_references();
-            if (trusts) {
+            keeps_max = may_keep_max && normalizer.has_max();
+            if (keeps_max) {
                 normalizer.to_exponents(scores);
-                normalizer.trust();
+                normalizer.keep_max();
             } else {
-                normalizer.observe(scores);
+                normalizer.online_softmax_step(scores);
             }
             exponentiate(normalizer);
-            if (!trusts || normalizer.served(TRUSTED)) break;
+            if (!keeps_max || normalizer.max_still_valid(STALE_MAX_LIMIT)) break;
             lost = true;
-            may_trust = false;
+            may_keep_max = false;
         }
         to_operands(output_done);
-        if (!trusts) normalizer.rescale_rows(out);
+        if (!keeps_max) normalizer.rescale_rows(out);
     }
     /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
@@ -2246,8 +2246,8 @@ struct Consumer {
         release_values();
     }
 
-    /// Where a stage's note for the warpgroup is, whose index takes no register.
-    __device__ __forceinline__ unsigned own_note() const { return shared.note_at(keys.stage, thread_index() / 128); }
+    /// Where a stage's tile info for the warpgroup is, whose index takes no register.
+    __device__ __forceinline__ unsigned own_tile_info() const { return shared.tile_info_at(keys.stage, thread_index() / 128); }
 
     /// Beside the products.
     __device__ __forceinline__ void prepare_mask(const QueryBlock& block, const Tile& tile) {
@@ -2267,33 +2267,33 @@ struct Consumer {
     }
 
     /// The first tile of a run, which no output overlaps.
-    __device__ __forceinline__ void attend_first(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
+    __device__ __forceinline__ void first_tile(QueryBlock& block, Normalizer<1>& normalizer, const Tile& tile) {
         // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
         start_scores(block, tile);
         prepare_mask(block, tile);
         wgmma_wait<0>(scores);
         scores_done();
         // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-        observe(normalizer, block, tile, [] {});
+        online_softmax_step(normalizer, block, tile, [] {});
         normalizer.end_tile();
         tile_done();
     }
 
     /// Tiles that follow the one in hand without a gap, up to the last one; its output is still to be made.
-    __device__ __forceinline__ void follow_on(QueryBlock& block, Normalizer<1>& normalizer, Note& note) {
-        while (!note.last && !note.gap) {
+    __device__ __forceinline__ void next_tiles(QueryBlock& block, Normalizer<1>& normalizer, TileInfo& info) {
+        while (!info.last && !info.gap) {
             // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
-            const int before = note.tile.kv_first;
-            note = next_note();
-            start_scores(block, note.tile);
+            const int before = info.tile.kv_first;
+            info = read_next_tile_info();
+            start_scores(block, info.tile);
             // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
-            prepare_mask(block, note.tile);
+            prepare_mask(block, info.tile);
             // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             scores_done();
             // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
-            follow(normalizer, block, note.tile, [&] { wgmma_wait<0>(out); });
+            next_tile(normalizer, block, info.tile, [&] { wgmma_wait<0>(out); });
             normalizer.end_tile();
             // FlashAttention-3, Algorithm 2, line 15: K and V are released.
             release_values();
@@ -2302,25 +2302,25 @@ struct Consumer {
     }
 
     /// The tiles of a block of queries, the first of which is in hand.
-    __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, Note note) {
+    __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
         // Runs of tiles that follow each other. At a tile to pass by one ends: the producer may wait for the one before it.
-        for (;; note = next_note()) {
-            const bool passed_by = note.tile.kind == EMPTY;
+        for (;; info = read_next_tile_info()) {
+            const bool passed_by = info.tile.kind == EMPTY;
             if (passed_by)
                 release_keys();
             else
-                attend_first(block, normalizer, note.tile);
-            clear_beyond(block, note.tile);
-            if (!passed_by) follow_on(block, normalizer, note);
-            if (note.last) warp_arrive(shared.queries_empty(warpgroup));
+                first_tile(block, normalizer, info.tile);
+            clear_beyond(block, info.tile);
+            if (!passed_by) next_tiles(block, normalizer, info);
+            if (info.last) warp_arrive(shared.queries_empty(warpgroup));
             if (passed_by)
                 pass_by_values();
             else  // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-                finish_output(block, note.tile);
-            if (note.last) return;
+                finish_output(block, info.tile);
+            if (info.last) return;
         }
     }
-    __device__ __forceinline__ void work_on(Note note) {
+    __device__ __forceinline__ void work_on(TileInfo info) {
         const unsigned turn = 1 - queries_parity;
         barrier_wait(shared.queries_full(warpgroup), queries_parity);
         queries_parity ^= 1;
@@ -2328,8 +2328,8 @@ struct Consumer {
         const Context context = context_of(params, work);
         QueryBlock block(params, context, Rows(params, work));
         order = kv_order(block);
-        place(note);
-        if (note.loaded) {
+        place(info);
+        if (info.loaded) {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
@@ -2337,8 +2337,8 @@ struct Consumer {
         Normalizer<1> normalizer(block.magnitude);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
-        if (note.loaded) {
-            attend(block, normalizer, note);
+        if (info.loaded) {
+            attend(block, normalizer, info);
         } else {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
@@ -2354,9 +2354,9 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void run() {
-        ProductTurns::begin(warpgroup);
-        for (Note note = read_note(); !note.end; note = read_note()) work_on(note);
-        ProductTurns::end(warpgroup);
+        PingPong::begin(warpgroup);
+        for (TileInfo info = read_tile_info(); !info.end; info = read_tile_info()) work_on(info);
+        PingPong::end(warpgroup);
     }
 };
 // ---------------------------------------------------------------- the kernel
@@ -2368,14 +2368,14 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
     // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-    if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
+    if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Cluster::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
     __syncthreads();
-    Peers::begin();
+    Cluster::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
         // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
@@ -2395,5 +2395,5 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
         Consumer consumer(params, shared, warpgroup);
         consumer.run();
     }
-    Peers::end();
+    Cluster::end();
 }

@@ -2,7 +2,7 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_pieces.cuh 70,
+//    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_split_bf16.cuh 70,
 //        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 228, stretches.cuh 254
 //   276  parameters
 //   293  the kernel
@@ -67,21 +67,21 @@ struct Dtype : PowersOfTwo {
     static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
 };
 
-// ---- statistics_pieces.cuh
+// ---- statistics_split_bf16.cuh
 
 // What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
 // each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
-// pieces of 16 bits, together as exact as fp32, and A picks one of them.
+// parts of 16 bits, together as exact as fp32, and A picks one of them.
 
-/// Eight 16-bit numbers for a row: -lse in pieces 0 to 2 and 6, which repeats 0; -delta in pieces 3 to 5. They are finite, since
+/// Eight 16-bit numbers for a row: -lse in parts 0 to 2 and 6, which repeats 0; -delta in parts 3 to 5. They are finite, since
 /// those that A doesn't pick meet its zeros. Of a row without weight (lse -inf) they make all
 /// probabilities 0.
 template <class Dtype>
 struct Statistics {
-    struct Pieces {
+    struct SplitBf16 {
         float first, second, third;
 
-        __device__ __forceinline__ explicit Pieces(float x) {
+        __device__ __forceinline__ explicit SplitBf16(float x) {
             first = Dtype::low(Dtype::pack(x, 0));
             second = Dtype::low(Dtype::pack(x - first, 0));
             third = x - first - second;
@@ -89,7 +89,7 @@ struct Statistics {
     };
 
     static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
-        const Pieces minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
+        const SplitBf16 minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
         *(uint4*)(statistics + 4 * row) =
             make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
                        Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));

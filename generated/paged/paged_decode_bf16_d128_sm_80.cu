@@ -3,7 +3,7 @@
 //
 // Contents, by line:
 //    58  sizes
-//    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 186, row_references.cuh 210,
+//    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 186, running_max.cuh 210,
 //        normalize_softmax.cuh 243, keep_all.cuh 341, stretches.cuh 353, grid.cuh 377,
 //        output.cuh 484, kept.cuh 596, group_rows.cuh 606, key_bits.cuh 687, rotation.cuh 699,
 //        scores.cuh 711, pair_tests.cuh 764, tile_kind.cuh 777, tiles.cuh 782, load.cuh 867
@@ -207,16 +207,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- row_references.cuh
+// ---- running_max.cuh
 
-/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
-/// trust_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
+/// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct RowReferences {
+struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
+    float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
 
-    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
+    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -227,7 +227,7 @@ struct RowReferences {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's reference.
+    /// An exponent relative to the row's maximum.
     __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
     template <int N_TILES>
@@ -243,25 +243,25 @@ struct RowReferences {
 // ---- normalize_softmax.cuh
 
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
 /// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
 template <int M_TILES>
-struct Normalizer : RowReferences<M_TILES> {
-    using References = RowReferences<M_TILES>;
-    using References::offset, References::each_row;
+struct Normalizer : RunningMax<M_TILES> {
+    using Base = RunningMax<M_TILES>;
+    using Base::offset, Base::each_row;
 
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the maximum
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
-    /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
+    /// Whether the maxima are still valid for a tile's exponents. All lanes of the warp must agree on what follows.
     template <int N_TILES>
-    __device__ __forceinline__ bool serves(const float (&exponents)[M_TILES][N_TILES][4]) const {
+    __device__ __forceinline__ bool max_still_valid(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -279,10 +279,10 @@ struct Normalizer : RowReferences<M_TILES> {
         return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
     }
 
-    /// Moves the references if need be. All lanes must call.
+    /// Moves the maxima if need be. All lanes must call.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
-        if (!__all_sync(~0u, serves(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
     }
 
     __device__ __forceinline__ void begin_tile() {
@@ -290,7 +290,7 @@ struct Normalizer : RowReferences<M_TILES> {
     }
 
     /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
-    /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
                                          float (&out)[M_TILES][D_TILES][4]) {
@@ -327,12 +327,12 @@ struct Normalizer : RowReferences<M_TILES> {
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
-        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        row_max = fmaxf(reference, sink);
+        const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
+        row_max = fmaxf(maximum, sink);
         // What is left of the rest where no sink takes part, without its exponentials.
         if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - row_max);
+        const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
     }
@@ -1547,7 +1547,7 @@ using QueryAim = Aim<QTile, WARP_ROWS>;
 
 /// S = Q K^T, score lines, mask, online softmax, O += P V.
 /// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
-/// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and references that move.
+/// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and maxima that move.
 template <class LoadAhead, class ValuesReady>
 __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
                                        unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
@@ -1572,7 +1572,7 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
         masks = false;
     }
     // FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
-    if (!__all_sync(~0u, !masks & normalizer.serves(scores))) {
+    if (!__all_sync(~0u, !masks & normalizer.max_still_valid(scores))) {
         if (masks) {
             mask.prepare(block, tile.kv_first);
             mask.apply(block, tile.kv_first, scores);

@@ -5,7 +5,7 @@ struct Dtype : PowersOfTwo {
     using Element = fp16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
     static constexpr float NO_WEIGHT = 6e4f;
-    static constexpr float LEAST_SCALE = 0x1p-15f, MOST_SCALE = 4;  // whose reciprocals are precise in pieces
+    static constexpr float LEAST_SCALE = 0x1p-15f, MOST_SCALE = 4;  // whose reciprocals are precise in fp16 parts
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {

@@ -4,7 +4,7 @@
 #include "tiles/query_tiles.cuh"
 
 /// What the producer tells of a stage of queries.
-struct QueryNote {
+struct QueryTileInfo {
     int row_block;  // the first of the tile, see row_blocks.cuh
     QueryTile tile;
 };
@@ -14,20 +14,20 @@ struct QueryNote {
 /// KEYS_PARITY: that of the keys' own.
 enum Order { END = 0, VALUES_PARITY = 1, STORE = 2, DIFFERENTIATE = 4, KEYS_PARITY = 8 };
 
-/// The barriers and notes of the backward pass in shared memory. Only the producer walks tiles. KEY_SHARES: of a block of keys, one
-/// for each owner; of one that both own, one tells the other what dS is a multiple of. KEY_BARRIERS: those that belong to keys besides,
+/// The barriers and tile info of the backward pass in shared memory. Only the producer walks tiles. KEY_SHARES: of a block of keys, one
+/// for each consumer; of one that both own, one tells the other what dS is a multiple of. KEY_BARRIERS: those that belong to keys besides,
 /// and RANGE_STAGES: see who derives from it (blocks_late.cuh, blocks_ahead.cuh).
 template <int KEY_STAGES, int STAGES, int KEY_SHARES, int KEY_BARRIERS, int RANGE_STAGES>
 struct BackwardPipeline {
     static constexpr int WORK_BYTES = 32 + 16;
     static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
-    static constexpr int DSCORES = DOUTS + 2 * STAGES, SLOPES = DSCORES + 2 * STAGES;
-    static constexpr int OTHERS = SLOPES + (KEY_SHARES == 1 ? STAGES : 0);
+    static constexpr int DSCORES = DOUTS + 2 * STAGES, DSCORE_FACTORS = DSCORES + 2 * STAGES;
+    static constexpr int OTHERS = DSCORE_FACTORS + (KEY_SHARES == 1 ? STAGES : 0);
     static constexpr int CLAIM = OTHERS + (PAIRS ? STAGES : 0), BARRIERS = CLAIM + (PAIRS ? 2 : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
     static constexpr int CLAIM_AT = ASKED_AT + 16, BYTES = CLAIM_AT + (PAIRS ? 16 : 0), NO_STAGE = -1;
-    static constexpr int OWNER_WARPS = 8, ADDER_WARPS = 4;  // warps that own keys, warps that add to dQ
+    static constexpr int CONSUMER_WARPS = 8, DQ_CONSUMER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
     static constexpr int DSCORES_ARRIVALS = KEY_SHARES == 1 ? 32 * DSCORES_WARPS : DSCORES_WARPS;
 
@@ -42,7 +42,7 @@ struct BackwardPipeline {
     __device__ __forceinline__ unsigned dscores_full(int stage) const { return base + 8 * (DSCORES + stage); }
     __device__ __forceinline__ unsigned dscores_empty(int stage) const { return base + 8 * (DSCORES + STAGES + stage); }
 
-    __device__ __forceinline__ unsigned slopes_full(int stage) const { return base + 8 * (SLOPES + stage); }
+    __device__ __forceinline__ unsigned dscore_factors_full(int stage) const { return base + 8 * (DSCORE_FACTORS + stage); }
 
     /// dS of the other block of a pair.
     __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
@@ -61,7 +61,7 @@ struct BackwardPipeline {
     __device__ __forceinline__ void init_keys(int writers) const {
         for (int stage = 0; stage < KEY_STAGES; ++stage) {
             barrier_init(keys_full(stage), writers);
-            barrier_init(keys_empty(stage), 32 * (OWNER_WARPS + ADDER_WARPS));
+            barrier_init(keys_empty(stage), 32 * (CONSUMER_WARPS + DQ_CONSUMER_WARPS));
         }
     }
 
@@ -69,13 +69,13 @@ struct BackwardPipeline {
     __device__ __forceinline__ void init_queries(int blocks) const {
         for (int stage = 0; stage < STAGES; ++stage) {
             barrier_init(queries_full(stage), 1);
-            barrier_init(queries_empty(stage), OWNER_WARPS * blocks);
+            barrier_init(queries_empty(stage), CONSUMER_WARPS * blocks);
             barrier_init(douts_full(stage), 1);
-            barrier_init(douts_empty(stage), OWNER_WARPS * blocks);
+            barrier_init(douts_empty(stage), CONSUMER_WARPS * blocks);
             barrier_init(dscores_full(stage), DSCORES_ARRIVALS);
-            barrier_init(dscores_empty(stage), ADDER_WARPS * blocks);
+            barrier_init(dscores_empty(stage), DQ_CONSUMER_WARPS * blocks);
             if (PAIRS) barrier_init(others_full(stage), 1);
-            if (KEY_SHARES == 1) barrier_init(slopes_full(stage), 32 * (OWNER_WARPS - DSCORES_WARPS));
+            if (KEY_SHARES == 1) barrier_init(dscore_factors_full(stage), 32 * (CONSUMER_WARPS - DSCORES_WARPS));
         }
         if (PAIRS) {
             barrier_init(claim_full(), 1);
@@ -110,7 +110,7 @@ struct BackwardPipeline {
         return order;
     }
 
-    // What an owner's keys look at: one warp asks for it by stage and head, a warp for each owner answers. Between the question and the
+    // What a consumer's keys look at: one warp asks for it by stage and head, a warp for each consumer answers. Between the question and the
     // answers all of them wait for each other.
     static __device__ __forceinline__ void wait_for_ranges() { named_wait(4, 32 * (1 + KEY_SHARES)); }
 
@@ -127,31 +127,31 @@ struct BackwardPipeline {
         return range;
     }
 
-    // A stage of queries has two notes, for its even and odd turns: who adds to dQ reads one when the next may be there already.
-    __device__ __forceinline__ void write(int stage, unsigned turn, const QueryNote& note) const {
-        const unsigned address = query_note_at(stage, turn);
-        put_pair(address, note.row_block, note.tile.word);
-        put_pair(address + 8, note.tile.head, note.tile.ends_head);
+    // A stage of queries has tile info twice, for its even and odd turns: who adds to dQ reads one when the next may be there already.
+    __device__ __forceinline__ void write(int stage, unsigned turn, const QueryTileInfo& info) const {
+        const unsigned address = query_tile_info_at(stage, turn);
+        put_pair(address, info.row_block, info.tile.word);
+        put_pair(address + 8, info.tile.head, info.tile.ends_head);
     }
 
     /// By a whole warp. The lane that reads is the one that `warp_arrive` lets arrive at the stage's empty barrier.
-    __device__ __forceinline__ QueryNote query_note(int stage, unsigned turn) const {
-        QueryNote note;
-        take_pair(query_note_at(stage, turn), note.row_block, note.tile.word);
-        return note;
+    __device__ __forceinline__ QueryTileInfo query_tile_info(int stage, unsigned turn) const {
+        QueryTileInfo info;
+        take_pair(query_tile_info_at(stage, turn), info.row_block, info.tile.word);
+        return info;
     }
 
     /// The head of a tile, for those who need it.
     __device__ __forceinline__ int head(int stage, unsigned turn) const {
         int head, unused;
-        take_pair(query_note_at(stage, turn) + 8, head, unused);
+        take_pair(query_tile_info_at(stage, turn) + 8, head, unused);
         return head;
     }
 
     /// Whether the tile is the last of its head.
     __device__ __forceinline__ bool ends_head(int stage, unsigned turn) const {
         int head, ends;
-        take_pair(query_note_at(stage, turn) + 8, head, ends);
+        take_pair(query_tile_info_at(stage, turn) + 8, head, ends);
         return ends;
     }
 
@@ -160,7 +160,7 @@ protected:
         return base + RANGES_AT + 16 * (RANGE_STAGES > 1 ? stage * KEY_SHARES + share : share);
     }
 
-    __device__ __forceinline__ unsigned query_note_at(int stage, unsigned turn) const {
+    __device__ __forceinline__ unsigned query_tile_info_at(int stage, unsigned turn) const {
         return base + QUERY_NOTES_AT + 16 * (stage + turn * STAGES);
     }
 

@@ -8,7 +8,7 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES 
     static constexpr int VALUE_STAGES = KEY_STAGES;
     static constexpr int GROUP_AT = 40;  // in a stage's work
     static constexpr int REQUEST_AT = Base::BYTES, BYTES = REQUEST_AT + 16;
-    static constexpr int OWNERS_OF_WEIGHTS = 1;  // both write the same, since all sequences have one scale
+    static constexpr int CONSUMERS_OF_WEIGHTS = 1;  // both write the same, since all sequences have one scale
 
     __device__ __forceinline__ unsigned planned(int stage) const { return this->base + 8 * (Base::OF_KEYS + stage); }
     __device__ __forceinline__ unsigned answered(int stage) const { return this->base + 8 * (Base::OF_KEYS + KEY_STAGES + stage); }

@@ -6,7 +6,7 @@ template <int KEY_STAGES, int STAGES, int KEY_SHARES>
 struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     using Base = BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1>;
     static constexpr int VALUE_STAGES = 1, BYTES = Base::BYTES;
-    static constexpr int OWNERS_OF_WEIGHTS = 2;  // each writes its own, when it begins a block
+    static constexpr int CONSUMERS_OF_WEIGHTS = 2;  // each writes its own, when it begins a block
 
     __device__ __forceinline__ unsigned values_full() const { return this->base + 8 * Base::OF_KEYS; }
     __device__ __forceinline__ unsigned values_empty() const { return this->base + 8 * (Base::OF_KEYS + 1); }
@@ -14,7 +14,7 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
     __device__ __forceinline__ void init(int blocks) const {
         this->init_keys(1);
         barrier_init(values_full(), 1);
-        barrier_init(values_empty(), Base::OWNER_WARPS);
+        barrier_init(values_empty(), Base::CONSUMER_WARPS);
         this->init_queries(blocks);
     }
 

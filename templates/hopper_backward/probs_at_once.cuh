@@ -1,4 +1,4 @@
-/// P with 16 bits, as dV takes it. What dS is a multiple of dP - delta by isn't kept in registers, see slopes_aside.cuh. The
+/// P with 16 bits, as dV takes it. What dS is a multiple of dP - delta by isn't kept in registers, see dscore_factors_in_smem.cuh. The
 /// interface is that of probs_kept.cuh.
 struct Probs {
     static constexpr int EARLY_STEPS = STEPS;

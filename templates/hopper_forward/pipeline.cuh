@@ -5,7 +5,7 @@
 #include "memory/words.cuh"
 
 /// What the producer tells a group of a block's rows, a warpgroup's or all, about a stage of keys.
-struct Note {
+struct TileInfo {
     Tile tile;    // EMPTY: no key of it matters to the rows
     bool loaded;  // false: no key at all matters to the block of queries, and nothing is loaded for it
     bool last;    // of a block of queries
@@ -20,19 +20,19 @@ struct Plan {
 };
 
 /// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
-/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys bears a note for each
+/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info for each
 /// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
 /// works two are kept, since one is needed again when the next Q has come.
 ///
-/// A warp's first lane reads notes and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
+/// A warp's first lane reads tile info and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
 /// has a part, and arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
     static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
-    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, NOTES_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
-    static constexpr int BYTES = NOTES_AT + 4 * STAGES * GROUPS;
+    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, TILE_INFO_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
+    static constexpr int BYTES = TILE_INFO_AT + 4 * STAGES * GROUPS;
 
     static_assert(sizeof(Plan) <= SLOT_BYTES && sizeof(TileRange) == 16, "they fill what is kept for them");
 
@@ -71,21 +71,21 @@ struct Pipeline {
     }
 
     /// By one lane, before it arrives at the stage's full barrier.
-    __device__ __forceinline__ void write(int stage, int group, const Note& note) const {
-        const int kind = note.loaded ? (int)note.tile.kind : NONE;
-        const int flags = kind | (note.last ? LAST : note.gap ? GAP : 0);
-        store_word(note_at(stage, group), note.end ? NONE : note.tile.kv_first | flags);
+    __device__ __forceinline__ void write(int stage, int group, const TileInfo& info) const {
+        const int kind = info.loaded ? (int)info.tile.kind : NONE;
+        const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
+        store_word(tile_info_at(stage, group), info.end ? NONE : info.tile.kv_first | flags);
     }
 
-    /// By a whole warp, as `read_work`; `address` is its `note_at`.
-    __device__ __forceinline__ Note read(unsigned address) const {
+    /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
+    __device__ __forceinline__ TileInfo read(unsigned address) const {
         const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
 
-    __device__ __forceinline__ unsigned note_at(int stage, int group) const {
-        return base + NOTES_AT + 4 * (stage * GROUPS + group);
+    __device__ __forceinline__ unsigned tile_info_at(int stage, int group) const {
+        return base + TILE_INFO_AT + 4 * (stage * GROUPS + group);
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.

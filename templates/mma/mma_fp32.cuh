@@ -38,7 +38,7 @@ __device__ __forceinline__ void multiply_chunks(const typename QTile::Lane& q_la
         add(i / 4 / N_TILES, i / 4 % N_TILES, i % 4, sum[i / 4 / N_TILES][i / 4 % N_TILES][i % 4]);
 }
 
-/// Addresses of all chunks of a panel go from panel to panel, each in a register. See rests_fp32.cuh for another way.
+/// Addresses of all chunks of a panel go from panel to panel, each in a register. See low_bits_fp32.cuh for another way.
 struct AddressesKept {
     static __device__ __forceinline__ int chunk(int panel) { return panel; }
 

@@ -2,12 +2,12 @@
 
 /// Block `index` of keys in the order of persistent kernels: the heads of one section, whose queries fit the L2 cache, go
 /// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
-/// (queue.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the queue. Blocks 2i and
+/// (dq_semaphore.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the order. Blocks 2i and
 /// 2i + 1 of a pair are neighbours of one head.
-template <int BLOCK_KV, class Peers, class Params>
+template <int BLOCK_KV, class Cluster, class Params>
 __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index) {
     const int heads = (params.cu_seqlens_q == nullptr ? opaque(params.batch) : 1) * params.num_kv_heads;
-    const int together = Peers::blocks(), rank = index % together;
+    const int together = Cluster::blocks(), rank = index % together;
     const int kv_blocks = opaque(params.kv_blocks) / together;  // what is computed of it would take registers between blocks
     index /= together;
     const int section = index / (params.section * kv_blocks), first = section * params.section;

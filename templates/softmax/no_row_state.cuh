@@ -1,5 +1,5 @@
-/// What normalisers that keep nothing of a row have in common: references never move, results are finished as they are.
-/// The interface is that of normalize_softmax.cuh and of trust_softmax.cuh.
+/// What normalisers that keep nothing of a row have in common: maxima never move, results are finished as they are.
+/// The interface is that of normalize_softmax.cuh and of stale_max_softmax.cuh.
 struct NoRowState {
     __device__ __forceinline__ float exponent(int, int, float score) const { return score; }
 
@@ -7,21 +7,21 @@ struct NoRowState {
     __device__ __forceinline__ void to_exponents(Scores&) const {}
 
     template <class... ScoresAndOut>
-    __device__ __forceinline__ void observe(ScoresAndOut&...) {}
+    __device__ __forceinline__ void online_softmax_step(ScoresAndOut&...) {}
 
     template <class Scores>
-    __device__ __forceinline__ bool serves(const Scores&) const { return true; }
+    __device__ __forceinline__ bool max_still_valid(const Scores&) const { return true; }
 
     template <class Scores, class Out>
     __device__ __forceinline__ void settle(Scores&, Out&) {}
 
     __device__ __forceinline__ void begin_tile() {}
 
-    __device__ __forceinline__ bool has_references() const { return true; }
+    __device__ __forceinline__ bool has_max() const { return true; }
 
-    __device__ __forceinline__ void trust() {}
+    __device__ __forceinline__ void keep_max() {}
 
-    __device__ __forceinline__ bool served(float) const { return true; }
+    __device__ __forceinline__ bool max_still_valid(float) const { return true; }
 
     template <class Probs>
     __device__ __forceinline__ bool lowered(Probs&, float) const { return true; }

@@ -1,25 +1,25 @@
-#include "softmax/row_references.cuh"
+#include "softmax/running_max.cuh"
 
 /// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
-/// one liberty that leaves the result exact: any reference serves in place of a row's maximum. So it moves only when an
+/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
 /// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
 /// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
 template <int M_TILES>
-struct Normalizer : RowReferences<M_TILES> {
-    using References = RowReferences<M_TILES>;
-    using References::offset, References::each_row;
+struct Normalizer : RunningMax<M_TILES> {
+    using Base = RunningMax<M_TILES>;
+    using Base::offset, Base::each_row;
 
-    float row_sum[M_TILES][2];   // of this lane's columns, relative to the reference
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the maximum
     float tile_sum[M_TILES][2];  // the same, of the tile in hand
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * Dtype::UNIT) {
+    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
         each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
     }
 
-    /// Whether the references serve a tile's exponents. All lanes of the warp must agree on what follows.
+    /// Whether the maxima are still valid for a tile's exponents. All lanes of the warp must agree on what follows.
     template <int N_TILES>
-    __device__ __forceinline__ bool serves(const float (&exponents)[M_TILES][N_TILES][4]) const {
+    __device__ __forceinline__ bool max_still_valid(const float (&exponents)[M_TILES][N_TILES][4]) const {
         // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
         int top[4] = {};
 #pragma unroll
@@ -37,10 +37,10 @@ struct Normalizer : RowReferences<M_TILES> {
         return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
     }
 
-    /// Moves the references if need be. All lanes must call.
+    /// Moves the maxima if need be. All lanes must call.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
-        if (!__all_sync(~0u, serves(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+        if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
     }
 
     __device__ __forceinline__ void begin_tile() {
@@ -48,7 +48,7 @@ struct Normalizer : RowReferences<M_TILES> {
     }
 
     /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
-    /// Each lane gets a share of the sum, so that its own part tells that there is a reference.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
     template <int N_TILES, int D_TILES>
     __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
                                          float (&out)[M_TILES][D_TILES][4]) {
@@ -81,7 +81,7 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// A row's state as it is kept in memory: its reference (-inf: none) and sum.
+    /// A row's state as it is kept in memory: its maximum (-inf: none) and sum.
     __device__ __forceinline__ void load_row(int m, int r, float row_max, float sum) {
         offset[m][r] = sum > 0 ? -row_max : 0.0f;
         row_sum[m][r] = threadIdx.x % 4 == 0 ? sum : 0.0f;
@@ -97,12 +97,12 @@ struct Normalizer : RowReferences<M_TILES> {
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
-        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
-        row_max = fmaxf(reference, sink);
+        const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
+        row_max = fmaxf(maximum, sink);
         // What is left of the rest where no sink takes part, without its exponentials.
         if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
         if (row_max == NEGATIVE_INFINITY) return 0;
-        const float weight = expf(reference - row_max);
+        const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
     }

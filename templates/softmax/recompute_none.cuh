@@ -12,5 +12,5 @@ struct Recompute {
 
     static __device__ __forceinline__ float prob(float exponent) { return exponent == NEGATIVE_INFINITY ? 0 : exponent; }
 
-    static __device__ __forceinline__ float slope(float exponent, float) { return exponent == NEGATIVE_INFINITY ? 0 : 1; }
+    static __device__ __forceinline__ float dscore_factor(float exponent, float) { return exponent == NEGATIVE_INFINITY ? 0 : 1; }
 };

@@ -12,5 +12,5 @@ struct Recompute {
 
     static __device__ __forceinline__ float prob(float exponent) { return __frcp_rn(1.0f + exp2_flushed(-exponent)); }
 
-    static __device__ __forceinline__ float slope(float, float prob) { return prob * (1 - prob); }
+    static __device__ __forceinline__ float dscore_factor(float, float prob) { return prob * (1 - prob); }
 };

@@ -14,5 +14,5 @@ struct Recompute {
     static __device__ __forceinline__ float prob(float exponent) { return exp2_flushed(exponent); }
 
     /// dP/dS, but for what the row's sum has in it.
-    static __device__ __forceinline__ float slope(float, float prob) { return prob; }
+    static __device__ __forceinline__ float dscore_factor(float, float prob) { return prob; }
 };

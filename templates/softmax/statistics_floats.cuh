@@ -7,10 +7,10 @@ struct alignas(8) RowStatistics {
 
     __device__ __forceinline__ const RowStatistics& at_first() const { return *this; }
 
-    /// The probability of a pair, 0 of one that isn't kept. `rest`: what the rounding of the score took from it, which is
+    /// The probability of a pair, 0 of one that isn't kept. `low_bits`: what the rounding of the score took from it, which is
     /// nothing to the operands of P V.
     template <class Dtype>
-    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float rest) const {
+    __device__ __forceinline__ float prob(bool kept, float score, float factor, [[maybe_unused]] float low_bits) const {
         return Dtype::power(kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY);
     }
 };

@@ -7,8 +7,8 @@ struct QueryRange {
     int begin, full_begin, full_end, end;
 };
 
-/// A tile of queries as two owners of keys see it: whether there are keys that it keeps, and whether it keeps all of them, in
-/// a bit for each owner. A tile begins at a multiple of 64 slots: `word` holds the rest in the bits below.
+/// A tile of queries as two consumers of keys see it: whether there are keys that it keeps, and whether it keeps all of them, in
+/// a bit for each consumer. A tile begins at a multiple of 64 slots: `word` holds the rest in the bits below.
 struct QueryTile {
     int head, word;
     bool ends_head;  // the last of it
@@ -23,7 +23,7 @@ struct QueryTile {
 };
 
 /// The live tiles of a block of keys in ascending order, head after head of the group. The lanes of a warp classify 16 tiles at
-/// once, each for the keys of one owner. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's owner
+/// once, each for the keys of one consumer. `Keys` knows heads and mask: `last_head()`, and for the keys of the lane's consumer
 /// `range()` in the head that `begin_head(head)` was told, and `kind(head, slot)`.
 template <int BLOCK_Q, class Keys>
 struct QueryTiles {

@@ -83,7 +83,7 @@ def test_pairs(  # noqa: PLR0917
     launched: Launched,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Of some rows old references don't serve, so that their scores are computed again. Tiles of small head dims have
+    """Of some rows stale maxima aren't valid, so that their scores are computed again. Tiles of small head dims have
     128 keys, and none to load them for. V of 8 bits is transposed ahead."""
     from tests.gpu import test_fp8
     from tests.gpu.torch_oracle import Arguments

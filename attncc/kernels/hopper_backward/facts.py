@@ -6,7 +6,7 @@ could hold both.
 
 Masks and score lines take registers, mostly for what they read of inputs. A plan of `low_register` lets them see few
 pairs at once, in a loop, and makes S^T, and all that follows, in two parts of a tile's rows. That takes 24 registers
-less: the owners keep 8 of them, the warpgroup that loads gets 32 from both, for a sixth more reads of shared memory.
+less: the consumers keep 8 of them, the warpgroup that loads gets 32 from both, for a sixth more reads of shared memory.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from ..hopper.panels import PANEL_COLUMNS, STEP, WARPGROUP_ROWS, WARPGROUP_WARPS
 from ..products import Product
 from ..shared import Parts
 
-OWNERS = 2
-OWNER_WARPS = 8
+CONSUMERS = 2
+CONSUMER_WARPS = 8
 BLOCK_Q = 64  # rows of a tile: what one wgmma makes of dQ
 OWN_ROWS = 64  # of S^T that one wgmma makes
 KEY_STAGES = 2  # the keys of a block are on their way while the one before is worked on, where there is room
@@ -31,8 +31,8 @@ WEIGHT_BYTES = 1024  # of operands that pick lse or delta
 
 # Registers of a thread of each warpgroup; four of them share these, in steps of 8.
 _ALL_REGISTERS = 512
-_ADDER_REGISTERS = 32  # besides its slice of dQ
-_OTHER_REGISTERS = 40  # of an owner, besides its accumulators, if there are as many
+_DQ_CONSUMER_REGISTERS = 32  # besides its slice of dQ
+_OTHER_REGISTERS = 40  # of a consumer, besides its accumulators, if there are as many
 _PRODUCER_REGISTERS, _CLASSIFYING_REGISTERS = 48, 64  # enough for every mask
 _LEAST_PRODUCER_REGISTERS = 32
 _MOST_REGISTERS = 240
@@ -49,7 +49,7 @@ class HopperBackward(BackwardFacts):
 
     @property
     def threads(self) -> int:
-        """Of the owners, of the warpgroup that adds up dQ, and of the one that loads."""
+        """Of the consumers, of the warpgroup that adds up dQ, and of the one that loads."""
         return 32 * (self.plan.warps + 2 * WARPGROUP_WARPS)
 
     @property
@@ -62,8 +62,8 @@ class HopperBackward(BackwardFacts):
 
     @property
     def register_limit(self) -> tuple[int, str]:
-        adder, producer = self.adder_registers, self.producer_registers
-        return self.owner_registers, f"what is left by those that add up dQ ({adder}) and load ({producer})"
+        adder, producer = self.dq_consumer_registers, self.producer_registers
+        return self.consumer_registers, f"what is left by those that add up dQ ({adder}) and load ({producer})"
 
     @property
     def orders_dq(self) -> bool:
@@ -124,7 +124,7 @@ class HopperBackward(BackwardFacts):
     @property
     def products(self) -> dict[str, Product]:
         """S^T = K Q^T and dP^T = V dO^T are alike; dV += P^T dO and dK += dS^T Q take P and dS from registers;
-        dQ = dS K takes both from shared memory and sums over the rows of K, those of one owner at a time."""
+        dQ = dS K takes both from shared memory and sums over the rows of K, those of one consumer at a time."""
         plan, keys = self.plan, self.plan.block_kv // self.key_shares
         rows, head_dim, value_head_dim = plan.block_q // self.parts, plan.padded_head_dim, plan.padded_value_head_dim
         gradient = partial(Product, a_in_registers=True, transposed_b=True, b_rows=plan.block_q)
@@ -138,19 +138,19 @@ class HopperBackward(BackwardFacts):
         }
 
     @property
-    def adder_registers(self) -> int:
-        return _ADDER_REGISTERS + _eights(self.dq_columns // 2)
+    def dq_consumer_registers(self) -> int:
+        return _DQ_CONSUMER_REGISTERS + _eights(self.dq_columns // 2)
 
     @property
     def producer_registers(self) -> int:
-        owner = _eights(sum(self.accumulators().values()) + _OTHER_REGISTERS)
-        rest = _ALL_REGISTERS - self.adder_registers - OWNERS * owner
+        consumer = _eights(sum(self.accumulators().values()) + _OTHER_REGISTERS)
+        rest = _ALL_REGISTERS - self.dq_consumer_registers - CONSUMERS * consumer
         most = _CLASSIFYING_REGISTERS if self.uses_tile_kind else _PRODUCER_REGISTERS
         return min(max(rest, _LEAST_PRODUCER_REGISTERS), most)
 
     @property
-    def owner_registers(self) -> int:
-        rest = (_ALL_REGISTERS - self.adder_registers - self.producer_registers) // OWNERS
+    def consumer_registers(self) -> int:
+        rest = (_ALL_REGISTERS - self.dq_consumer_registers - self.producer_registers) // CONSUMERS
         return min(rest // 8 * 8, _MOST_REGISTERS)
 
     @property
@@ -161,12 +161,12 @@ class HopperBackward(BackwardFacts):
 
     @property
     def key_shares(self) -> int:
-        """Of a block of keys: one for each owner, or one for both."""
-        return min(self.plan.block_kv // OWN_ROWS, OWNERS)
+        """Of a block of keys: one for each consumer, or one for both."""
+        return min(self.plan.block_kv // OWN_ROWS, CONSUMERS)
 
     @property
     def shares_keys(self) -> bool:
-        """Whether both owners have all keys of a block, and a gradient each."""
+        """Whether both consumers have all keys of a block, and a gradient each."""
         return self.key_shares == 1
 
     @property
@@ -178,7 +178,7 @@ class HopperBackward(BackwardFacts):
         """Whether blocks of keys are claimed, and their keys and values loaded, while the one before is worked on, see
         docs/hopper.md: under masks, whose blocks have few tiles, if there is room for the values of two blocks. Not
         where pairs are looked up: ptxas finds no registers for that. Nor where sequences may have scales of their own:
-        the owners, who may be at work on two of them, share the weights of lse."""
+        the consumers, who may be at work on two of them, share the weights of lse."""
         from ..instruction_cost import looks_up_pairs
 
         variant = self.plan.variant
@@ -188,7 +188,7 @@ class HopperBackward(BackwardFacts):
         return sum(prod(factors.values()) for factors in parts) <= TARGETS[self.plan.target].shared_bytes
 
     def accumulators(self) -> dict[str, int]:
-        """Registers of an owner's thread: S, then dP; P, then dS, with 16 bits; dK and dV."""
+        """Registers of a consumer's thread: S, then dP; P, then dS, with 16 bits; dK and dV."""
         keys = self.plan.block_kv // self.key_shares // 4  # of a warp
         dk, dv = keys * self.plan.padded_head_dim // 32, keys * self.plan.padded_value_head_dim // 32
         gradients = {"dk or dv": max(dk, dv)} if self.shares_keys else {"dk": dk, "dv": dv}
@@ -200,7 +200,7 @@ class HopperBackward(BackwardFacts):
 
     def _shared_parts(self, ahead: bool) -> Parts:
         plan, element, pairs = self.plan, {"bytes": 2}, self.pairs_key_blocks
-        slopes, own_keys = self.puts_slopes_aside, {"keys": OWN_ROWS}
+        spills, own_keys = self.spills_dscore_factors, {"keys": OWN_ROWS}
         head_dim, value_head_dim = (
             -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)
         )
@@ -212,7 +212,11 @@ class HopperBackward(BackwardFacts):
             "q": {**looped, **rows, "head dim": head_dim, **element},
             "dout": {**looped, **rows, "head dim": value_head_dim, **element},
             "gradient of score": {"blocks": 1 + pairs, **looped, **rows, **keys, **element},
-            **({"half of the slopes": {"owners": self.key_shares, **rows, **own_keys, **element}} if slopes else {}),
+            **(
+                {"half of the factors of dS": {"consumers": self.key_shares, **rows, **own_keys, **element}}
+                if spills
+                else {}
+            ),
             **({"k of the other block": {**keys, "columns": PANEL_COLUMNS, **element}} if pairs else {}),
             "lse and delta": {**looped, **rows, "bytes": self.statistics_bytes},
             "weights of lse and delta": {"bytes": WEIGHT_BYTES // 2 if ahead else WEIGHT_BYTES},
@@ -220,8 +224,9 @@ class HopperBackward(BackwardFacts):
         }
 
     def _pipeline_bytes(self, ahead: bool) -> int:
-        """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, two notes for each of queries,
-        what the owners' keys look at, and the question. Ahead also the request, and what fills up multiples of 1024."""
+        """As backward_pipeline.cuh has it: barriers, a record for each stage of keys, tile info twice for each of
+        queries, what the consumers' keys look at, and the question. Ahead also the request, and what fills up multiples
+        of 1024."""
         stages, keys = self.plan.stages, self.key_stages
         of_queries = 6 + self.shares_keys + self.pairs_key_blocks
         barriers = 2 * keys + (2 * keys + 1 if ahead else 2) + of_queries * stages
@@ -233,17 +238,17 @@ class HopperBackward(BackwardFacts):
 
     @property
     def parts(self) -> int:
-        """In how many parts of its rows an owner makes the scores of a tile, and what becomes of them."""
+        """In how many parts of its rows a consumer makes the scores of a tile, and what becomes of them."""
         return 1 + self.plan.low_register
 
     @property
     def score_step(self) -> int:
-        """Of an owner's columns of S^T, 8 rows each, how many become exponents at once: all, unless that is long."""
+        """Of a consumer's columns of S^T, 8 rows each, how many become exponents at once: all, unless that is long."""
         from ..instruction_cost import score_step
 
         return 1 if self.plan.low_register else score_step(self.plan.variant, 1, BLOCK_Q // 8)
 
-    # ------------------------------------------------------------ statistics, see statistics_pieces.cuh
+    # ------------------------------------------------------------ statistics, see statistics_split_bf16.cuh
 
     @property
     def softmax(self) -> bool:
@@ -278,30 +283,30 @@ class HopperBackward(BackwardFacts):
         return self.softmax and self.plan.variant.dropout is not None
 
     @property
-    def puts_aside(self) -> bool:
+    def spills_to_smem(self) -> bool:
         """Whether dS is a multiple of dP - delta by another number than P. Registers have no room for P beside it: one
-        of both is put aside in shared memory until dP is there."""
-        learns = self.learns and self.keys_of_owner > OWN_ROWS
+        of both is spilled to shared memory until dP is there."""
+        learns = self.learns and self.keys_of_consumer > OWN_ROWS
         return self.factors or self.plan.variant.dropout is not None or not self.softmax or learns
 
     @property
-    def puts_slopes_aside(self) -> bool:
-        """Whether it is that number, in fp32: one owner tells the other, or has 128 keys and no registers for it."""
-        return self.shares_keys or (self.puts_aside and self.keys_of_owner > OWN_ROWS)
+    def spills_dscore_factors(self) -> bool:
+        """Whether it is that number, in fp32: one consumer tells the other, or has 128 keys and no registers for it."""
+        return self.shares_keys or (self.spills_to_smem and self.keys_of_consumer > OWN_ROWS)
 
     @property
-    def keys_of_owner(self) -> int:
+    def keys_of_consumer(self) -> int:
         return self.plan.block_kv // self.key_shares
 
     @property
     def drains(self) -> bool:
-        """Whether an owner waits for all products of a tile before it begins the next: what looks up pairs, or sums up
-        gradients of inputs, takes the registers that these would read meanwhile."""
+        """Whether a consumer waits for all products of a tile before it begins the next: what looks up pairs, or sums
+        up gradients of inputs, takes the registers that these would read meanwhile."""
         from ..instruction_cost import looks_up_pairs
 
         if self.shares_keys:
             return False
-        return looks_up_pairs(self.plan.variant) or (self.learns and self.puts_slopes_aside)
+        return looks_up_pairs(self.plan.variant) or (self.learns and self.spills_dscore_factors)
 
     @property
     def asks_always(self) -> bool:

@@ -9,7 +9,7 @@ from ...diagnostics import Diagnostic
 from ...schedule.plan import FRAGMENT, KernelPlan
 from ..family import Where
 from ..legality import bad_keys, no_kernel
-from .facts import BLOCK_Q, OWN_ROWS, OWNER_WARPS, OWNERS, HopperBackward
+from .facts import BLOCK_Q, CONSUMER_WARPS, CONSUMERS, OWN_ROWS, HopperBackward
 
 
 def misfits(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
@@ -23,11 +23,11 @@ def misfits(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             plan.loop,
             where,
         )
-    own = OWNERS * OWN_ROWS
+    own = CONSUMERS * OWN_ROWS
     legal = {
         "block_q": (BLOCK_Q,),
         "block_kv": (OWN_ROWS, own, 2 * own),
-        "warps": (OWNER_WARPS,),
+        "warps": (CONSUMER_WARPS,),
         "stages": range(2, 9),
     }
     for name, values in legal.items():

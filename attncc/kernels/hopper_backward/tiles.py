@@ -11,7 +11,7 @@ from ..family import Asked, Family, Settings, Tiles
 from ..guess import guess
 from ..instruction_cost import register_pressure
 from ..settings import choice, number
-from .facts import OWNER_WARPS
+from .facts import CONSUMER_WARPS
 
 _SMALL_TILE = 128 * 64  # pairs; of a tile where a mask compares ids
 
@@ -26,7 +26,7 @@ class OwnedTiles:
     block_q: int
     block_kv: int
     stages: int
-    warps: int = OWNER_WARPS
+    warps: int = CONSUMER_WARPS
     low_register: bool = False
 
 

@@ -12,7 +12,7 @@ from ..products import Product
 from ..shared import Parts
 
 # Registers of a thread, by how many warpgroups multiply. One more loads: it gives what it doesn't need to the others,
-# in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have notes,
+# in steps of 8, and needs more where loop bounds are read from inputs, or V is transposed and tiles have info,
 # and most where it classifies tiles. It then keeps all that those that multiply can spare beside their accumulators and
 # _OTHER, or _LIGHT_OTHER where they compute little. _LAUNCHED sums one thread of each warpgroup.
 _LAUNCHED_REGISTERS = {1: 480, 2: 504, 3: 512, 4: 480}
@@ -63,7 +63,7 @@ class HopperForward(ForwardFacts):
 
     @property
     def row_groups(self) -> int:
-        """Into how many groups a block's rows fall, for each of which tiles are listed and noted: one for each
+        """Into how many groups a block's rows fall, for each of which tiles have lists and info: one for each
         warpgroup, or one for all. One where nothing is masked, and where large tiles are tested, which are seldom EMPTY
         for some rows alone; for heavy variants, whose code is long enough; and where P is rounded early, which brings
         more."""
@@ -103,11 +103,12 @@ class HopperForward(ForwardFacts):
         return timed and form_terms(self.plan.variant) > 1
 
     @property
-    def references(self) -> str:
-        """How probabilities are kept within their type. Old references are trusted, and a tile's sum tells
-        whether they served. But e4m3 ends at 448: with much to do above 128 columns, exponents are bounded first."""
+    def maximum(self) -> str:
+        """How probabilities are kept within their type. The maxima of earlier tiles stay (`stale`), and a tile's
+        sum tells whether they are still valid. But e4m3 ends at 448: with much to do above 128 columns, exponents are
+        bounded first."""
         bounded = self.plan.dtype == "e4m3" and self.plan.padded_value_head_dim > 128 and not self.is_light
-        return "bounded" if bounded else "trusted"
+        return "bounded" if bounded else "stale"
 
     @property
     def rounds_early(self) -> bool:
@@ -124,7 +125,7 @@ class HopperForward(ForwardFacts):
 
     @property
     def counts_tiles(self) -> bool:
-        """Whether consumers know a block's tiles without notes: where all keys are kept, the first tile alone
+        """Whether consumers know a block's tiles without tile info: where all keys are kept, the first tile alone
         may have fewer, and the last begins with the first key. Score lines leave no register for it."""
         return self.is_light and not self.plan.variant.keeps and not self.plan.may_split
 
@@ -141,8 +142,8 @@ class HopperForward(ForwardFacts):
 
     @property
     def normalizer(self) -> str:
-        trusted = self.plan.variant.normalize == "softmax" and self.references == "trusted"
-        return "trust_softmax" if trusted else super().normalizer
+        stale = self.plan.variant.normalize == "softmax" and self.maximum == "stale"
+        return "stale_max_softmax" if stale else super().normalizer
 
     @property
     def products(self) -> dict[str, Product]:
@@ -197,7 +198,7 @@ class HopperForward(ForwardFacts):
         return 0 if plan.overlap or plan.padded_head_dim > 64 else plan.padded_head_dim // 32
 
     @property
-    def takes_turns(self) -> bool:
+    def ping_pong(self) -> bool:
         """Whether two warpgroups start their products by turns, so that one computes while the other multiplies
         (ping-pong scheduling: Shah et al., "FlashAttention-3", 2024, section 3.1). Both must have the same tiles, or
         one would wait for a turn that the other has no tile for."""
@@ -214,26 +215,26 @@ class HopperForward(ForwardFacts):
         return self.row_groups > 1 and not self.transposes_values
 
     @property
-    def trusts_masked(self) -> bool:
-        """Whether tiles with a mask may trust old references too: it takes registers, of which e4m3 has few."""
+    def keeps_max_under_masks(self) -> bool:
+        """Whether tiles with a mask may keep stale maxima too: it takes registers, of which e4m3 has few."""
         return self.is_light and self.plan.dtype != "e4m3"
 
     @property
-    def is_bare(self) -> bool:
+    def is_unmasked(self) -> bool:
         """Whether there is nothing but softmax of products: no mask, no score lines, no dropout. Then all tiles of a
-        block but its first are whole, and there are registers left. (e4m3 has no room for guessed references.)"""
+        block but its first are whole, and there are registers left. (e4m3 has no room for guessed maxima.)"""
         plan = self.plan
-        softmax = self.normalizer == "trust_softmax" and plan.variant.dropout is None
+        softmax = self.normalizer == "stale_max_softmax" and plan.variant.dropout is None
         return self.counts_tiles and softmax and plan.dtype != "e4m3"
 
     @property
-    def guessed_sum(self) -> str:
-        """The least sum of a tile, as a literal, that guessed references may leave: fp16 loses digits below 2^-14."""
+    def guessed_max_sum(self) -> str:
+        """The least sum of a tile, as a literal, that guessed maxima may leave: fp16 loses digits below 2^-14."""
         return {"fp16": "1"}.get(self.plan.dtype, "0x1p-40f")
 
     @property
-    def trusted_sum(self) -> str:
-        """The largest sum of a tile, as a literal, that old references may leave: fp16 ends at 2^16, e4m3 at 448."""
+    def stale_max_limit(self) -> str:
+        """The largest sum of a tile, as a literal, that stale maxima may leave: fp16 ends at 2^16, e4m3 at 448."""
         return {"fp16": "0x1p15f", "e4m3": "448"}.get(self.plan.dtype, "0x1p40f")
 
     def shared_parts(self) -> Parts:
@@ -256,8 +257,8 @@ class HopperForward(ForwardFacts):
 
     def _pipeline_bytes(self) -> int:
         """As pipeline.cuh has it. Barriers of 8 bytes: four for each stage, two for the rows of each warpgroup, two for
-        the plan. The plan and two works for each warpgroup, of 48 bytes. For each group of rows a range of 16, and a
-        note of 4 for each stage. Where V is transposed, for each stage two barriers and a note more."""
+        the plan. The plan and two works for each warpgroup, of 48 bytes. For each group of rows a range of 16, and
+        tile info of 4 for each stage. Where V is transposed, for each stage two barriers and tile info more."""
         plan = self.plan
         barriers = 8 * (4 * plan.stages + 2 * self.warpgroups + 2)
         slots = 48 * (1 + 2 * self.warpgroups) + 16 * self.row_groups

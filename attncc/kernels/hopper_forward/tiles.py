@@ -16,7 +16,7 @@ from ..instruction_cost import is_plain, register_pressure
 from ..mask_alignment import suits
 from ..settings import choice, number
 
-PIPELINE_BYTES = 1024  # of barriers and notes, at most
+PIPELINE_BYTES = 1024  # of barriers and tile info, at most
 _SMALL_TILE = 128 * 64  # pairs; of a tile where a mask compares ids
 
 
@@ -118,8 +118,8 @@ def _choose(settings: Settings, build: Build, default: HopperTiles) -> Choice:
 def light_tiles(head_dim: int, value_head_dim: int, element_bytes: int = 2) -> HopperTiles | None:
     """What is faster than the table's tiles for light variants, those with a mask and those with nothing else.
 
-    A third warpgroup hides what the others wait for: notes, masks, the ends of blocks, other thread blocks. It leaves
-    such variants just enough registers. And smaller tiles hold less that is masked.
+    A third warpgroup hides what the others wait for: tile info, masks, the ends of blocks, other thread blocks. It
+    leaves such variants just enough registers. And smaller tiles hold less that is masked.
     """
     fits = element_bytes == 2 and 96 < head_dim <= 128 and value_head_dim <= 128
     return HopperTiles(192, 64, 5) if fits else None

@@ -32,7 +32,7 @@ from .workspace import Workspace
 
 ROW_BLOCK = 16  # rows of a block of statistics, and of the sum of dQ
 _WORD_BYTES = 4
-_ADDER_WARPS = 4  # that add up dQ, each with a place of its own in the queues of queue.cuh
+_ADDER_WARPS = 4  # that add up dQ, each with a place of its own in the queues of dq_semaphore.cuh
 _DTYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
 
@@ -268,7 +268,7 @@ class _Preparation:
     def _persistent(self, main: StepBuilder, function: Function, blocks: int, numbers: _Numbers) -> Step:
         """A launch with maps: more blocks of keys than the GPU holds at once are claimed, unless alike.
 
-        Where sums have an order, blocks of keys wait for each other: they are claimed always, see queue.cuh.
+        Where sums have an order, blocks of keys wait for each other: they are claimed always, see dq_semaphore.cuh.
         """
         plan, problem, call, device = self._plan, self._problem, self._form.call, self._kernels.device
         dout = self._places.dout, self._form.results.dout

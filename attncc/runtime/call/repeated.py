@@ -33,7 +33,7 @@ class Attribute(ctypes.Structure):
 
 
 # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION: they don't wait for the kernel ahead on the stream, if that
-# lets others begin (finished.cuh). CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: 2i and 2i + 1 are one (peers_paired.cuh).
+# lets others begin (finished.cuh). CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: 2i and 2i + 1 are one (cluster_of_two.cuh).
 EARLY = Attribute(6, 0, 1)
 PAIRED = Attribute(4, 0, 2, (1, 1))
 

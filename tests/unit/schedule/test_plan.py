@@ -84,13 +84,13 @@ def test_whose_blocks_load_keys_for_each_other(dtype: str, head_dims: tuple[int,
 @pytest.mark.parametrize(
     ("dtype", "head_dim", "lines", "expected"),
     [
-        ("e4m3", 128, "", ("trusted", "midway", 1)),
-        ("e4m3", 128, "keep if q_pos >= kv_idx", ("trusted", "late", 3)),
-        ("e4m3", 256, "", ("trusted", "early", 1)),
-        ("e4m3", 256, "keep if q_pos >= kv_idx", ("trusted", "early", 1)),
+        ("e4m3", 128, "", ("stale", "midway", 1)),
+        ("e4m3", 128, "keep if q_pos >= kv_idx", ("stale", "late", 3)),
+        ("e4m3", 256, "", ("stale", "early", 1)),
+        ("e4m3", 256, "keep if q_pos >= kv_idx", ("stale", "early", 1)),
         ("e4m3", 256, "score = 30 * tanh(score / 30)", ("bounded", "late", 1)),
-        ("e4m3", 128, "score = 30 * tanh(score / 30)", ("trusted", "late", 1)),
-        ("bf16", 256, "keep if q_pos >= kv_idx", ("trusted", "late", 2)),
+        ("e4m3", 128, "score = 30 * tanh(score / 30)", ("stale", "late", 1)),
+        ("bf16", 256, "keep if q_pos >= kv_idx", ("stale", "late", 2)),
     ],
 )
 def test_when_p_is_rounded(dtype: str, head_dim: int, lines: str, expected: tuple[str, str, int]) -> None:
@@ -98,7 +98,7 @@ def test_when_p_is_rounded(dtype: str, head_dim: int, lines: str, expected: tupl
     variant = api.parse(f"attn 1\nvariant v {{\n{lines}\n}}\n").variant
     plan = make_plan(variant, dtype=dtype, head_dim=head_dim, value_head_dim=head_dim, target="sm_90a")
     when = "early" if facts_of(plan).rounds_early else "midway" if facts_of(plan).rounds_midway else "late"
-    assert (facts_of(plan).references, when, facts_of(plan).row_groups) == expected
+    assert (facts_of(plan).maximum, when, facts_of(plan).row_groups) == expected
 
 
 @pytest.mark.parametrize(

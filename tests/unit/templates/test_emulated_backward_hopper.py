@@ -213,8 +213,8 @@ def fused_gradients(call: Call, results: Results, cap: float | None) -> list[np.
         ("bf16", 128, None, {}),
         ("fp16", 64, None, {"block_kv": 128}),
         ("bf16", 256, None, {}),
-        ("bf16", 64, 3.0, {}),  # what dS is a multiple of by is put aside
-        ("bf16", 128, 3.0, {}),  # P is put aside
+        ("bf16", 64, 3.0, {}),  # what dS is a multiple of by is spilled
+        ("bf16", 128, 3.0, {}),  # P is spilled
         ("fp16", 136, 3.0, {}),
     ],
 )
@@ -313,7 +313,7 @@ def test_learnable_inputs(number: int, ordered: bool) -> None:
 
 
 def test_learnable_inputs_of_heads_and_rows() -> None:
-    """Each owner has twice 64 keys. Of softmax, what all pairs of a row share would have no gradient."""
+    """Each consumer has twice 64 keys. Of softmax, what all pairs of a row share would have no gradient."""
     lines = "score = score - slope[h] * (q_pos - kv_idx) + rows[h, q_idx]"
     inputs_read = "    input slope: f32[head] learnable\n    input rows: f32[head, q] learnable\n"
     plan = plan_of(f"attn 1\nvariant sums {{\n{inputs_read}    {lines}\n    normalize sigmoid\n}}\n", "bf16", (16, 16))
@@ -344,7 +344,7 @@ def test_sums_in_one_order(text: str) -> None:
 
 
 def test_masks_that_few_tiles_meet() -> None:
-    """More tiles of queries than are classified at once, groups, tiles for one owner alone."""
+    """More tiles of queries than are classified at once, groups, tiles for one consumer alone."""
     plan = plan_of(WINDOW, "bf16", (16, 16), 1)
     check(plan, None, Call(*qkv(plan, (1, 2, 1150), (1, 1, 1200))))
 

@@ -1,4 +1,4 @@
-"""The e4m3 kernels on an emulated GPU: V's way through shared memory, references that stay or move, descales."""
+"""The e4m3 kernels on an emulated GPU: V's way through shared memory, maxima that stay or move, descales."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_tiles_2d(ahead: bool) -> None:
     check(plan, Call(*qkv(plan, (1, 1, 24 * 12), (1, 1, 24 * 12)), ahead=ahead))
 
 
-def test_references_move_where_e4m3_would_end() -> None:
+def test_maxima_move_where_e4m3_would_end() -> None:
     """The scores of a row are all equal, or grow from tile to tile, some beyond any that e4m3 could hold."""
     plan = plan_of(FULL, (64, 64))
     q, k, v = qkv(plan, (1, 3, 64), (1, 3, 320))
@@ -133,7 +133,7 @@ def test_references_move_where_e4m3_would_end() -> None:
 
 
 def test_a_key_that_outweighs_all_others() -> None:
-    """It comes when there are references, and by how much it exceeds them differs from row to row: rounded, its weight
+    """It comes when there are maxima, and by how much it exceeds them differs from row to row: rounded, its weight
     would be another in the output than in the sum."""
     plan = plan_of(FULL, (64, 64))
     q, k, v = qkv(plan, (1, 1, 64), (1, 1, 320))

@@ -158,15 +158,15 @@ def test_warpgroups_take_turns(stages: int) -> None:
     """Blocks of one tile, of several and of none; sequences that end within a tile."""
     text = "attn 1\nvariant dropped {\n    dropout 0.3\n}\n"
     plan = plan_of(text, "bf16", (16, 16), block_q=128, block_kv=128, stages=stages)
-    assert HopperForward(plan).takes_turns
+    assert HopperForward(plan).ping_pong
     cu = np.int32([0, 3, 140, 200, 220]), np.int32([0, 300, 300, 428, 450])
     check(plan, Call(*qkv(plan, (2, 220), (1, 450)), cu=cu, seed=11))
 
 
 def test_documents_of_two_warpgroups() -> None:
-    """Rows of a warp are of several documents; of some there is no key. Tiles after the first trust references."""
+    """Rows of a warp are of several documents; of some there is no key. Tiles after the first keep stale maxima."""
     plan = plan_of(DOCUMENTS, "bf16", (16, 16), block_q=128, block_kv=48)
-    assert HopperForward(plan).trusts_masked
+    assert HopperForward(plan).keeps_max_under_masks
     doc = np.sort(np.random.default_rng(4).integers(0, 30, (1, 300)).astype(np.int32), axis=1)
     check(plan, Call(*qkv(plan, (1, 1, 290), (1, 1, 300)), inputs={"doc": doc}))
 
@@ -201,7 +201,7 @@ def test_pairs_of_blocks_load_for_each_other(head_dims: tuple[int, int], stages:
 
 
 def test_pairs_compute_their_scores_again() -> None:
-    """Where old references don't serve, from a K tile that the other block may not write to meanwhile."""
+    """Where stale maxima are no longer valid, from a K tile that the other block may not write to meanwhile."""
     plan = plan_of(FULL, "fp16", (104, 16), block_q=128, stages=1)
     assert facts_of(plan).pairs_blocks
     q, k, v = qkv(plan, (1, 1, 256), (1, 1, 160))
@@ -222,7 +222,7 @@ def test_no_rows_for_a_warpgroup(dtype: str, block_q: int) -> None:
 def test_guessed_references(dtype: str, size: float) -> None:
     """Of first tiles that are whole; they serve where scores are near 0, not where these are large, or far below 0."""
     plan = plan_of(FULL, dtype, block_q=128)
-    assert HopperForward(plan).is_bare
+    assert HopperForward(plan).is_unmasked
     q, k, v = qkv(plan, (1, 1, 128), (1, 1, 160))
     q, k = (q, k) if size == 1 else (abs(q), abs(k) * k.dtype.type(size))
     check(plan, Call(q, k, v))

@@ -33,7 +33,7 @@ def plans(text: str, head_dims: tuple[int, int], *settings: tuple[str, int | str
 def test_registers_are_those_of_a_multiprocessor_in_steps_of_eight(head_dims: tuple[int, int]) -> None:
     for plan in plans(FULL, head_dims):
         shares = HopperBackward(plan)
-        counts = shares.owner_registers, shares.adder_registers, shares.producer_registers
+        counts = shares.consumer_registers, shares.dq_consumer_registers, shares.producer_registers
         assert 2 * counts[0] + counts[1] + counts[2] <= 512
         assert all(count % 8 == 0 and 24 <= count <= 240 for count in counts)
         assert sum(facts_of(plan).accumulators().values()) <= counts[0]
@@ -52,14 +52,14 @@ def test_two_warpgroups_share_the_keys_of_a_block_that_cannot_be_halved() -> Non
     shares, halved = HopperBackward(plan), HopperBackward(plans(FULL, (128, 128))[0])
     assert (plan.block_kv, shares.key_shares, shares.key_stages, halved.key_shares) == (64, 1, 1, 2)
     assert sum(shares.accumulators().values()) == sum(halved.accumulators().values())
-    assert shares.puts_slopes_aside
+    assert shares.spills_dscore_factors
     assert [HopperBackward(item).shares_keys for item in plans(SCORED, (64, 64), ("block_kv", 128))] == [False]
 
 
 def test_thrift_saves_registers_and_is_never_the_first_guess() -> None:
     plain, low_register = map(HopperBackward, plans(MASKED, (128, 128)))
     assert (plain.parts, low_register.parts, low_register.score_step) == (1, 2, 1)
-    spare = [shares.owner_registers - sum(shares.accumulators().values()) for shares in (plain, low_register)]
+    spare = [shares.consumer_registers - sum(shares.accumulators().values()) for shares in (plain, low_register)]
     assert spare[0] < spare[1] and plain.producer_registers < low_register.producer_registers
     assert plain.plan.tiles != low_register.plan.tiles
 
@@ -70,15 +70,15 @@ def test_dq_is_made_in_slices_of_a_panel() -> None:
 
 def test_when_lse_and_delta_join_the_products() -> None:
     plain, scored = (HopperBackward(plans(text, (64, 64))[0]) for text in (FULL, SCORED))
-    assert plain.lse_first and plain.delta_first and not plain.puts_aside
+    assert plain.lse_first and plain.delta_first and not plain.spills_to_smem
     assert scored.lse_last and scored.delta_last
 
 
 def test_what_waits_in_shared_memory_where_ds_is_a_multiple_by_another_number_than_p() -> None:
-    """P, or that number where an owner has 128 keys."""
+    """P, or that number where a consumer has 128 keys."""
     strips, one = (HopperBackward(plans(SCORED, (64, 64), ("block_kv", size))[0]) for size in (256, 128))
-    assert strips.puts_slopes_aside
-    assert one.puts_aside and not one.puts_slopes_aside
+    assert strips.spills_dscore_factors
+    assert one.spills_to_smem and not one.spills_dscore_factors
 
 
 @pytest.mark.parametrize(

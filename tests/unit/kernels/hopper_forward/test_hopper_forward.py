@@ -101,15 +101,15 @@ def test_room_for_what_a_variant_computes() -> None:
 def test_warpgroups_with_dropout_take_turns() -> None:
     """Where all have the same tiles: under a mask each passes by tiles of its own."""
     dropped, masked = variant("dropout 0.2"), variant("dropout 0.2\nkeep if q_pos >= kv_idx")
-    assert HopperForward(planned(dropped)).takes_turns and not HopperForward(planned()).takes_turns
-    assert not HopperForward(planned(masked, block_q=128, block_kv=128)).takes_turns
-    assert not HopperForward(planned(dropped, block_q=192, block_kv=64)).takes_turns
+    assert HopperForward(planned(dropped)).ping_pong and not HopperForward(planned()).ping_pong
+    assert not HopperForward(planned(masked, block_q=128, block_kv=128)).ping_pong
+    assert not HopperForward(planned(dropped, block_q=192, block_kv=64)).ping_pong
 
 
 def test_warpgroups_whose_tiles_take_unequally_long_take_turns() -> None:
     table = variant("input table: f32[9]\nscore = score + table[clamp(kv_idx - q_pos, -4, 4) + 4]")
     softcap = variant("score = 9 * tanh(score / 9)")
-    assert HopperForward(planned(table)).takes_turns and not HopperForward(planned(softcap)).takes_turns
+    assert HopperForward(planned(table)).ping_pong and not HopperForward(planned(softcap)).ping_pong
 
 
 @pytest.mark.parametrize("head_dim", [16, 40, 64, 72, 96, 128, 192, 256])

@@ -1,21 +1,21 @@
 #include "memory/words.cuh"
 
-/// Where a lane's slopes are in shared memory, in fp32: what dS is a multiple of dP - delta by. Those of fragments 0, 2, ... are where the
+/// Where a lane's factors of dS are in shared memory, in fp32: dS is dP - delta times these. Those of fragments 0, 2, ... are where the
 /// lane will store dS, and the others in memory of their own.
-struct Slopes {
+struct DScoreFactors {
     unsigned even, odd;
 
     __device__ __forceinline__ unsigned at(int n) const { return (n % 2 == 0 ? even : odd) + n / 2 * 16 * 128; }
 
     /// Those of a fragment.
-    __device__ __forceinline__ void store(int n, const float (&slopes)[4]) const {
+    __device__ __forceinline__ void store(int n, const float (&dscore_factors)[4]) const {
         unsigned four[4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) four[i] = __float_as_uint(slopes[i]);
+        for (int i = 0; i < 4; ++i) four[i] = __float_as_uint(dscore_factors[i]);
         store_words(at(n), four);
     }
 
-    /// dP - delta times the slopes.
+    /// dP - delta times the factors.
     __device__ __forceinline__ void multiply(Scores& dprobs) const {
 #pragma unroll
         for (int n = 0; n < Q_TILES; ++n) {

@@ -96,7 +96,7 @@ struct Leaver {
 
 /// Two thread blocks of a cluster that go through the same tiles, of keys or backward of queries: each loads every other panel of
 /// a tile, for both. Where a launch has no clusters, each block is one of its own.
-struct Peers {
+struct Cluster {
     /// How many have a stage in common: none writes to it before the warps of all have left it.
     static __device__ __forceinline__ int blocks() { return cluster_blocks(); }
     static __device__ __forceinline__ int rank() { return cluster_rank(); }

@@ -5,20 +5,20 @@
 /// Of a row: lse, infinite for a row without weight, and delta; and what is to be added to lse, which was rounded to fp32 at its
 /// own size. As often as not that is more than all other roundings of a probability, and the same for the whole row.
 struct alignas(16) RowStatistics {
-    float exponent, delta, rest, padding;
+    float exponent, delta, low_bits, padding;
 
-    /// As the first of the kernels that need it takes it: the rest isn't known yet.
+    /// As the first of the kernels that need it takes it: the low bits aren't known yet.
     __device__ __forceinline__ RowStatistics at_first() const { return {exponent, delta, 0, 0}; }
 
-    /// The probability of a pair, 0 of one that isn't kept, of the exponent and of what it loses by rounding. `rest` belongs
-    /// to the score.
+    /// The probability of a pair, 0 of one that isn't kept, of the exponent and of what it loses by rounding. `low_bits_of_score`:
+    /// what the score has lost.
     template <class Dtype>
-    __device__ __forceinline__ float prob(bool kept, float score, float factor, float rest_of_score) const {
+    __device__ __forceinline__ float prob(bool kept, float score, float factor, float low_bits_of_score) const {
         const float x = kept ? fmaf(score, factor, -exponent) : NEGATIVE_INFINITY, power = Dtype::power(x);
         float sum = x, lost = 0;
         add_exactly(sum, lost, exponent);
-        const float rests = fmaf(score, factor, -sum) - lost + fmaf(rest_of_score, factor, -rest);
-        return fmaf(power, fabsf(rests) < 1 ? rests : 0.0f, power);  // not a number where nothing weighs
+        const float all_low_bits = fmaf(score, factor, -sum) - lost + fmaf(low_bits_of_score, factor, -low_bits);
+        return fmaf(power, fabsf(all_low_bits) < 1 ? all_low_bits : 0.0f, power);  // not a number where nothing weighs
     }
 };
 
@@ -57,18 +57,18 @@ struct RowWeights {
     /// no rounding explains it: a sink has what is missing, or keys that this call doesn't know. `lse` is as it was given; all
     /// lanes of the quad must call.
     __device__ __forceinline__ float excess(int m, int r, float lse) const {
-        float whole = sum[m][r], rest = lost[m][r];
+        float whole = sum[m][r], low_bits = lost[m][r];
 #pragma unroll
         for (int step = 1; step < 4; step *= 2) {
-            rest += __shfl_xor_sync(~0u, rest, step);
-            add_exactly(whole, rest, __shfl_xor_sync(~0u, whole, step));
+            low_bits += __shfl_xor_sync(~0u, low_bits, step);
+            add_exactly(whole, low_bits, __shfl_xor_sync(~0u, whole, step));
         }
-        const float found = whole - 1 + rest;
+        const float found = whole - 1 + low_bits;
         return fabsf(found) <= 0x1p-22f * (8 + fabsf(lse)) ? found : 0.0f;
     }
 
     /// For the kernels behind, which take it from their probabilities, too.
     __device__ __forceinline__ void tell(RowStatistics& row, float excess) const {
-        if (threadIdx.x % 4 == 0) row.rest = excess;
+        if (threadIdx.x % 4 == 0) row.low_bits = excess;
     }
 };

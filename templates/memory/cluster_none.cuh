@@ -6,8 +6,8 @@ struct Leaver {
     __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 
-/// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
-struct Peers {
+/// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
+struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
     static constexpr __device__ int rank() { return 0; }
     static __device__ __forceinline__ void begin() {}

@@ -1,13 +1,13 @@
 #include "common/math.cuh"
 
-/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
-/// trust_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
+/// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct RowReferences {
+struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
+    float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
 
-    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
+    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -18,7 +18,7 @@ struct RowReferences {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's reference.
+    /// An exponent relative to the row's maximum.
     __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
     template <int N_TILES>

@@ -2,7 +2,7 @@
 
 /// What rounding takes from scores, in units of theirs: nothing to speak of beside that of their operands.
 template <int M_TILES, int N_TILES>
-struct ScoreRests {
+struct ScoreLowBits {
     static __device__ __forceinline__ float of(int, int, int) { return 0; }
 
     template <class Change>
@@ -12,7 +12,7 @@ struct ScoreRests {
 
 /// The same, and what rounding took from each score.
 template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreRests<M_TILES, N_TILES>&,
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>&,
                                                       unsigned queries, int first_row, unsigned keys) {
     multiply_queries_keys<Dtype, QTile, KTile>(scores, queries, first_row, keys);
 }

@@ -1,49 +1,49 @@
-#include "softmax/row_references.cuh"
+#include "softmax/running_max.cuh"
 
-/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that trusts old maxima. Any reference in place of a row's
-/// maximum gives the same softmax, so where nothing is masked the exponentials subtract what earlier tiles have left, and
+/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that keeps stale maxima. Any number in place of a row's
+/// maximum gives the same softmax, so where nothing is masked the exponentials subtract the maxima of earlier tiles, and
 /// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
 /// scores again where it wasn't, and to take the textbook step.
 template <int M_TILES>
-struct Normalizer : RowReferences<M_TILES> {
-    using References = RowReferences<M_TILES>;
-    using References::factor, References::offset, References::each_row;  // a row without keys so far has an infinite offset
+struct Normalizer : RunningMax<M_TILES> {
+    using Base = RunningMax<M_TILES>;
+    using Base::factor, Base::offset, Base::each_row;  // a row without keys so far has an infinite offset
 
-    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the reference
+    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the maximum
     float tile_sum[M_TILES][2];      // the sums of that tile
     float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * LOG2_E) {
-        refer(-NEGATIVE_INFINITY);
+    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * LOG2_E) {
+        set_max(-NEGATIVE_INFINITY);
     }
 
-    /// Gives all rows the same reference: minus it, as an exponent.
-    __device__ __forceinline__ void refer(float exponent) {
+    /// Gives all rows the same maximum: minus it, as an exponent.
+    __device__ __forceinline__ void set_max(float exponent) {
         each_row([&](int m, int r) { offset[m][r] = exponent; });
     }
 
-    /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
+    /// To be called where a branch that is seldom taken has moved maxima, or the compiler would copy them in the other, too.
     __device__ __forceinline__ void stay() {
         each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
     }
 
     /// Whether all rows of the warp have met a key.
-    __device__ __forceinline__ bool has_references() const {
+    __device__ __forceinline__ bool has_max() const {
         float highest = NEGATIVE_INFINITY;
         each_row([&](int m, int r) { highest = fmaxf(highest, offset[m][r]); });
         return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
     }
 
-    /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
+    /// Begins a tile whose exponents are relative to the maxima that earlier tiles left. A row without one gets an
     /// infinite sum.
-    __device__ __forceinline__ void trust() {
+    __device__ __forceinline__ void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
     }
 
-    /// Begins a tile by the book: each row's largest score so far becomes its reference, and scores exponents.
+    /// The step of the paper: each row's largest score so far becomes its maximum, and scores become exponents.
     template <int N_TILES>
-    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4]) {
+    __device__ __forceinline__ void online_softmax_step(float (&scores)[M_TILES][N_TILES][4]) {
         each_row([&](int m, int r) {
             float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
 #pragma unroll
@@ -51,11 +51,11 @@ struct Normalizer : RowReferences<M_TILES> {
                 even = fmaxf(even, scores[m][n][2 * r]);
                 odd = fmaxf(odd, scores[m][n][2 * r + 1]);
             }
-            float reference = -quad_max(fmaxf(even, odd)) * factor;
-            if constexpr (Dtype::FIRST != 0) reference += Dtype::FIRST;
-            const float lowest = fminf(offset[m][r], reference);
+            float maximum = -quad_max(fmaxf(even, odd)) * factor;
+            if constexpr (Dtype::FIRST != 0) maximum += Dtype::FIRST;
+            const float lowest = fminf(offset[m][r], maximum);
             const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
-            // Of a row without a reference, earlier output is 0 as it is.
+            // Of a row without a maximum, earlier output is 0 as it is.
             rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
             row_sum[m][r] *= rescale[m][r];
             offset[m][r] = lowest;
@@ -78,29 +78,29 @@ struct Normalizer : RowReferences<M_TILES> {
         }
     }
 
-    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
+    /// Whether the maxima are still valid for the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
     /// else must be true in all lanes.
-    __device__ __forceinline__ bool served(float limit, bool held = true) const {
+    __device__ __forceinline__ bool max_still_valid(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
         return __all_sync(~0u, all);
     }
 
-    /// Whether none is so small that references were far above what a row has: what is smaller would be lost.
+    /// Whether no sum is so small that the maximum was far above what a row has: what is smaller would be lost.
     __device__ __forceinline__ bool weighs(float least) const {
         bool all = true;
         each_row([&](int m, int r) { all &= tile_sum[m][r] >= least; });
         return __all_sync(~0u, all);
     }
 
-    /// Where they didn't serve: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
+    /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
     /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
     /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
     /// dtypes with so high a limit that this is as good as all cases.
     template <int N_TILES>
     __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
         if constexpr (Dtype::FIRST == 0) return false;
-        if (!served(__int_as_float(0x7f7fffff))) return false;
+        if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
         each_row([&](int m, int r) {
             float peak = 0;
 #pragma unroll
@@ -122,7 +122,7 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// Earlier output, relative to the references that `observe` left.
+    /// Earlier output, relative to the maxima that `online_softmax_step` left.
     template <int D_TILES>
     __device__ __forceinline__ void rescale_rows(float (&out)[M_TILES][D_TILES][4]) const {
         bool moved = false;
@@ -138,11 +138,11 @@ struct Normalizer : RowReferences<M_TILES> {
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
-        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
-        row_max = fmaxf(reference, sink);
+        const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
+        row_max = fmaxf(maximum, sink);
         if (row_max == NEGATIVE_INFINITY) return 0;
         if (sink == NEGATIVE_INFINITY) return normal_reciprocal(sum);  // known where there is no sink
-        const float weight = expf(reference - row_max);
+        const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
     }

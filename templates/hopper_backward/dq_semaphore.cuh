@@ -1,7 +1,7 @@
 #include "common/math.cuh"
 
 // Additions to global memory in an order that doesn't depend on how fast thread blocks are. Blocks of keys that add to the same
-// tiles stand in a queue: at each tile, those ahead add first. All go through their tiles in ascending order, and each has a
+// tiles have an order: at each tile, those ahead add first. All go through their tiles in ascending order, and each has a
 // number in memory that says how far it is: everything below has been added, by it and by those ahead of it.
 
 __device__ __forceinline__ int load_relaxed(const int* address) {
@@ -21,8 +21,9 @@ __device__ __forceinline__ void order_memory() {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-/// The place of a warp in such a queue. Its lanes call together.
-struct Queue {
+/// The semaphore of dQ, as FlashAttention's deterministic backward has it: the place of a warp in that order. Its lanes
+/// call together.
+struct DqSemaphore {
     static constexpr int DONE = 0x7fffffff;  // by the block itself: who finds it looks at the next
 
     int* own;         // the number of the warp and its block; those of the blocks ahead follow, all of them 0 in the beginning

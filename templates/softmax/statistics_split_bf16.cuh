@@ -4,9 +4,9 @@
 
 // What the backward pass knows of a row of Q, lse and delta, as operands of wgmma. A broadcast load from shared memory costs
 // each warp a cycle a value; a product with ones costs one k-step. So S and dP get a ninth: rows of B are -lse and -delta in
-// pieces of 16 bits, together as exact as fp32, and A picks one of them.
+// parts of 16 bits, together as exact as fp32, and A picks one of them.
 
-/// Eight 16-bit numbers for a row: -lse in pieces 0 to 2 and 6, which repeats 0; -delta in pieces 3 to 5. They are finite, since
+/// Eight 16-bit numbers for a row: -lse in parts 0 to 2 and 6, which repeats 0; -delta in parts 3 to 5. They are finite, since
 /// those that A doesn't pick meet its zeros. Of a row without weight (lse -inf) they make all
 /// probabilities 0.
 template <class Dtype>
@@ -14,10 +14,10 @@ struct Statistics {
     static constexpr int FLOATS = 4, ROW_BYTES = 4 * FLOATS;
     static constexpr int WEIGHT_BYTES = 256;  // of an A operand: 8 rows, which serve all 64, of columns 0 to 7 and 8 to 15
 
-    struct Pieces {
+    struct SplitBf16 {
         float first, second, third;
 
-        __device__ __forceinline__ explicit Pieces(float x) {
+        __device__ __forceinline__ explicit SplitBf16(float x) {
             first = Dtype::low(Dtype::pack(x, 0));
             second = Dtype::low(Dtype::pack(x - first, 0));
             third = x - first - second;
@@ -25,7 +25,7 @@ struct Statistics {
     };
 
     static __device__ __forceinline__ void store(float* statistics, long long row, float lse, float delta) {
-        const Pieces minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
+        const SplitBf16 minus_lse(lse == NEGATIVE_INFINITY ? -Dtype::NO_WEIGHT : -lse), minus_delta(-delta);
         *(uint4*)(statistics + 4 * row) =
             make_uint4(Dtype::pack(minus_lse.first, minus_lse.second), Dtype::pack(minus_lse.third, minus_delta.first),
                        Dtype::pack(minus_delta.second, minus_delta.third), Dtype::pack(minus_lse.first, 0));
@@ -40,15 +40,15 @@ struct Statistics {
 
     /// Writes two A operands behind each other, of 64 words each: their products with a row are -lse * lse_weight and
     /// -delta * delta_weight, the latter a number of 8 bits. The row's eight numbers are columns 0 to 7 and again 8 to 15: so two
-    /// pieces of lse_weight meet all of -lse, and the third its first piece. The threads of a warpgroup call.
+    /// parts of lse_weight meet all of -lse, and the third its first part. The threads of a warpgroup call.
     static __device__ __forceinline__ void write_weights(unsigned target, float lse_weight, float delta_weight) {
-        const Pieces pieces(lse_weight);
+        const SplitBf16 parts(lse_weight);
         const int thread = thread_index() % 128, word = thread % 4;
         const bool delta = thread >= 64, later = thread % 64 >= 32;
-        const float piece = delta ? 0 : later ? pieces.second : pieces.first;
-        const float delta_piece = delta & !later ? delta_weight : 0, third = delta | later ? 0 : pieces.third;
-        const float low = word == 0 | word == 1 ? piece : word == 2 ? delta_piece : third;
-        const float high = word == 0 ? piece : word == 1 | word == 2 ? delta_piece : 0;
+        const float part = delta ? 0 : later ? parts.second : parts.first;
+        const float delta_part = delta & !later ? delta_weight : 0, third = delta | later ? 0 : parts.third;
+        const float low = word == 0 | word == 1 ? part : word == 2 ? delta_part : third;
+        const float high = word == 0 ? part : word == 1 | word == 2 ? delta_part : 0;
         store_word(target + 4 * thread, Dtype::pack(low, high));
     }
 };

@@ -1,4 +1,4 @@
-"""Additions in one order (queue.cuh): warps that take blocks of keys from a counter, on the emulated GPU."""
+"""Additions in one order (dq_semaphore.cuh): warps that take blocks of keys from a counter, on the emulated GPU."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ static void body() {
         const int claimed = __shfl_sync(~0u, threadIdx.x % 32 == 0 ? atomicAdd(&next, 1) : 0, 0);
         const int block = BLOCKS - 1 - claimed;
         if (block < 0) break;
-        Queue queue = {numbers + block, BLOCKS - 1 - block};
+        DqSemaphore semaphore = {numbers + block, BLOCKS - 1 - block};
         for (int tile = 0; tile < TILES; ++tile) {
             if (!live[block * TILES + tile]) continue;
             for (unsigned i = dice() % 30; i > 0; --i) yield();
-            queue.take_turn(tile);
+            semaphore.take_turn(tile);
             for (unsigned i = dice() % 30; i > 0; --i) yield();
             if (threadIdx.x % 32 == 0) log_of[tile * BLOCKS + logged[tile]++] = block;
         }
-        queue.leave();
+        semaphore.leave();
     }
 }
 
@@ -45,7 +45,7 @@ extern "C" void run(const unsigned char* of_live, int* of_log, int* of_logged, i
 @cache
 def library() -> ctypes.CDLL:
     constants = f"constexpr int BLOCKS = {BLOCKS}, TILES = {TILES};\n"
-    leaf = assemble('#include "hopper_backward/queue.cuh"\n', "queue")
+    leaf = assemble('#include "hopper_backward/dq_semaphore.cuh"\n', "semaphore")
     return kernel.evaluate(constants + TEXT, '#include "hopper.hpp"\n' + leaf)
 
 

@@ -3,7 +3,7 @@
 
 /// What rounding takes from scores when sums are added to them.
 template <int M_TILES, int N_TILES>
-struct ScoreRests {
+struct ScoreLowBits {
     float values[M_TILES][N_TILES][4];
 
     __device__ __forceinline__ float of(int m, int n, int i) const { return values[m][n][i]; }
@@ -31,12 +31,12 @@ struct AddressesMadeAnew {
 
 /// The same, and what rounding took from each score.
 template <class Dtype, class QTile, class KTile, int M_TILES, int N_TILES>
-__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreRests<M_TILES, N_TILES>& rests,
+__device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N_TILES][4], ScoreLowBits<M_TILES, N_TILES>& low_bits,
                                                       unsigned queries, int first_row, unsigned keys) {
 #pragma unroll
     for (int i = 0; i < M_TILES * N_TILES * 4; ++i)
-        scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = rests.values[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
-    auto add = [&](int m, int n, int i, float sum) { add_exactly(scores[m][n][i], rests.values[m][n][i], sum); };
+        scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = low_bits.values[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+    auto add = [&](int m, int n, int i, float sum) { add_exactly(scores[m][n][i], low_bits.values[m][n][i], sum); };
     multiply_panels<AddressesMadeAnew, QTile, KTile, M_TILES, N_TILES>(queries, first_row, keys, add);
 }
 
