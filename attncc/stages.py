@@ -81,11 +81,17 @@ def _word(value: object) -> str | None:
 
 def rules_text(plan: KernelPlan) -> str:
     """What is proven of the tiles of a plan: `let` lines for what several rules share, then a line for each rule."""
-    rules, grid = plan.rules, plan.grid_2d
-    shape = f"{plan.block_q} x {plan.block_kv}"
-    of_grid = "" if grid is None else f" on {grid}"
-    head = f"# tiles of {shape}{of_grid}: {plan.variant.name}, {plan.pass_name}, {plan.target}"
-    return "\n".join([head, *_facts(plan.rules), "", *_expressions(_named_rules(rules))]) + "\n"
+    tiles = f"# tiles of {plan.block_q} x {plan.block_kv}{_of_grid(plan)}"
+    head = f"{tiles}: {plan.variant.name}, {plan.pass_name}, {plan.target}"
+    return "\n".join([head, *_facts(plan.rules), "", *_expressions(_named_rules(plan.rules))]) + "\n"
+
+
+def _of_grid(plan: KernelPlan) -> str:
+    grid = plan.grid_2d
+    if grid is None:
+        return ""
+    windows = ", which are windows" * grid.window
+    return f" (on a grid {grid.width} wide: {grid.q_columns} columns of q, {grid.kv_columns} of kv{windows})"
 
 
 def _facts(rules: TileRules) -> Iterator[str]:

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from attncc import ir, stages
+from attncc.compiler import Specification
 from attncc.diagnostics import AttnccError
 from attncc.kernels.candidates import make_plan
 from attncc.resources import folder
+from attncc.runtime.store.store import Configuration
 from attncc.schedule.plan import KernelPlan
 from attncc.semantics.load import load
 from attncc.source import SourceFile
@@ -53,6 +55,14 @@ def test_rules_name_tables_claims_and_what_stays_partial() -> None:
     assert "verified nondecreasing: doc" in text
     text = stages.rules_text(plan_of("input table: bool[_]\nkeep if table[kv_idx * q_idx]"))
     assert "leaves tiles partial:   keep 1: " in text
+
+
+def test_rules_of_2d_tiles_name_the_grid() -> None:
+    natten = load(SourceFile.read(folder("specs") / "natten.attn")).variants[0]
+    forward, *_, fixed = Specification(natten, ()).candidates(Configuration("bf16", 64, 64), "sm_80")
+    text = stages.rules_text(fixed.first)
+    assert " (on a grid 64 wide: 8 columns of q, 8 of kv): natten, patches, sm_80\n" in text
+    assert "grid" not in stages.rules_text(forward.first)
 
 
 def test_a_disassembler_that_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
