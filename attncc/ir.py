@@ -162,8 +162,8 @@ SYMBOLS: dict[str, Type] = {
 # First and last q_idx and kv_idx of a tile, both included, clipped to q_len and kv_len.
 TILE_SYMBOLS = ("q_first", "q_last", "kv_first", "kv_last")
 
-# Where this sequence starts on a packed axis (cu_seqlens[b]); 0 where batches aren't packed. Zone maps span the whole
-# packed axis, so rules add these before they divide by the block.
+# Where this sequence starts on a packed axis (cu_seqlens[b]); 0 where batches aren't packed. Min/max tables span the
+# whole packed axis, so rules add these before they divide by the block.
 START_SYMBOLS = ("q_start", "kv_start")
 
 # Lengths are below 2**30, so that a difference of two positions fits 32 bits.

@@ -98,9 +98,9 @@ def _facts(rules: TileRules) -> Iterator[str]:
     yield f"decides a tile:         {_yes(rules.decides)}"
     yield f"loop bounds suffice:    {_yes(rules.bounds_suffice)}"
     yield f"each row keeps a key:   {_yes(rules.rows_never_empty)}"
-    for table in rules.zone_maps:
+    for table in rules.min_max_tables:
         yield f"min/max table:          {table.min_name}, {table.max_name}: of {table.block} entries of {table.input}"
-    for name in rules.claims:
+    for name in rules.sorted_hints:
         yield f"verified nondecreasing: {name}"
     for index, reason in rules.undecided:
         yield f"leaves tiles partial:   keep {index + 1}: {reason}"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from attncc.runtime.cuda.cubin import sections
 from benchmarks import cubin
 
 REDUX = 0x3C4  # a warp's common value: `redux.sync`
@@ -28,4 +29,4 @@ def instructions(image: bytes) -> int:
 def kernels(image: bytes) -> Iterator[NDArray[np.uint64]]:
     """The lower halves of the instructions (128 bits: the opcode in bits 0 to 11, its predicate in 12 to 15) of each
     kernel of a cubin."""
-    return (cubin.instructions(section) for section in cubin.sections(image) if section.kind == ".text")
+    return (cubin.instructions(section) for section in sections(image) if section.kind == ".text")

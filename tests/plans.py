@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from attncc.analysis.rules import TileRules, ZoneMap
+from attncc.analysis.rules import MinMaxTable, TileRules
 from attncc.ir import Axis, Const, Expr, Input, Keep, Let, Load, Local, Score, Type, Variant, apply, const, symbol
 from attncc.schedule.plan import KernelPlan
 
@@ -79,7 +79,8 @@ def rules(**known: Any) -> TileRules:
     nothing: dict[str, Any] = {
         "any_kept": const(True), "all_kept": const(False),
         "kv_begin": const(0), "kv_end": symbol("kv_len"), "full_begin": const(0), "full_end": const(0),
-        "zone_maps": (), "bounds_suffice": True, "decides": bool(known), "rows_never_empty": False, "undecided": (),
+        "min_max_tables": (), "bounds_suffice": True, "decides": bool(known),
+        "rows_never_empty": False, "undecided": (),
     }  # fmt: skip
     return TileRules(**{**nothing, **known})
 
@@ -126,7 +127,7 @@ def document_rules(block: int) -> TileRules:
     before = apply("lt", _pos("q_first"), const(0))
     any_kept = apply("or", before, apply("and", *meets))
     return rules(
-        any_kept=any_kept, kv_end=CAUSAL_RULES.kv_end, zone_maps=(ZoneMap("doc", block),), bounds_suffice=False
+        any_kept=any_kept, kv_end=CAUSAL_RULES.kv_end, min_max_tables=(MinMaxTable("doc", block),), bounds_suffice=False
     )
 
 

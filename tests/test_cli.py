@@ -326,11 +326,11 @@ def test_explain_compiles_for_its_device(device: str, target: str) -> None:
     assert ", on sm_90\n" in run(*command, "--arch", "sm_90").output
 
 
-def test_explain_says_that_claims_of_few_keys_may_stay_unverified() -> None:
+def test_explain_says_that_hints_of_few_keys_may_stay_unverified() -> None:
     command = ["explain", SPECS / "documents.attn", "--heads", 1, "--no-compile", "--q-len"]
     few, many = (run(*command, length).output for length in (255, 256))
-    assert "a launch of zone_map before the kernel, unless all blocks run at once\n" in few
-    assert "a launch of zone_map before the kernel\n" in many
+    assert "a launch of min_max_table before the kernel, unless all blocks run at once\n" in few
+    assert "a launch of min_max_table before the kernel\n" in many
 
 
 def test_explain_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from attncc.runtime.cuda.cubin import sections
 from attncc.runtime.cuda.nvrtc import compile_text, version
-from benchmarks.cubin import compiler_version, fingerprint, sections
+from benchmarks.cubin import compiler_version, fingerprint
 from benchmarks.fingerprints import Found, differences, merged, read, write
 
 TARGETS = ("sm_80", "sm_90a")

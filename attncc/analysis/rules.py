@@ -17,7 +17,7 @@ class TileKind(IntEnum):
 
 
 @dataclass(frozen=True)
-class ZoneMap:
+class MinMaxTable:
     """Minimum and maximum of an input over blocks of its last axis (with length `block`; the last may be shorter).
 
     Computed by a pre-pass before the kernel. Rules read it as the loads `<input>__min` and `<input>__max`, indexed
@@ -37,7 +37,7 @@ class ZoneMap:
 
 
 def sorted_name(input_name: str) -> str:
-    """The load that says whether an input's claim of `nondecreasing` is true: a bool, indexed without the last axis.
+    """The load that says whether an input's hint `nondecreasing` is true: a bool, indexed without the last axis.
 
     A pre-pass before the kernel finds it, for the positions in use: of a packed axis, within each sequence.
     """
@@ -60,7 +60,7 @@ class QBounds:
 
 @dataclass(frozen=True)
 class TileRules:
-    """Sound rules for the tiles of one variant: expressions over uniform symbols, inputs, zone maps and the tile.
+    """Sound rules for the tiles of one variant: expressions over uniform symbols, inputs, min/max tables and the tile.
 
     `any_kept` and `all_kept` are bools over `ir.TILE_SYMBOLS`: a tile with `not any_kept` is EMPTY, one with
     `all_kept` is FULL. The bounds are ints over `q_first` and `q_last` alone (never the kv symbols), for the rows of
@@ -74,13 +74,13 @@ class TileRules:
     kv_end: Expr
     full_begin: Expr
     full_end: Expr
-    zone_maps: tuple[ZoneMap, ...]
+    min_max_tables: tuple[MinMaxTable, ...]
     bounds_suffice: bool  # tile_kind finds nothing that the bounds of the inner loop miss: kernels leave it out
     decides: bool  # the rules can tell some tile from PARTIAL
     rows_never_empty: bool  # proven: every row with 0 <= q_idx < q_len keeps some key (given kv_len >= 1)
     undecided: tuple[tuple[int, str], ...]  # (index into variant.keeps, reason): why a tile may stay PARTIAL
     q_bounds: QBounds | None = None  # where rows are the inner loop
-    claims: tuple[str, ...] = ()  # inputs whose claim of `nondecreasing` the rules test, as `sorted_name` says
+    sorted_hints: tuple[str, ...] = ()  # inputs whose hint `nondecreasing` the rules test, as `sorted_name` says
     columns: tuple[Expr, Expr] | None = None  # of a 2-D grid, where tiles are windows: begin <= kv_idx % width < end
 
     @property

@@ -126,12 +126,12 @@ def _first_plan(specification: Specification, schedule: Schedule, head_dim: int)
 def describe(variant: Variant, rules: TileRules) -> str:
     """What is proven of a mask, in a few lines."""
     lines = [f"  variant {variant.name}: {_skipping(variant, rules)}"]
-    if rules.zone_maps:
-        tables = ", ".join(zone_map.input for zone_map in rules.zone_maps)
+    if rules.min_max_tables:
+        tables = ", ".join(min_max_table.input for min_max_table in rules.min_max_tables)
         lines.append(f"    a pre-pass makes min/max tables of {tables}")
-    if rules.claims:
-        claims = " and ".join(rules.claims)
-        lines.append(f"    a pre-pass verifies that {claims} never decrease{'s' * (len(rules.claims) == 1)}")
+    if rules.sorted_hints:
+        hinted = " and ".join(rules.sorted_hints)
+        lines.append(f"    a pre-pass verifies that {hinted} never decrease{'s' * (len(rules.sorted_hints) == 1)}")
     if variant.keeps:
         lines.append(_rows(variant, rules))
     for index, reason in rules.undecided:

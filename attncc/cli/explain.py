@@ -210,7 +210,7 @@ def _of_grid(plan: KernelPlan) -> str:
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
     from ..kernels.helpers.transposition import TransposedValues, pays
-    from ..kernels.parameters import surveys
+    from ..kernels.parameters import input_prepasses
     from ..kernels.registry import facts_of
     from ..runtime.call.prepare import few_keys
     from ..schedule.target import TARGETS
@@ -241,11 +241,13 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         yield f"               {line} alone leaves {count:,} of them partial"
     if len(partial) > MOST_LINES:
         yield f"               and {len(partial) - MOST_LINES} more lines leave no more each"
-    for survey in surveys(plan):
-        found = ["min/max tables"] * (survey.zone_map is not None) + ["whether it is nondecreasing"] * survey.claim
-        left_out = survey.zone_map is None and few_keys(plan, explained.problem)
+    for prepass in input_prepasses(plan):
+        found = ["min/max tables"] * (prepass.min_max_table is not None)
+        found += ["whether it is nondecreasing"] * prepass.sorted_hint
+        left_out = prepass.min_max_table is None and few_keys(plan, explained.problem)
         when = ", unless all blocks run at once" * left_out
-        yield f"pre-pass       {survey.input}: {' and '.join(found)}, a launch of zone_map before the kernel{when}"
+        launch = f"a launch of min_max_table before the kernel{when}"
+        yield f"pre-pass       {prepass.input}: {' and '.join(found)}, {launch}"
     if pays(plan, explained.problem):
         size = TransposedValues.of(plan, explained.problem).bytes
         yield f"pre-pass       v is transposed once, {size} bytes, a launch of transpose_values before the kernel"

@@ -184,9 +184,9 @@ def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> 
     counts = [tally.kinds for tally in tallies(plan, problem, inputs)]
     total = sum(sum(kinds.values()) for kinds in counts)
     shares = [f"{sum(kinds[kind] for kinds in counts) / total:.0%} {kind.name.lower()}" for kind in TileKind]
-    tables = ", ".join(zone_map.input for zone_map in plan.rules.zone_maps)
+    tables = ", ".join(min_max_table.input for min_max_table in plan.rules.min_max_tables)
     made = f"; min/max tables of {tables}" if tables else ""
-    made += f"; {', '.join(plan.rules.claims)} verified to be nondecreasing" if plan.rules.claims else ""
+    made += f"; {', '.join(plan.rules.sorted_hints)} verified to be nondecreasing" if plan.rules.sorted_hints else ""
     return f"{plan.pass_name}, tiles of {plan.block_q} x {plan.block_kv}: {', '.join(shares)}{made}"
 
 

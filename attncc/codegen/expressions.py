@@ -10,7 +10,7 @@ from ..kernels.parameters import field_name, packed_axis, packed_side
 from ..kernels.registry import facts_of
 from ..schedule.plan import KernelPlan
 from . import floats, integers
-from .loads import Address, claim, load, search
+from .loads import Address, load, search, sorted_hint
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, fits_int, int_literal, leaf
 
 _CONTEXT = frozenset({"b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start", "scale"})
@@ -114,7 +114,7 @@ class Lowering:
         """The length of an input's axis within the sequence: on a packed axis, the sequence's own."""
         field = leaf(INT, f"params.{field_name(input_name)}_size{axis}", bounds=(0, 2**31 - 1))
         item = next((item for item in self.plan.variant.inputs if item.name == input_name), None)
-        if item is None or packed_axis(item) != axis:  # not an input: a zone map, which is indexed as a whole
+        if item is None or packed_axis(item) != axis:  # not an input: a min/max table, which is indexed as a whole
             return field
         side = packed_side(item)
         packed = leaf(BOOL, f"params.cu_seqlens_{side} != nullptr", precedence=Precedence.EQUALITY)
@@ -130,7 +130,7 @@ class Lowering:
         exprs = tuple(self._resolved(index) for index in expr.indices)
         address = Address(expr.input, item, exprs, indices)
         if name == sorted_name(item.name):
-            return claim(address, self.size)
+            return sorted_hint(address, self.size)
         return load(address, self.size, self._ranges.load(expr.input) if item.type is Type.INT else (0, 0))
 
     def _search(self, expr: Search) -> Node:

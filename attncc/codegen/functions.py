@@ -23,7 +23,7 @@ PRINTED = frozenset(
     + ["floor_divide", "floor_remainder", "shift_left", "shift_right"]
     + [form.text.partition("(")[0] for form in WRAPPING.values()]
     + [part.cuda.text for item in OPERATORS.values() for part in item.parts if part.cuda is not None]
-    + ["claim_holds", "claim_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
+    + ["sorted_hint_holds", "sorted_hint_holds_if", "first_at_least", "first_above", "first_not", "PIECES"]
     + [
         "bits_below",
         "remainder_bits",

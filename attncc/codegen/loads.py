@@ -18,8 +18,8 @@ _VALUES = {"bool": BOOL, "i32": INT, "i64": LONG, "f16": FLOAT, "bf16": FLOAT, "
 LOAD = call("load", 1, cost=10, include=_LEAF)
 LOAD_IF = call("load_if", 2, cost=12, include=_LEAF)
 SCALAR = call("scalar", 2, cost=10, include=_LEAF)
-CLAIM = call("claim_holds", 1, cost=12, include="memory/claims.cuh")
-CLAIM_IF = call("claim_holds_if", 2, cost=12, include="memory/claims.cuh")
+SORTED_HINT = call("sorted_hint_holds", 1, cost=12, include="memory/sorted_hints.cuh")
+SORTED_HINT_IF = call("sorted_hint_holds_if", 2, cost=12, include="memory/sorted_hints.cuh")
 SEARCHES = {
     False: call("first_at_least", 4, cost=40, hint="first", include="memory/search.cuh"),
     True: call("first_above", 4, cost=40, hint="first", include="memory/search.cuh"),
@@ -44,7 +44,7 @@ _POSITIONS_BELOW = {"pos": {"q_pos"}}
 class Address:
     """What a load reads: an input, or a table of it, at indices (as IR and as nodes).
 
-    A claim, and the line that a search goes through, have no last index.
+    A sorted hint, and the line that a search goes through, have no last index.
     """
 
     name: str
@@ -83,11 +83,11 @@ def place(address: Address, size: Callable[[str, int], Node]) -> tuple[Node, Nod
     return _pointer(base, address), _all(guards) if guards else None
 
 
-def claim(address: Address, size: Callable[[str, int], Node]) -> Node:
-    """Whether a claim of `nondecreasing` was found true; not where there is no such line."""
+def sorted_hint(address: Address, size: Callable[[str, int], Node]) -> Node:
+    """Whether a hint `nondecreasing` was found true; not where there is no such line."""
     pointer = _pointer(leaf("const unsigned char*", f"params.{field_name(address.name)}"), address)
     guards = list(_guards(address, size))
-    found = CLAIM_IF.node(BOOL, _all(guards), pointer) if guards else CLAIM.node(BOOL, pointer)
+    found = SORTED_HINT_IF.node(BOOL, _all(guards), pointer) if guards else SORTED_HINT.node(BOOL, pointer)
     note = f"whether {address.item.name} is nondecreasing"
     return found.called(f"{address.item.name}_sorted", note=note, named=False)
 

@@ -38,7 +38,7 @@ _TEMPLATES = {
     "tile_lists": "helpers/tile_lists.cu.j2",
     "transpose_values": "helpers/transpose_values.cu.j2",
     "combine": "helpers/combine.cu.j2",
-    "zone_map": "helpers/zone_map.cu.j2",
+    "min_max_table": "helpers/min_max_table.cu.j2",
     "delta": "helpers/delta.cu.j2",
     "dq_sum": "helpers/dq_sum.cu.j2",
     "sink_gradient": "helpers/sink_gradient.cu.j2",

@@ -97,7 +97,7 @@ def skips(plan: KernelPlan) -> bool:
 
 
 def plan_grid(plan: KernelPlan, environment: Environment) -> TileGrid:
-    """The tiles of a sequence as the plan's kernel sees them; the environment holds the rules' zone maps."""
+    """The tiles of a sequence as the plan's kernel sees them; the environment holds the rules' min/max tables."""
     if not skips(plan):
         q_len, kv_len = (int(environment.symbols[name]) for name in ("q_len", "kv_len"))
         kind = TileKind.PARTIAL if plan.variant.keeps else TileKind.FULL

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from ..analysis.rules import ZoneMap, sorted_name
+from ..analysis.rules import MinMaxTable, sorted_name
 from ..ir import Axis, Input, Load, Variant, walk
 from ..problem.call_arguments import ARGUMENTS
 from ..problem.inputs import POSITION_TAGS
@@ -29,12 +29,12 @@ ELEMENT_TYPES = {
 VALUE_TYPES = {"bool": "int", "i32": "int", "i64": "long long", "f16": "float", "bf16": "float", "f32": "float"}
 
 
-CLAIM_PIECES = 64  # of a line, each verified for itself; leaf code knows the number too
+HINT_PIECES = 64  # of a line, each verified for itself; leaf code knows the number too
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One field of `struct Params`: its name and C type. `input` is the input or zone map that it belongs to."""
+    """One field of `struct Params`: its name and C type. `input` is the input or min/max table that it belongs to."""
 
     name: str
     ctype: str
@@ -75,23 +75,27 @@ def struct_format(parameters: Iterable[Parameter]) -> str:
     return "=" + "".join(item.format for item in items).replace("P", "Q") + "x" * (Layout.of(items).size - end)
 
 
-class Survey(NamedTuple):
+class InputPrepass(NamedTuple):
     """What the kernel asks of an input, which a pre-pass finds in one launch."""
 
     input: str
-    zone_map: ZoneMap | None
-    claim: bool  # whether it is nondecreasing, as declared
+    min_max_table: MinMaxTable | None
+    sorted_hint: bool  # whether it is nondecreasing, as declared
 
 
-def surveys(plan: KernelPlan) -> tuple[Survey, ...]:
-    """One for each input of whose zone maps or claim the kernel reads: none if it doesn't skip tiles."""
+def input_prepasses(plan: KernelPlan) -> tuple[InputPrepass, ...]:
+    """One for each input of whose min/max tables or sorted hint the kernel reads: none if it doesn't skip tiles."""
     if not plan.variant.keeps or plan.skip == "never":
         return ()
     rules = plan.rules.expressions if plan.tests_tiles else plan.rules.bounds
     read = {node.input for node in walk(*rules) if isinstance(node, Load)}
-    zone_maps = {zone.input: zone for zone in plan.rules.zone_maps if read & {zone.min_name, zone.max_name}}
-    claims = [name for name in plan.rules.claims if sorted_name(name) in read]
-    return tuple(Survey(name, zone_maps.get(name), name in claims) for name in dict.fromkeys([*zone_maps, *claims]))
+    min_max_tables = {
+        table.input: table for table in plan.rules.min_max_tables if read & {table.min_name, table.max_name}
+    }
+    hints = [name for name in plan.rules.sorted_hints if sorted_name(name) in read]
+    return tuple(
+        InputPrepass(name, min_max_tables.get(name), name in hints) for name in dict.fromkeys([*min_max_tables, *hints])
+    )
 
 
 def field_name(name: str) -> str:
@@ -152,12 +156,12 @@ def variant_fields(plan: KernelPlan) -> Iterator[Parameter]:
     yield Parameter("scale", "float")
     for item in plan.variant.inputs:
         yield from _input(item.name, item)
-    for survey in surveys(plan):
-        declared = plan.variant.input(survey.input)
-        for name in (survey.zone_map.min_name, survey.zone_map.max_name) if survey.zone_map else ():
+    for prepass in input_prepasses(plan):
+        declared = plan.variant.input(prepass.input)
+        for name in (prepass.min_max_table.min_name, prepass.min_max_table.max_name) if prepass.min_max_table else ():
             yield from _input(name, declared)
-        if survey.claim:
-            yield from _input(sorted_name(survey.input), claim_table(declared))
+        if prepass.sorted_hint:
+            yield from _input(sorted_name(prepass.input), hint_table(declared))
 
 
 def _input(name: str, item: Input) -> Iterator[Parameter]:
@@ -171,9 +175,9 @@ def _input(name: str, item: Input) -> Iterator[Parameter]:
         yield Parameter(f"{field}_size{axis}", "int", name)
 
 
-def claim_table(declared: Input) -> Input:
-    """The table that tells whether the claim of an input holds: its last axis, of bools, are the pieces of a line."""
-    return replace(declared, dtype="bool", axes=(*declared.axes[:-1], Axis(length=CLAIM_PIECES)))
+def hint_table(declared: Input) -> Input:
+    """The table that tells whether a sorted hint holds: its last axis, of bools, has the pieces of a line."""
+    return replace(declared, dtype="bool", axes=(*declared.axes[:-1], Axis(length=HINT_PIECES)))
 
 
 # Every name that a field of ours may have, in any kernel.

@@ -136,17 +136,17 @@ def _check_input(item: Input) -> None:
 
 def _check_rules(plan: KernelPlan) -> None:
     rules, inputs = plan.rules, {item.name: item for item in plan.variant.inputs}
-    tabled = [inputs.get(table.input) for table in rules.zone_maps]
+    tabled = [inputs.get(table.input) for table in rules.min_max_tables]
     _require(all(item is not None and item.axes for item in tabled), "a table")
-    _require(len(set(rules.zone_maps)) == len(tabled), "a table")
-    _require(all(0 < table.block < 2**30 for table in rules.zone_maps), "the block of a table")
-    claimed = [inputs.get(name) for name in rules.claims]
-    _require(all(item is not None and item.nondecreasing for item in claimed), "a claim")
-    _require(len(set(rules.claims)) == len(claimed), "a claim")
+    _require(len(set(rules.min_max_tables)) == len(tabled), "a table")
+    _require(all(0 < table.block < 2**30 for table in rules.min_max_tables), "the block of a table")
+    hinted = [inputs.get(name) for name in rules.sorted_hints]
+    _require(all(item is not None and item.nondecreasing for item in hinted), "a sorted hint")
+    _require(len(set(rules.sorted_hints)) == len(hinted), "a sorted hint")
     arrays = {name: (item.type, len(item.axes)) for name, item in inputs.items()}
-    for table in rules.zone_maps:
+    for table in rules.min_max_tables:
         arrays |= dict.fromkeys((table.min_name, table.max_name), arrays[table.input])
-    arrays |= {sorted_name(name): (Type.BOOL, len(inputs[name].axes) - 1) for name in rules.claims}
+    arrays |= {sorted_name(name): (Type.BOOL, len(inputs[name].axes) - 1) for name in rules.sorted_hints}
     sizes = [f"{item.name}__size{axis}" for item in inputs.values() for axis in range(len(item.axes))]
     uniform = {*(name for name in SYMBOLS if name not in _ENTRY), *START_SYMBOLS, *sizes}
     for wanted, allowed, exprs in _parts(plan):

@@ -16,7 +16,7 @@ from .plan import KernelPlan
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        KernelPlan, Grid2D, ir.Variant, rules.TileRules, rules.QBounds, rules.ZoneMap, ir.Axis, ir.Input, ir.Let,
+        KernelPlan, Grid2D, ir.Variant, rules.TileRules, rules.QBounds, rules.MinMaxTable, ir.Axis, ir.Input, ir.Let,
         ir.Keep, ir.Score, ir.Const, ir.Symbol, ir.Local, ir.Load, ir.Search, ir.Apply,
     )
 }  # fmt: skip

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import render, render_helper
 from attncc.kernels.helpers import combine, tile_lists, transposition
-from attncc.kernels.helpers import zone_map as zone_map_kernel
+from attncc.kernels.helpers import min_max_table as min_max_table_kernel
 from attncc.kernels.helpers.tile_lists import TileLists
 from attncc.kernels.helpers.transposition import TransposedValues
 from attncc.kernels.parameters import (
-    CLAIM_PIECES,
-    surveys,
+    HINT_PIECES,
+    input_prepasses,
 )
 from attncc.kernels.registry import facts_of, forward_facts
 from attncc.problem import Problem
@@ -174,7 +174,7 @@ def _partials(plan: KernelPlan, call: Call, partial_out: Array, row_max: Array, 
 def input_values(plan: KernelPlan, call: Call) -> tuple[Values, object]:
     """The fields of all inputs and of the tables that the pre-pass makes of them; what to hold until the launch is
     over."""
-    maps = surveyed(plan, call)
+    maps = prepass_results(plan, call)
     values: Values = {}
     for name, array in {**call.inputs, **maps}.items():
         values |= _input(name, array, batch_axis(plan, call, name))
@@ -204,29 +204,29 @@ def batch_axis(plan: KernelPlan, call: Call, name: str) -> int | None:
     return [axis.tag for axis in declared.axes].index("batch")
 
 
-def surveyed(plan: KernelPlan, call: Call) -> dict[str, Array]:
+def prepass_results(plan: KernelPlan, call: Call) -> dict[str, Array]:
     """What the pre-pass finds in inputs, by its own kernel."""
     found: dict[str, Array] = {}
-    for survey in surveys(plan):
-        array, zone_map = call.inputs[survey.input], survey.zone_map
-        dtype = plan.variant.input(survey.input).dtype
-        block = 1 if zone_map is None else zone_map.block
+    for prepass in input_prepasses(plan):
+        array, table = call.inputs[prepass.input], prepass.min_max_table
+        dtype = plan.variant.input(prepass.input).dtype
+        block = 1 if table is None else table.block
         least, greatest = (np.empty((*array.shape[:-1], -(-array.shape[-1] // block)), array.dtype) for _ in range(2))
-        holds = np.full((*array.shape[:-1], CLAIM_PIECES), 99, np.uint8)
+        holds = np.full((*array.shape[:-1], HINT_PIECES), 99, np.uint8)
         padded = array.reshape((1,) * (4 - array.ndim) + array.shape)
         values = {"input": array.ctypes.data, "minimum": 0, "maximum": 0, "holds": 0, "starts": 0, "block": block}
         values |= {f"stride{axis}": stride // array.itemsize for axis, stride in enumerate(padded.strides)}
         values |= {f"size{axis}": length for axis, length in enumerate(padded.shape)}
-        values |= {"claimed": array.shape[-1], "sequences": call.batch}
+        values |= {"checked": array.shape[-1], "sequences": call.batch}
         if call.cu is not None:
             values["starts"] = call.cu[1].ctypes.data
-        if zone_map is not None:
+        if table is not None:
             values |= {"minimum": least.ctypes.data, "maximum": greatest.ctypes.data}
-            found |= {zone_map.min_name: least, zone_map.max_name: greatest}
-        if survey.claim:
+            found |= {table.min_name: least, table.max_name: greatest}
+        if prepass.sorted_hint:
             values["holds"] = holds.ctypes.data
-            found[sorted_name(survey.input)] = holds
-        helper = zone_map_kernel.kernel(dtype, plan.target)
+            found[sorted_name(prepass.input)] = holds
+        helper = min_max_table_kernel.kernel(dtype, plan.target)
         kernel.run(render_helper(helper), helper.parameters, values, 2)
     return found
 

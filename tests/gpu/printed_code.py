@@ -13,7 +13,7 @@ from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import assemble
 from attncc.codegen.user_code import user_code
 from attncc.ir import Input
-from attncc.kernels.parameters import CLAIM_PIECES, claim_table, field_name, struct_format
+from attncc.kernels.parameters import HINT_PIECES, field_name, hint_table, struct_format
 from attncc.kernels.registry import facts_of
 from attncc.problem import Problem
 from attncc.problem.problem import Sequence
@@ -69,7 +69,7 @@ class Device:
         self.values[field] = tensor.data_ptr()
 
     def bind(self, name: str, declared: Input, array: np.ndarray, problem: Problem) -> None:
-        """An input or zone map as a call passes it; packed arrays have no batch axis."""
+        """An input or min/max table as a call passes it; packed arrays have no batch axis."""
         field = field_name(name)
         if not declared.axes:
             self.values[f"{field}_value"] = array.item()
@@ -94,7 +94,7 @@ def run(
     inputs: Mapping[str, np.ndarray],
     scores: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`result` for every row and column: float32 [num_heads, *shape]. `inputs` hold the zone maps too."""
+    """`result` for every row and column: float32 [num_heads, *shape]. `inputs` hold the min/max tables too."""
     memory = Device(torch)
     out = torch.full((problem.num_heads, *shape), -7.0, device="cuda")
     memory.values |= {
@@ -109,12 +109,12 @@ def run(
         memory.put("q", scores)
     by_name = {item.name: item for item in plan.variant.inputs}
     arrays = dict(inputs)
-    for zone in plan.rules.zone_maps:
-        by_name |= {zone.min_name: by_name[zone.input], zone.max_name: by_name[zone.input]}
-    for claimed in plan.rules.claims:
-        name = sorted_name(claimed)
-        by_name[name] = claim_table(by_name[claimed])
-        arrays[name] = np.repeat(inputs[name][..., None], CLAIM_PIECES, axis=-1)
+    for table in plan.rules.min_max_tables:
+        by_name |= {table.min_name: by_name[table.input], table.max_name: by_name[table.input]}
+    for hinted in plan.rules.sorted_hints:
+        name = sorted_name(hinted)
+        by_name[name] = hint_table(by_name[hinted])
+        arrays[name] = np.repeat(inputs[name][..., None], HINT_PIECES, axis=-1)
     for name, declared in by_name.items():
         memory.bind(name, declared, arrays[name], problem)
     _launch(torch, plan, result, memory.values, problem.num_heads * shape[0])

@@ -1,4 +1,4 @@
-"""Masks that leave nothing, one pair, or every other tile; a million keys and one query; claims that are false."""
+"""Masks that leave nothing, one pair, or every other tile; a million keys and one query; false sorted hints."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_nothing_is_kept(family: str, how: str) -> None:
 
 ONE = {
     "bounds": "input row: i32\ninput column: i32\nkeep if q_idx == row and kv_idx == column",
-    "zone maps": "input row: bool[q]\ninput column: bool[kv]\nkeep if row[q_idx] and column[kv_idx]",
+    "min/max tables": "input row: bool[q]\ninput column: bool[kv]\nkeep if row[q_idx] and column[kv_idx]",
     "pairs": "input row: i32\ninput column: i32\nkeep if (q_idx ^ row) * 3 + (kv_idx ^ column) * 5 == 0",
 }
 
@@ -75,7 +75,7 @@ ONE = {
 def test_one_pair_of_four_billion(family: str, how: str) -> None:
     row, column = 40_001, 12_345
     given: dict[str, Any] = {"row": row, "column": column}
-    if how == "zone maps":
+    if how == "min/max tables":
         given = {name: torch.zeros(LONG, dtype=torch.bool, device="cuda") for name in given}
         given["row"][row] = given["column"][column] = True
     q, k, v = (normal(1, 1, LONG) for _ in range(3))
@@ -113,7 +113,7 @@ def test_one_query_and_a_million_keys(family: str, keys: str, settings: str) -> 
     assert abs(float(lse) - float(score.logsumexp(0))) <= 1e-3
 
 
-# -------------------------------------------------------------------- claims
+# -------------------------------------------------------------------- sorted hints
 
 
 def documents(family: str) -> Any:
@@ -136,12 +136,12 @@ FALSE = {
 
 
 @pytest.mark.parametrize("how", FALSE)
-def test_false_claims_change_no_result(family: str, how: str) -> None:
+def test_false_hints_change_no_result(family: str, how: str) -> None:
     doc = FALSE[how](rising(2, 1100)).int().contiguous()
     check(documents(family), normal(2, 2, 1000), normal(2, 1, 1100), normal(2, 1, 1100), doc=doc)
 
 
-def test_claims_are_verified_at_each_call(family: str) -> None:
+def test_hints_are_verified_at_each_call(family: str) -> None:
     """The contents change at the same address, in a graph too: true, false, and true of other documents."""
     kernel, q = documents(family), normal(2, 2, 1100)
     doc = rising(2, 1100)

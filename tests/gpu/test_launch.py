@@ -167,7 +167,7 @@ def captured(call: Callable[[], Any]) -> tuple[Any, Any]:
 @pytest.mark.parametrize("in_order", [True, False])
 @pytest.mark.parametrize("length", [255, 256], ids=["nobody verifies the order", "the order is verified"])
 def test_documents_of_few_keys(length, in_order) -> None:
-    """Rows see what is theirs, whether a launch verifies what the input claims or nothing is made of the claim."""
+    """Rows see what is theirs, whether a launch verifies the sorted hint or nothing is made of it."""
     documents, (q, k, v) = kernel("documents"), (normal(2, 8, length, 64) for _ in range(3))
     positions = torch.arange(length, device="cuda")
     doc = (positions // 100).int().expand(2, length)

@@ -95,8 +95,8 @@ def test_masks_agree_bit_for_bit(seed: int, layout: str) -> None:
 
 
 TILED = {variant.name: variant for variant in plans.VARIANTS if variant.keeps}
-CLAIMED = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
-TILED["claimed documents"] = replace(plans.DOCUMENTS, inputs=CLAIMED)
+HINTED = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
+TILED["hinted documents"] = replace(plans.DOCUMENTS, inputs=HINTED)
 TILED |= {f"random {seed}": random_variant(seed, depth=2) for seed in range(40)}
 
 

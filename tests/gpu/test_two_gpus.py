@@ -88,7 +88,7 @@ def split() -> Call:
     return own, {"q": normal(2, 8, 1, 64), "k": normal(2, 2, 3000, 64), "v": normal(2, 2, 3000, 64)}
 
 
-def surveyed() -> Call:
+def with_prepass() -> Call:
     """The order of documents is verified by a launch before; cap and seed are read where the kernel runs."""
     own = attncc.compile(folder("specs") / "alibi_documents.attn", dtype="bf16", head_dim=64)
     doc = torch.arange(256, dtype=torch.int32, device="cuda:0").div(100, rounding_mode="floor").expand(2, 256)
@@ -104,7 +104,7 @@ def carried() -> Call:
     return own, {name: normal(2, 8, 1024, 64) for name in "qkv"}
 
 
-CALLS = [persistent, split, surveyed, carried]
+CALLS = [persistent, split, with_prepass, carried]
 
 
 @pytest.mark.parametrize("made", CALLS)
@@ -127,7 +127,7 @@ def test_calls_alternate(made: Callable[[], Call]) -> None:
 
 def test_results_are_on_the_gpu_of_the_arrays_again_and_again() -> None:
     """Memory is allocated by two ways of torch's, one of which knows the current GPU alone."""
-    call, given = surveyed()
+    call, given = with_prepass()
     for number in (0, 1, 1, 0):
         for current in (0, 1, 0):
             with torch.cuda.device(current):
@@ -292,7 +292,7 @@ def test_a_training_step_in_a_graph_of_the_other_gpu(trained: Any, deterministic
 @pytest.mark.parametrize("records", [False, True], ids=["plain", "recorded"])
 @pytest.mark.parametrize("name", ["k", "v", "doc", "slope", "cap", "seed"])
 def test_an_argument_of_the_other_gpu_is_named(name: str, records: bool) -> None:
-    call, given = surveyed()
+    call, given = with_prepass()
     call(**given)  # a form that is known
     given["q"].requires_grad_(records)
     with pytest.raises(attncc.AttnccError, match=rf"A605.*`{name}` is on another device than `q`"):

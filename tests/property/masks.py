@@ -201,16 +201,16 @@ def _choose(random: Random, kinds: list[tuple[float, Callable[[], Expr]]]) -> Ex
     return kinds[int(np.searchsorted(weights, random.random() * weights[-1], side="right"))][1]()
 
 
-def random_variant(random: Random, *, claims: bool = False) -> Variant:
-    """With `claims`, int tensors are declared nondecreasing, and each mask reads one."""
+def random_variant(random: Random, *, hints: bool = False) -> Variant:
+    """With `hints`, int tensors are declared nondecreasing, and each mask reads one."""
     lines = [Keep(boolean(random, int(random.integers(0, 3)))) for _ in range(int(random.integers(1, 3)))]
-    if not claims:
+    if not hints:
         return Variant("random", inputs=INPUTS, statements=tuple(lines))
-    claimed = tuple(replace(item, nondecreasing=item.type is Type.INT and item.axes != ()) for item in INPUTS)
-    return Variant("random", inputs=claimed, statements=(Keep(claimed_comparison(random)), *lines[:1]))
+    hinted = tuple(replace(item, nondecreasing=item.type is Type.INT and item.axes != ()) for item in INPUTS)
+    return Variant("random", inputs=hinted, statements=(Keep(hinted_comparison(random)), *lines[:1]))
 
 
-def claimed_comparison(random: Random) -> Expr:
+def hinted_comparison(random: Random) -> Expr:
     """An entry at a key, or at a block of keys, compared with one at a row or with a number."""
     name = pick(random, ("doc", "doc", "ids", "wide", "table"))
     place = symbol("kv_idx")
@@ -226,11 +226,11 @@ def claimed_comparison(random: Random) -> Expr:
 
 
 def random_environment(
-    random: Random, q_len: int, kv_len: int, *, extreme: bool = False, claims: bool = False
+    random: Random, q_len: int, kv_len: int, *, extreme: bool = False, hints: bool = False
 ) -> Environment:
     """Symbols and inputs of head 1 of sequence 1 of a dense batch; arrays may be longer than kv_len where they may.
 
-    With `extreme`, inputs hold the ends of their dtypes too, so that sums with them wrap. With `claims`, most int
+    With `extreme`, inputs hold the ends of their dtypes too, so that sums with them wrap. With `hints`, most int
     arrays are nondecreasing, though not beyond the keys.
     """
     extra = 7 * int(random.random() < 0.1)
@@ -251,7 +251,7 @@ def random_environment(
     }
     if extreme:
         inputs = {name: _with_extremes(random, array) for name, array in inputs.items()}
-    if claims:
+    if hints:
         inputs = {name: _sorted(random, array, kv_len) for name, array in inputs.items()}
     symbols = {
         "b": 1, "h": 1, "kv_h": 0, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64, "scale": 0.125,
@@ -313,18 +313,18 @@ def random_boxes(random: Random, lengths: tuple[int, int], blocks: tuple[int, in
 
 
 def rule_tables(rules: TileRules, environment: Environment, start: int, random: Random) -> dict[str, Array]:
-    """The zone maps of the rules, and whether claims hold. With a start, zone maps of inputs of `batch` lie on a packed
-    axis, neighbours before and after."""
+    """The min/max tables of the rules, and whether hints hold. With a start, tables of inputs of `batch` lie on a
+    packed axis, neighbours before and after."""
     tables = {}
-    for zone in rules.zone_maps:
-        array = environment.inputs[zone.input]
-        if start and any(axis.tag == "batch" for axis in _declared(zone.input).axes):
+    for item in rules.min_max_tables:
+        array = environment.inputs[item.input]
+        if start and any(axis.tag == "batch" for axis in _declared(item.input).axes):
             before, after = (random.integers(-9, 9, (len(array), size)).astype(array.dtype) for size in (start, 40))
             array = np.concatenate([before, array, after], axis=-1)
-        blocks = np.arange(0, array.shape[-1], zone.block)
-        tables[zone.min_name] = np.minimum.reduceat(array, blocks, axis=-1)
-        tables[zone.max_name] = np.maximum.reduceat(array, blocks, axis=-1)
-    for name in rules.claims:
+        blocks = np.arange(0, array.shape[-1], item.block)
+        tables[item.min_name] = np.minimum.reduceat(array, blocks, axis=-1)
+        tables[item.max_name] = np.maximum.reduceat(array, blocks, axis=-1)
+    for name in rules.sorted_hints:
         problem = Problem(2, 3, 1, *(int(environment.symbols[length]) for length in ("q_len", "kv_len")), 16, 16)
         tables[sorted_name(name)] = never_falls(_declared(name), problem, environment.inputs[name])
     return tables

@@ -43,7 +43,7 @@ def check_predicate(seed: int, index: int, tiles: int = TILES) -> int:
         trial.check_exact()
     elif kind == 1:
         Trial.make(name, random_variant(random), random, sizes=sizes, inner="q", tiles=tiles).check_rows_sound()
-        trial = Trial.make(name, random_variant(random, claims=True), random, sizes=sizes, tiles=tiles, claims=True)
+        trial = Trial.make(name, random_variant(random, hints=True), random, sizes=sizes, tiles=tiles, hints=True)
     else:
         where = {"packed": kind == 2, "extreme": kind == 3}
         trial = Trial.make(name, random_variant(random), random, sizes=sizes, tiles=tiles, **where)

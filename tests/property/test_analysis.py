@@ -183,24 +183,24 @@ def test_rows_of_a_block_of_keys_are_sound() -> None:
 
 
 def test_packed_batches_are_sound() -> None:
-    """Sequences that lie on packed axes: zone maps hold neighbours, and blocks begin anywhere."""
+    """Sequences that lie on packed axes: min/max tables hold neighbours, and blocks begin anywhere."""
     for index in range(150):
         random = np.random.default_rng((7, index))
         Trial.make(f"packed mask {index}", random_variant(random), random, packed=True).check_sound()
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_claims_are_sound_true_or_false(packed: bool) -> None:
+def test_sorted_hints_are_sound_true_or_false(packed: bool) -> None:
     """Inputs declared nondecreasing, most of which are."""
     decided = searched = 0
     for index in range(100):
         random = np.random.default_rng((10, index))
-        variant = random_variant(random, claims=True)
+        variant = random_variant(random, hints=True)
         extreme = random.random() < 0.1
-        trial = Trial.make(f"claims {index}", variant, random, packed=packed, extreme=extreme, claims=True)
+        trial = Trial.make(f"hints {index}", variant, random, packed=packed, extreme=extreme, hints=True)
         trial.check_sound()
         searched += any(isinstance(node, Search) for node in walk(*trial.rules.bounds))
-        if trial.rules.claims:
+        if trial.rules.sorted_hints:
             decided += np.count_nonzero(np.logical_or(*trial.decided()))
     assert searched > 30 and decided > 400
 

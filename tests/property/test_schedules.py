@@ -71,7 +71,7 @@ def test_the_executor_agrees_with_the_reference(plan: KernelPlan, problem: Probl
     rng = np.random.default_rng(seed)
     arrays = synthetic.qkv(problem, "fp64", rng)
     call = {"layout": problem.layout, "seed": seed, **synthetic.inputs(plan.variant, problem, rng)}
-    if seed % 3 == 0:  # claims that are false
+    if seed % 3 == 0:  # sorted hints that are false
         for item in plan.variant.inputs:
             if item.nondecreasing:
                 call[item.name] = rng.permuted(call[item.name], axis=-1)

@@ -88,7 +88,7 @@ class StaticRanges:
         return _SIZE if length is None else Range(length, length)
 
     def load(self, input_name: str) -> Range:
-        """The range of an int input, or of its zone map: what its dtype holds. An i32 that isn't there is 0."""
+        """The range of an int input, or of its min/max table: what its dtype holds. An i32 that isn't there is 0."""
         name = input_name.removesuffix("__min").removesuffix("__max")
         return INT32 if self._inputs[name].dtype == "i32" else INT64
 

@@ -15,7 +15,7 @@ from ...ir import Apply, Const, Expr, Load
 from ..algebra.affine import Affine
 from ..algebra.algebra import TRUE, Relation
 from .box import Box
-from .claims import ahead, behind, first_beyond
+from .sorted_hints import ahead, behind, first_beyond
 from .truth import tested_entries
 from .values import WRAPS
 

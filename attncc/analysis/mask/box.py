@@ -16,10 +16,10 @@ from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra
 from .intervals import interval_of
 from .lookups import lookup_interval
-from .trust import Claims, Trust
+from .min_max_tables import MinMaxTables
+from .trust import SortedHints, Trust
 from .truth import truth_of
 from .values import WRAPS, Interval, Truth
-from .zone_tables import ZoneTables
 
 # Bounds of a sum with quotients are looked for at a common multiple of their divisors, if it is not above this.
 _MOST_TIMES = 2**20
@@ -41,8 +41,8 @@ class Box:
     algebra: Algebra
     block_q: int
     block_kv: int
-    zones: ZoneTables
-    claims: Claims = field(default_factory=lambda: Claims(Trust.IGNORED))
+    tables: MinMaxTables
+    hints: SortedHints = field(default_factory=lambda: SortedHints(Trust.IGNORED))
     reasons: dict[Expr, str] = field(default_factory=dict)  # what could not be bounded, and why
     _intervals: dict[Expr, Interval] = field(default_factory=dict)
     _truths: dict[Expr, Truth] = field(default_factory=dict)

@@ -225,21 +225,21 @@ def _lengths(environment: Environment) -> tuple[int, int]:
 
 
 def rule_tables(rules: TileRules, variant: Variant, problem: Problem, inputs: Mapping[str, Any]) -> dict[str, Array]:
-    """What pre-passes find for the rules, by name, from a call's whole inputs: zone maps, and whether claims hold.
+    """What pre-passes find for the rules, by name, from a call's whole inputs: min/max tables, and whether hints hold.
 
     A packed axis stays whole, and `batch` comes back as a repeated axis, so that tables are indexed like the input.
     """
     found: dict[str, Array] = {}
-    for zone in rules.zone_maps:
-        declared, array = variant.input(zone.input), np.asarray(inputs[zone.input])
-        starts = np.arange(0, array.shape[-1], zone.block)
-        for name, extreme in ((zone.min_name, np.minimum), (zone.max_name, np.maximum)):
-            table = extreme.reduceat(array, starts, axis=-1) if array.size else array[..., : starts.size]
-            found[name] = _by_sequence(declared, problem, table)
-    for claimed in rules.claims:
-        declared = variant.input(claimed)
-        holds = never_falls(declared, problem, np.asarray(inputs[claimed]))
-        found[sorted_name(claimed)] = _by_sequence(declared, problem, holds)
+    for table in rules.min_max_tables:
+        declared, array = variant.input(table.input), np.asarray(inputs[table.input])
+        starts = np.arange(0, array.shape[-1], table.block)
+        for name, extreme in ((table.min_name, np.minimum), (table.max_name, np.maximum)):
+            entries = extreme.reduceat(array, starts, axis=-1) if array.size else array[..., : starts.size]
+            found[name] = _by_sequence(declared, problem, entries)
+    for hinted in rules.sorted_hints:
+        declared = variant.input(hinted)
+        holds = never_falls(declared, problem, np.asarray(inputs[hinted]))
+        found[sorted_name(hinted)] = _by_sequence(declared, problem, holds)
     return found
 
 

@@ -1,9 +1,9 @@
-"""Bounds of lookups: the least and greatest of the entries that a tile can read, or of the zones they lie in.
+"""Bounds of lookups: the least and greatest of the entries that a tile can read, or of the blocks they lie in.
 
 A lookup whose index meets at most `MOST_ENTRIES` entries over a tile reads just these: exact, out of range (0)
-included. Else, if only the last index varies much, it reads a zone map: the minimum and maximum over blocks of that
-axis. A zone map's block holds neighbours too, and nothing tells where a sequence ends on a packed axis: 0 joins in
-unless the index is in range.
+included. Else, if only the last index varies much, it reads a min/max table: the extremes of blocks of that axis. A
+block holds neighbours too, and nothing tells where a sequence ends on a packed axis: 0 joins in unless the index is in
+range.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from math import prod
 from ...ir import Expr, Input, Load, Type, size_symbol
 from ..algebra.algebra import FALSE, TRUE, Algebra
 from ..algebra.lengths import length_of_axis
-from .claims import sorted_ends
+from .min_max_tables import MOST_ENTRIES
+from .sorted_hints import sorted_ends
 from .tile_box import TileBox
 from .trust import Trust
 from .values import Interval, Truth
-from .zone_tables import MOST_ENTRIES
 
 
 def lookup_interval(box: TileBox, load: Load) -> Interval:
@@ -77,9 +77,9 @@ def _entries(box: TileBox, load: Load) -> tuple[list[Expr], list[Expr], Expr] | 
     direct = direct_entries(box, load)
     if direct:
         return direct, direct, TRUE
-    if box.claims.trust is Trust.DENIED and box.variant.input(load.input).nondecreasing:
-        return None  # no zone map is worth making for a claim that is false
-    return _zones(box, load, [box.interval(index) for index in load.indices])
+    if box.hints.trust is Trust.DENIED and box.variant.input(load.input).nondecreasing:
+        return None  # no min/max table is worth making for a hint that is false
+    return _blocks(box, load, [box.interval(index) for index in load.indices])
 
 
 def _places(algebra: Algebra, interval: Interval) -> list[Expr]:
@@ -95,9 +95,9 @@ def _loads(algebra: Algebra, load: Load, name: str, places: list[list[Expr]]) ->
     return list(dict.fromkeys(algebra.leaf(Load(load.type, name, indices)) for indices in product(*places)))
 
 
-def _zones(box: TileBox, load: Load, intervals: list[Interval]) -> tuple[list[Expr], list[Expr], Expr] | None:
+def _blocks(box: TileBox, load: Load, intervals: list[Interval]) -> tuple[list[Expr], list[Expr], Expr] | None:
     algebra, declared = box.algebra, box.variant.input(load.input)
-    block, last = box.zones.block, intervals[-1]
+    block, last = box.tables.block, intervals[-1]
     start = _start(declared)
     shift = algebra.form(algebra.symbol(start)) if start else algebra.form(algebra.number(0))
     ends = [algebra.form(end).plus(shift) for end in (last.low, last.high)]
@@ -108,8 +108,8 @@ def _zones(box: TileBox, load: Load, intervals: list[Interval]) -> tuple[list[Ex
         return None
     low, high = (algebra.floordiv(algebra.sum(end), algebra.number(block)) for end in ends)
     places = [_places(algebra, interval) for interval in [*intervals[:-1], Interval(low, high, width)]]
-    zone_map = box.zones.read(load.input)
-    least, most = (_loads(algebra, load, name, places) for name in (zone_map.min_name, zone_map.max_name))
+    table = box.tables.read(load.input)
+    least, most = (_loads(algebra, load, name, places) for name in (table.min_name, table.max_name))
     size = length_of_axis(algebra, declared)
     inside = algebra.both(algebra.compare("ge", last.low, algebra.number(0)), algebra.compare("lt", last.high, size))
     return least, most, inside

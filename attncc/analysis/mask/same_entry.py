@@ -8,7 +8,7 @@ from ...ir import Expr, Load, Variant, walk
 from ..algebra.algebra import FALSE, Algebra
 from ..algebra.canonical import Canonical
 from .box import Box
-from .zone_tables import ZoneTables
+from .min_max_tables import MinMaxTables
 
 
 def same_entry(variant: Variant, block_q: int, block_kv: int, indices: Sequence[Expr]) -> Expr | None:
@@ -17,9 +17,9 @@ def same_entry(variant: Variant, block_q: int, block_kv: int, indices: Sequence[
     `indices` are ints over positions and inputs. None where that can't be told, or for no tile.
     """
     algebra = Algebra(variant, block_q, block_kv)
-    canonical, zones = Canonical(algebra, variant.lets), ZoneTables.for_tiles(block_q, block_kv)
-    box = Box(variant, algebra, block_q, block_kv, zones)
+    canonical, tables = Canonical(algebra, variant.lets), MinMaxTables.for_tiles(block_q, block_kv)
+    box = Box(variant, algebra, block_q, block_kv, tables)
     ends = [box.interval(canonical.of(index)) for index in indices]
     found = algebra.both(*(algebra.compare("eq", end.low, end.high) for end in ends))
     reads = any(isinstance(node, Load) for node in walk(found))
-    return None if found is FALSE or zones.used or reads else found
+    return None if found is FALSE or tables.used or reads else found

@@ -8,9 +8,9 @@ from typing import Protocol
 from ...ir import Expr, Variant
 from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra
-from .trust import Claims
+from .min_max_tables import MinMaxTables
+from .trust import SortedHints
 from .values import Interval, Truth
-from .zone_tables import ZoneTables
 
 
 class TileBox(Protocol):
@@ -18,8 +18,8 @@ class TileBox(Protocol):
 
     variant: Variant
     algebra: Algebra
-    zones: ZoneTables
-    claims: Claims
+    tables: MinMaxTables
+    hints: SortedHints
     reasons: dict[Expr, str]  # what could not be bounded, and why
 
     def interval(self, expr: Expr) -> Interval:

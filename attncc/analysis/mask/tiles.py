@@ -16,10 +16,10 @@ from ..grid_2d import Grid2D, of_corners
 from ..rules import QBounds, TileRules, sorted_name
 from .bounds import IndexRange, LoopBounds, Solver
 from .box import Box
+from .min_max_tables import MOST_ENTRIES, MinMaxTables
 from .plain import plain
-from .trust import Claims, Trust
+from .trust import SortedHints, Trust
 from .values import WRAPS, Truth
-from .zone_tables import MOST_ENTRIES, ZoneTables
 
 _ANY_KEYS = 1 << 30  # a range of keys is no longer
 _MOST_PAIRS = 4096  # of limits that are compared, to tell whether a row keeps some key
@@ -61,25 +61,25 @@ def _of_tiles(variant: Variant, block_q: int, block_kv: int, inner: str, *, sear
 
 
 def _analysed(variant: Variant, blocks: tuple[int, int], inner: str, trust: Trust) -> tuple[TileRules, list[Expr]]:
-    """Rules, and what they presume of claims."""
+    """Rules, and what they presume of hints."""
     mask = _lower(variant, *blocks, trust)
-    rules, presumed = _rules(mask, inner), list(mask.box.claims.presumed)
+    rules, presumed = _rules(mask, inner), list(mask.box.hints.presumed)
     wide = mask.wide_inputs()
     if not wide or WRAPS not in mask.box.reasons.values():
         return rules, presumed
     near = _lower(variant, *blocks, trust, near=True)
     rules = _where(_all_near(wide), _rules(near, inner), rules)
-    return rules, list(dict.fromkeys([*presumed, *near.box.claims.presumed]))
+    return rules, list(dict.fromkeys([*presumed, *near.box.hints.presumed]))
 
 
 def _worth_a_test(trusting: TileRules) -> bool:
-    """Whether claims save the test of single tiles, or find keys, in few searches. Else zone maps say as much."""
+    """Whether hints save the test of single tiles, or find keys, in few searches. Else min/max tables say as much."""
     searches = sum(isinstance(node, Search) for node in walk(*trusting.bounds))
     return searches <= _MOST_SEARCHES and (searches > 0 or trusting.bounds_suffice)
 
 
 def _bounds_alone(variant: Variant, blocks: tuple[int, int], inner: str) -> TileRules:
-    """Where a claim is false: the loop bounds of the lines that don't need it. A path for mistakes is worth no code."""
+    """Where a hint is false: the loop bounds of the lines that don't need it. A path for mistakes is worth no code."""
     rules, _ = _analysed(variant, blocks, inner, Trust.DENIED)
     return replace(rules, any_kept=TRUE, all_kept=FALSE)
 
@@ -89,8 +89,8 @@ def _with_tables(variant: Variant, rules: TileRules) -> TileRules:
     read = {node.input for node in walk(*rules.expressions) if isinstance(node, Load)}
     return replace(
         rules,
-        zone_maps=tuple(zone for zone in rules.zone_maps if read & {zone.min_name, zone.max_name}),
-        claims=tuple(item.name for item in variant.inputs if sorted_name(item.name) in read),
+        min_max_tables=tuple(table for table in rules.min_max_tables if read & {table.min_name, table.max_name}),
+        sorted_hints=tuple(item.name for item in variant.inputs if sorted_name(item.name) in read),
     )
 
 
@@ -100,19 +100,19 @@ def same_for_all(variant: Variant, block_q: int, block_kv: int, ints: Sequence[E
     canonical = Canonical(mask.box.algebra, {})
     intervals = [mask.box.interval(canonical.of(expr)) for expr in ints]
     same = mask.box.algebra.both(*(mask.box.algebra.compare("eq", *interval[:2]) for interval in intervals))
-    return FALSE if mask.box.zones.used else same
+    return FALSE if mask.box.tables.used else same
 
 
 def all_hold(variant: Variant, block_q: int, conditions: Sequence[Expr]) -> Expr:
     """Whether conditions hold for all pairs of at most block_q rows and any range of keys, over the ends of both.
 
-    What is claimed of inputs is used, and part of the answer. FALSE where that can't be told.
+    What is hinted of inputs is used, and part of the answer. FALSE where that can't be told.
     """
     mask = _lower(variant, block_q, _ANY_KEYS, Trust.PRESUMED)
     algebra = mask.box.algebra
     canonical = Canonical(algebra, variant.lets)
     found = mask.box.truth(algebra.both(*(canonical.of(condition) for condition in conditions))).all
-    return FALSE if mask.box.zones.used else algebra.both(found, *mask.box.claims.presumed)
+    return FALSE if mask.box.tables.used else algebra.both(found, *mask.box.hints.presumed)
 
 
 def analyse_tiles_2d(variant: Variant, block_q: int, block_kv: int, grid_2d: Grid2D, inner: str = "kv") -> TileRules:
@@ -177,7 +177,7 @@ def _rules(mask: _Mask, inner: str) -> TileRules:
         kv_end=kv_end,
         full_begin=full_begin,
         full_end=full_end,
-        zone_maps=tuple(mask.box.zones.used.values()),
+        min_max_tables=tuple(mask.box.tables.used.values()),
         bounds_suffice=blind or (of_loop.live.exact and of_loop.full.exact),
         decides=not blind or bounds.live.begin is not None or bounds.live.end is not None,
         rows_never_empty=False,
@@ -232,7 +232,7 @@ def _where(condition: Expr, rules: TileRules, otherwise: TileRules) -> TileRules
         **_chosen(condition, rules, otherwise, "any_kept", "all_kept", "kv_begin", "kv_end", "full_begin", "full_end"),
         q_bounds=rules.q_bounds
         and QBounds(**_chosen(condition, rules.q_bounds, otherwise.q_bounds, *QBounds.__dataclass_fields__)),
-        zone_maps=tuple(dict.fromkeys(rules.zone_maps + otherwise.zone_maps)),
+        min_max_tables=tuple(dict.fromkeys(rules.min_max_tables + otherwise.min_max_tables)),
         bounds_suffice=rules.bounds_suffice,
         decides=rules.decides or otherwise.decides,
         undecided=rules.undecided,
@@ -278,7 +278,7 @@ def _lower(
     algebra = Algebra(variant, block_q, block_kv, near=near, grid_2d=grid_2d)
     canonical = Canonical(algebra, variant.lets, grid_2d)
     keeps = tuple(canonical.of(keep.condition) for keep in variant.keeps)
-    box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv), Claims(trust))
+    box = Box(variant, algebra, block_q, block_kv, MinMaxTables.for_tiles(block_q, block_kv), SortedHints(trust))
     return _Mask(box, keeps, algebra.both(*keeps))
 
 

@@ -10,7 +10,7 @@ from ..algebra.algebra import TRUE
 
 
 class Trust(Enum):
-    """What rules make of claims."""
+    """What rules make of hints."""
 
     IGNORED = "as if there were none"
     PRESUMED = "they hold"
@@ -18,7 +18,7 @@ class Trust(Enum):
 
 
 @dataclass
-class Claims:
+class SortedHints:
     """The trust of one set of rules, and the conditions on uniform values under which it is sound."""
 
     trust: Trust

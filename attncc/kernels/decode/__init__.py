@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from ...diagnostics import Diagnostic
 from ...schedule.plan import Build, Choice, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
-from ..helpers import combine, zone_map
+from ..helpers import combine, min_max_table
 from ..portable.lacks import lacks
 from .facts import Decode
 
 
 class DecodeFamily(Family):
     passes = ("decode",)
-    helpers = (combine.needed, zone_map.needed)
+    helpers = (combine.needed, min_max_table.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:
         return lacks(build)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...diagnostics import Diagnostic
 from ...schedule.plan import Build, Choice, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
-from ..helpers import delta, dq_sum, exact_sum, sink_gradient, zone_map
+from ..helpers import delta, dq_sum, exact_sum, min_max_table, sink_gradient
 from ..hopper.lacks import lacks
 from .facts import HopperBackward
 
@@ -17,7 +17,7 @@ class HopperBackwardFamily(Family):
     passes = ("backward", "backward_patches")
     lacked_passes: ClassVar = {"backward_dq": "the backward_dq pass: it adds up dQ beside dK and dV"}
     sizes = ("block_q", "block_kv", "stages")  # warps follow from the rows
-    helpers = (delta.needed, dq_sum.needed, sink_gradient.needed, exact_sum.needed, zone_map.needed)
+    helpers = (delta.needed, dq_sum.needed, sink_gradient.needed, exact_sum.needed, min_max_table.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:
         if found := lacks(build):

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...diagnostics import Diagnostic
 from ...schedule.plan import Build, Choice, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
-from ..helpers import delta, dq_sum, exact_sum, sink_gradient, zone_map
+from ..helpers import delta, dq_sum, exact_sum, min_max_table, sink_gradient
 from ..portable.lacks import lacks
 from .facts import PortableBackward
 
@@ -16,7 +16,7 @@ from .facts import PortableBackward
 class PortableBackwardFamily(Family):
     passes = ("backward", "backward_dq")
     lacked_passes: ClassVar = {"backward_patches": "the backward_patches pass: its backward kernels go over 1-D tiles"}
-    helpers = (delta.needed, dq_sum.needed, sink_gradient.needed, exact_sum.needed, zone_map.needed)
+    helpers = (delta.needed, dq_sum.needed, sink_gradient.needed, exact_sum.needed, min_max_table.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:
         return lacks(build)

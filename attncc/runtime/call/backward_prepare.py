@@ -18,7 +18,7 @@ from ..cuda.driver import Function
 from ..frameworks.framework import Array, DeviceFramework
 from ..store.loaded_kernels import LoadedKernels
 from .backward_form import BackwardForm, BackwardPlaces
-from .call_fields import set_call, survey_steps
+from .call_fields import prepass_steps, set_call
 from .learned_sums import LearnedSums, shape_of
 from .narrowed import Narrowed, narrow
 from .operands import CU_SEQLENS_Q, LSE, OUT, SCALE, K, Q, V
@@ -257,7 +257,7 @@ class _Preparation:
             main.workspace("dq_sum", rows.dq_sum)
         self._learned.tell(main, plan)
         if grid:
-            yield from survey_steps(self._kernels, plan, call, problem, self.workspace, main)
+            yield from prepass_steps(self._kernels, plan, call, problem, self.workspace, main)
             function = self._kernels.function(name)
             grid = checked_grid(grid)
             if self._numbers is None:

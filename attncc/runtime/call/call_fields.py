@@ -1,20 +1,20 @@
-"""What the kernels of all passes take of a call: its arrays and numbers, and the surveys of its inputs."""
+"""What the kernels of all passes take of a call: its arrays and numbers, and the pre-passes over its inputs."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 
-from ...kernels.helpers import zone_map
-from ...kernels.parameters import field_name, surveys
+from ...kernels.helpers import min_max_table
+from ...kernels.parameters import field_name, input_prepasses
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.call_arguments import ARGUMENTS
 from ...schedule.plan import KernelPlan
 from ..store.loaded_kernels import LoadedKernels
+from .input_prepass import PrepassStep, input_fields
 from .operands import INPUTS, OPERANDS, SCALE, K, Q, V
 from .steps import Step, StepBuilder
 from .workspace import Workspace
-from .zone_maps import SurveyStep, input_fields
 
 
 def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, *, scale_given: bool) -> None:
@@ -42,7 +42,7 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
             main.set(input_fields(declared.name, declared, facts, problem))
 
 
-def survey_steps(  # noqa: PLR0917
+def prepass_steps(  # noqa: PLR0917
     kernels: LoadedKernels,
     plan: KernelPlan,
     call: Call,
@@ -54,17 +54,17 @@ def survey_steps(  # noqa: PLR0917
 ) -> Iterator[Step]:
     """The launches before the main kernel that read inputs; it is told where they leave what they find.
 
-    Where claims needn't be `verified`, none is taken to hold, and nothing is launched for them alone.
+    Where hints needn't be `verified`, none is taken to hold, and nothing is launched for them alone.
     """
     given, names = dict(call.inputs), [item.name for item in plan.variant.inputs]
-    for survey in surveys(plan):
-        declared, facts = plan.variant.input(survey.input), given[survey.input]
+    for prepass in input_prepasses(plan):
+        declared, facts = plan.variant.input(prepass.input), given[prepass.input]
         assert isinstance(facts, ArrayFacts)
-        name = zone_map.kernel(declared.dtype, plan.target).name
-        step = SurveyStep(survey, declared, facts, problem, kernels.layout(name))
-        if survey.zone_map is None and not verified:
+        name = min_max_table.kernel(declared.dtype, plan.target).name
+        step = PrepassStep(prepass, declared, facts, problem, kernels.layout(name))
+        if prepass.min_max_table is None and not verified:
             step.leave_out(main, kernels.zeros)
             continue
         step.place(workspace, main)
-        if step.zones or step.pieces:
-            yield step.build(INPUTS + names.index(survey.input), kernels.function(name), kernels.device)
+        if step.blocks or step.pieces:
+            yield step.build(INPUTS + names.index(prepass.input), kernels.function(name), kernels.device)

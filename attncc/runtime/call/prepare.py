@@ -24,7 +24,7 @@ from ...schedule.plan import DTYPE_BYTES, KernelPlan
 from ..cuda.driver import MAX_GRID, Device, Function
 from ..frameworks.framework import Array, DeviceFramework
 from ..store.loaded_kernels import LoadedKernels
-from .call_fields import set_call, survey_steps
+from .call_fields import prepass_steps, set_call
 from .narrowed import Narrowed, narrow
 from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
@@ -37,7 +37,7 @@ from .tensor_maps import OperandMap, mappable, mapped, operand_maps
 from .workspace import KEPT_BYTES, KeptWorkspaces, Workspace, kept_workspaces
 
 _WORD_BYTES = 4  # the workspace is allocated as fp32
-_MANY_KEYS = 256  # from so many on, what is claimed of inputs may spare more than it takes to verify
+_MANY_KEYS = 256  # from so many on, what hints say of inputs may spare more than it takes to verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,13 +133,13 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
 
 
 def few_keys(plan: KernelPlan, problem: Problem) -> bool:
-    """Whether claims are left unverified where all blocks run at once."""
+    """Whether sorted hints are left unverified where all blocks run at once."""
     return plan.loop == "q_outer" and not problem.packed and problem.kv_len < _MANY_KEYS
 
 
 class _Preparation:
-    """Builds the launches of one call, in order: surveys of inputs, lists of tiles, V transposed, the plan's kernel,
-    the combine."""
+    """Builds the launches of one call, in order: pre-passes over inputs, lists of tiles, V transposed, the plan's
+    kernel, the combine."""
 
     def __init__(  # noqa: PLR0917
         self,
@@ -165,22 +165,22 @@ class _Preparation:
         set_call(self._main, self._plan, self._call, self._problem, scale_given=self._scale_given)
         self._set_sizes()
         self._set_results()
-        surveyed = survey_steps(
+        prepasses = prepass_steps(
             self._kernels,
             self._plan,
             self._call,
             self._problem,
             self._workspace,
             self._main,
-            verified=self._claims_pay(),
+            verified=self._hints_pay(),
         )
-        before = (*surveyed, *self._tile_lists(), *self._transposition())
+        before = (*prepasses, *self._tile_lists(), *self._transposition())
         main = self._persistent() if self._facts.persistent else self._block_by_block()
         combine = (self._combine(),) if self._splits > 1 else ()
         return (*before, main, *combine)
 
-    def _claims_pay(self) -> bool:
-        """Whether to verify what inputs claim: not for few keys and blocks that all run at once, since the launch takes
+    def _hints_pay(self) -> bool:
+        """Whether to verify sorted hints: not for few keys and blocks that all run at once, since the launch takes
         longer than the tiles that it spares."""
         at_once = self._kernels.device.multiprocessors * self._function.resident_blocks
         return not few_keys(self._plan, self._problem) or self._blocks * self._splits > at_once

@@ -9,12 +9,14 @@ instructions that ptxas added to spill registers; nvdisasm marks them as "SpillR
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # name, type, flags, address, offset, size, link, info, alignment, entry size
+_NO_BITS = 8  # type of a section that takes memory, but none of the file
 _LONG_ATTRIBUTE = 4  # the format whose value follows; those of others are the two bytes themselves
 _FRAME_SIZE, _REGCOUNT, _ANNOTATIONS = 0x11, 0x2F, 0x55
 _SPILL = 1  # the kind of annotation; an offset in the code follows
@@ -38,27 +40,37 @@ class Usage:
     shared_bytes: int  # static shared memory, without what CUDA reserves
 
 
-class _Section(NamedTuple):
+class Section(NamedTuple):
     name: str
-    offset: int
-    size: int
+    data: bytes
+    size: int  # in memory
 
-    def of(self, image: bytes) -> bytes:
-        return image[self.offset : self.offset + self.size]
+    @property
+    def kind(self) -> str:
+        """`.text` of `.text.causal_forward`: a kernel's name is no part of its code."""
+        return re.sub(r"^(\.(?:rela?\.)?(?:nv\.)?\w+).*", r"\1", self.name)
+
+
+class Attribute(NamedTuple):
+    """One of a section `.nv.info`: its format, code and two bytes of length, as they stand there, and its value."""
+
+    header: bytes
+    code: int
+    value: bytes  # none of formats whose length is the value
 
 
 def read_usage(image: bytes, target: str) -> Usage:
     """CubinError if the file lacks any of it: nothing is taken for zero."""
     try:
-        sections = {section.name: section for section in _sections(image)}
-        numbers = list(_attributes(sections[".nv.info"].of(image)))
-        spills = list(_spills(image, sections))
+        found = {section.name: section for section in sections(image)}
+        numbers = [(item.code, item.value) for item in attributes(found[".nv.info"])]
+        spills = list(_spills(found))
         return Usage(
             registers=max(struct.unpack("<II", value)[1] for code, value in numbers if code == _REGCOUNT),
             stack_bytes=max(struct.unpack("<II", value)[1] for code, value in numbers if code == _FRAME_SIZE),
             spill_stores=sum(width for opcode, width in spills if opcode == _STORE),
             spill_loads=sum(width for opcode, width in spills if opcode == _LOAD),
-            shared_bytes=_shared_bytes(sections.values(), target),
+            shared_bytes=_shared_bytes(found.values(), target),
         )
     except (struct.error, LookupError, ValueError) as error:
         raise CubinError(f"{type(error).__name__}: {error}") from None
@@ -67,39 +79,40 @@ def read_usage(image: bytes, target: str) -> Usage:
 def code_bytes(image: bytes) -> int:
     """The length of the kernels' instructions. CubinError if the file can't be read."""
     try:
-        return sum(section.size for section in _sections(image) if section.name.startswith(".text."))
+        return sum(section.size for section in sections(image) if section.name.startswith(".text."))
     except (struct.error, LookupError, ValueError) as error:
         raise CubinError(f"{type(error).__name__}: {error}") from None
 
 
-def _sections(image: bytes) -> Iterator[_Section]:
+def sections(image: bytes) -> Iterator[Section]:
+    """All of a file. CubinError, or another ValueError, struct.error or LookupError if it can't be read."""
     if image[:5] != b"\x7fELF\x02":
         raise CubinError("it is no ELF file of 64 bits")
     (first,) = struct.unpack_from("<Q", image, 40)
     size, count, names = struct.unpack_from("<HHH", image, 58)
     headers = [_SECTION.unpack_from(image, first + number * size) for number in range(count)]
-    for name, _, _, _, offset, length, *_ in headers:
+    for name, kind, _, _, offset, length, *_ in headers:
         start = headers[names][4] + name
-        yield _Section(image[start : image.index(b"\0", start)].decode(), offset, length)
+        data = b"" if kind == _NO_BITS else image[offset : offset + length]
+        yield Section(image[start : image.index(b"\0", start)].decode(), data, length)
 
 
-def _attributes(info: bytes) -> Iterator[tuple[int, bytes]]:
-    """Code and value of each attribute of a section `.nv.info`."""
-    at = 0
+def attributes(section: Section) -> Iterator[Attribute]:
+    """Those of a section `.nv.info`."""
+    info, at = section.data, 0
     while at < len(info):
         form, code, size = struct.unpack_from("<BBH", info, at)
-        at += 4
-        if form == _LONG_ATTRIBUTE:
-            yield code, info[at : at + size]
-            at += size
+        end = at + 4 + (size if form == _LONG_ATTRIBUTE else 0)
+        yield Attribute(info[at : at + 4], code, info[at + 4 : end])
+        at = end
 
 
-def _spills(image: bytes, sections: Mapping[str, _Section]) -> Iterator[tuple[int, int]]:
+def _spills(found: Mapping[str, Section]) -> Iterator[tuple[int, int]]:
     """Opcode and width of each instruction that spills a register or fetches it back."""
-    for name, section in sections.items():
+    for name, section in found.items():
         if name.startswith(".nv.info."):
-            text = sections[".text." + name.removeprefix(".nv.info.")].of(image)
-            for code, value in _attributes(section.of(image)):
+            text = found[".text." + name.removeprefix(".nv.info.")].data
+            for _, code, value in attributes(section):
                 if code == _ANNOTATIONS:
                     yield from (_memory_access(text, kind, offset) for kind, offset in struct.iter_unpack("<II", value))
 
@@ -112,7 +125,7 @@ def _memory_access(text: bytes, kind: int, offset: int) -> tuple[int, int]:
     return opcode, width
 
 
-def _shared_bytes(sections: Iterable[_Section], target: str) -> int:
+def _shared_bytes(found: Iterable[Section], target: str) -> int:
     reserved = _RESERVED_SHARED if int(target.strip("sm_a")) >= 90 else 0
-    own = [item for item in sections if item.name.startswith(".nv.shared.") and ".reserved." not in item.name]
+    own = [item for item in found if item.name.startswith(".nv.shared.") and ".reserved." not in item.name]
     return max((item.size - reserved for item in own), default=0)

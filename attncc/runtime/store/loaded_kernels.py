@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...diagnostics import AttnccError, Diagnostic
 from ...kernels.launched import structs
-from ...kernels.parameters import CLAIM_PIECES, surveys
+from ...kernels.parameters import HINT_PIECES, input_prepasses
 from ...kernels.serving import plan_for
 from ...problem import Problem
 from ...schedule.plan import KernelPlan
@@ -45,9 +45,9 @@ class LoadedKernels:
             driver.check_version(code.nvrtc)
             self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
         self.counters = Counters(driver, device)
-        claims = any(survey.claim for plan in self.plans for survey in surveys(plan))
-        # The table of a claim that doesn't hold, a byte for each piece.
-        self.zeros = driver.zeros(device, CLAIM_PIECES // 4) if claims else 0
+        hints = any(prepass.sorted_hint for plan in self.plans for prepass in input_prepasses(plan))
+        # The table of a sorted hint that doesn't hold, a byte for each piece.
+        self.zeros = driver.zeros(device, HINT_PIECES // 4) if hints else 0
         self._layouts = {name: ParamsLayout(fields) for plan in self.plans for name, fields in structs(plan).items()}
 
     def plan(self, problem: Problem) -> KernelPlan:

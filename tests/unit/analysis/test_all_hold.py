@@ -16,14 +16,14 @@ DOC = "input doc: i32[batch, pos] nondecreasing"
 
 
 @pytest.mark.parametrize(("q_len", "kv_len"), [(96, 96), (40, 90), (90, 60)])
-@pytest.mark.parametrize("claimed", [True, False])
-def test_against_all_pairs(q_len: int, kv_len: int, claimed: bool) -> None:
+@pytest.mark.parametrize("hinted", [True, False])
+def test_against_all_pairs(q_len: int, kv_len: int, hinted: bool) -> None:
     variant = variant_of(DOC, "keep if doc[b, q_pos] == doc[b, kv_idx]")
     rule = all_hold(variant, BLOCK_Q, [keep.condition for keep in variant.keeps])
     doc = (
         np.repeat(np.int32([0, 2, 3, 7]), [25, 30, 7, kv_len - 62])[None] if kv_len > 62 else np.zeros((1, kv_len), int)
     )
-    seen = environment(q_len, kv_len, {"doc": doc.astype(np.int32), "doc__sorted": np.array([claimed])})
+    seen = environment(q_len, kv_len, {"doc": doc.astype(np.int32), "doc__sorted": np.array([hinted])})
     mask, found = mask_of(variant, seen), 0
     for first in range(0, q_len, BLOCK_Q):
         rows = slice(first, min(first + BLOCK_Q, q_len))
@@ -33,9 +33,9 @@ def test_against_all_pairs(q_len: int, kv_len: int, claimed: bool) -> None:
                 if evaluate(rule, seen.with_symbols(**ends)):
                     assert mask[rows, begin : end + 1].all()
                     found += 1
-    assert bool(found) == claimed
+    assert bool(found) == hinted
 
 
-def test_nothing_is_said_without_a_claim() -> None:
+def test_nothing_is_said_without_a_hint() -> None:
     variant = variant_of(DOC.replace("nondecreasing", ""), "keep if doc[b, q_pos] == doc[b, kv_idx]")
     assert all_hold(variant, BLOCK_Q, [keep.condition for keep in variant.keeps]) is FALSE

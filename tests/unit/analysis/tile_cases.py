@@ -9,7 +9,7 @@ import numpy as np
 from attncc.analysis.algebra.algebra import Algebra
 from attncc.analysis.algebra.canonical import Canonical
 from attncc.analysis.mask.box import Box
-from attncc.analysis.mask.zone_tables import ZoneTables
+from attncc.analysis.mask.min_max_tables import MinMaxTables
 from attncc.analysis.rules import TileRules
 from attncc.evaluate import Array, Environment, evaluate
 from attncc.ir import Apply, Expr, Variant
@@ -24,7 +24,7 @@ def variant_of(*lines: str) -> Variant:
 
 def box_of(variant: Variant, block_q: int, block_kv: int) -> tuple[Box, Canonical]:
     algebra = Algebra(variant, block_q, block_kv)
-    box = Box(variant, algebra, block_q, block_kv, ZoneTables.for_tiles(block_q, block_kv))
+    box = Box(variant, algebra, block_q, block_kv, MinMaxTables.for_tiles(block_q, block_kv))
     return box, Canonical(algebra, variant.lets)
 
 
@@ -47,14 +47,14 @@ def environment(q_len: int, kv_len: int, inputs: Mapping[str, Array] | None = No
     return Environment(known, arrays)
 
 
-def tables(zones: ZoneTables, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """The zone maps that rules read, made of whole arrays."""
+def tables(made: MinMaxTables, inputs: Mapping[str, Array]) -> dict[str, Array]:
+    """The min/max tables that rules read, made of whole arrays."""
     found = {}
-    for zone in zones.used.values():
-        array = inputs[zone.input]
-        starts = np.arange(0, array.shape[-1], zone.block)
-        found[zone.min_name] = np.minimum.reduceat(array, starts, axis=-1)
-        found[zone.max_name] = np.maximum.reduceat(array, starts, axis=-1)
+    for table in made.used.values():
+        array = inputs[table.input]
+        starts = np.arange(0, array.shape[-1], table.block)
+        found[table.min_name] = np.minimum.reduceat(array, starts, axis=-1)
+        found[table.max_name] = np.maximum.reduceat(array, starts, axis=-1)
     return found
 
 

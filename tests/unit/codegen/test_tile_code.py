@@ -54,7 +54,7 @@ def test_lines_that_may_not_be_there_are_not_searched() -> None:
     printed = user_code(found)
     searched = [line for line in printed.bounds.splitlines() if "first_above(" in line]
     assert searched and all("params.t_stride1, ctx.searched, " in line for line in searched)
-    assert "ctx.searched = " in printed.context and "claim_holds(" not in printed.context
+    assert "ctx.searched = " in printed.context and "sorted_hint_holds(" not in printed.context
     compile_text(compilable(printed, USE + "kv_bounds(params, c, 0, 1).kv_end;"), "sm_80")
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from attncc.codegen.structs import params_struct
 from attncc.ir import Axis, Input, Variant
-from attncc.kernels.helpers import combine, zone_map
+from attncc.kernels.helpers import combine, min_max_table
 from attncc.kernels.identifiers import KEYWORDS, identifier
 from attncc.kernels.parameters import (
     Layout,
     Parameter,
+    input_prepasses,
     packed_axis,
     packed_side,
     struct_format,
-    surveys,
 )
 from attncc.kernels.registry import facts_of
 from attncc.runtime.cuda.nvrtc import compile_text
@@ -27,10 +27,10 @@ EVERYTHING = plans.plan(Variant("all", inputs=INPUTS, dropout=plans.DROPOUT.drop
 STRUCTS = {
     "plain": facts_of(plans.plan(plans.FULL, "fp16")).parameters(),
     "everything": facts_of(EVERYTHING).parameters(),
-    "zone maps": facts_of(plans.plan(plans.DOCUMENTS)).parameters(),
+    "min/max tables": facts_of(plans.plan(plans.DOCUMENTS)).parameters(),
     "odd": facts_of(plans.plan(Variant("odd", inputs=(Input("x", "f32", ()),)))).parameters(),
     "combine": combine.parameters("bf16"),
-    "zone map": zone_map.parameters("i64"),
+    "min/max table": min_max_table.parameters("i64"),
 }
 
 
@@ -70,13 +70,13 @@ def test_an_input_brings_its_fields() -> None:
     }  # fmt: skip
 
 
-def test_only_some_kernels_have_seeds_and_zone_maps() -> None:
+def test_only_some_kernels_have_seeds_and_min_max_tables() -> None:
     everything = {field.name for field in STRUCTS["everything"]}
     assert {"seed", "seed_pointer"} <= everything
     assert not {"seed", "seed_pointer"} & {field.name for field in STRUCTS["plain"]}
     documents = plans.plan(plans.DOCUMENTS)
     assert "doc__min_stride1" in {field.name for field in facts_of(documents).parameters()}
-    assert surveys(plans.plan(plans.DOCUMENTS, skip="never")) == ()
+    assert input_prepasses(plans.plan(plans.DOCUMENTS, skip="never")) == ()
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build(SPEC, out, **SMALL, decode=True, advance=names.append)
     assert sorted(names) == [
         "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
-        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "zone_map_i32_sm_90",
+        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "min_max_table_i32_sm_90",
     ]  # fmt: skip
     return out
 
@@ -62,7 +62,7 @@ def test_the_folder(built: Path) -> None:
     both = [f"combine_fp16_sm_90.{end}" for end in ("cu", "cubin")] + ["__init__.py", "manifest.json"]
     ends = [f"{item}_fp16_d16_sm_90.{end}" for item in ("decode", "forward") for end in ("cu", "cubin", "plan.json")]
     kernels = {name: [f"{name}_{end}" for end in ends] for name in ("capped", "plain")}
-    kernels["capped"] += ["zone_map_i32_sm_90.cu", "zone_map_i32_sm_90.cubin"]
+    kernels["capped"] += ["min_max_table_i32_sm_90.cu", "min_max_table_i32_sm_90.cubin"]
     expected = ["__init__.py", *(f"{name}/{file}" for name in kernels for file in sorted(both + kernels[name]))]
     assert found == expected
     assert list(built.parent.iterdir()) == [built]

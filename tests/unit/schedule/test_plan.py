@@ -13,7 +13,7 @@ from attncc.schedule.schedule import Schedule
 from tests import plans
 
 SAME = "keep if doc[b, q_pos] == doc[b, kv_idx]"
-CLAIMED = f"input doc: i32[batch, pos] nondecreasing\n{SAME}"
+HINTED = f"input doc: i32[batch, pos] nondecreasing\n{SAME}"
 TILES = {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2}
 
 
@@ -104,12 +104,12 @@ def test_when_p_is_rounded(dtype: str, head_dim: int, lines: str, expected: tupl
 @pytest.mark.parametrize(
     ("lines", "settings", "expected"),
     [
-        (CLAIMED, {}, True),
-        (CLAIMED.replace("nondecreasing", ""), {}, False),
+        (HINTED, {}, True),
+        (HINTED.replace("nondecreasing", ""), {}, False),
         ("keep if q_pos >= kv_idx", {}, False),
-        (CLAIMED, {"stages": 1}, False),  # warps have no registers for what they know of their own
-        (CLAIMED, {"block_q": 64, "block_kv": 32}, False),  # nor is anything parked
-        (CLAIMED, {"skip": "never"}, False),
+        (HINTED, {"stages": 1}, False),  # warps have no registers for what they know of their own
+        (HINTED, {"block_q": 64, "block_kv": 32}, False),  # nor is anything parked
+        (HINTED, {"skip": "never"}, False),
     ],
 )
 def test_which_kernels_search_for_keys(lines: str, settings: dict[str, str | int], expected: bool) -> None:

@@ -170,7 +170,7 @@ def test_dropout_without_a_row_sum(text: str, line: str) -> None:
 def test_documents(head_dim: int, sorted_ids: bool) -> None:
     """Found by search, if their numbers never decrease as declared."""
     plan = plan_of(DOCUMENTS, "bf16", (head_dim, head_dim))
-    assert plan.rules.claims == ("doc",) and not facts_of(plan).uses_tile_kind
+    assert plan.rules.sorted_hints == ("doc",) and not facts_of(plan).uses_tile_kind
     doc = np.random.default_rng(3).integers(0, 5, (2, 333)).astype(np.int32)
     call = Call(*qkv(plan, (2, 2, 200), (2, 1, 333)), inputs={"doc": np.sort(doc) if sorted_ids else doc})
     check(plan, None, call)

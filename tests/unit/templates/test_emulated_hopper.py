@@ -79,7 +79,7 @@ def test_lists_of_packed_batches() -> None:
 
 
 def test_documents_found_by_search() -> None:
-    """By the warp that loads; of two sequences one is not what it claims to be."""
+    """By the warp that loads; of two sequences one is not sorted as declared."""
     plan = plan_of(DOCUMENTS, "bf16")
     doc = np.random.default_rng(4).integers(0, 9, (2, 300)).astype(np.int32)
     doc[0].sort()

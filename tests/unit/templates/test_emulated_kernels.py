@@ -18,7 +18,7 @@ from attncc.kernels.registry import facts_of
 from attncc.problem.facts import KERNEL_DTYPES
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
-from tests.emulator.attention import Call, forward, surveyed
+from tests.emulator.attention import Call, forward, prepass_results
 
 pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
 
@@ -142,12 +142,12 @@ def test_what_a_block_knows_of_itself_is_parked(text: str, warps: int) -> None:
 
 
 def test_warps_that_know_their_rows_to_pass_the_tests() -> None:
-    """Of two sequences one has warps with rows of one document and of two; the claim of the other is broken."""
+    """Of two sequences one has warps with rows of one document and of two; the other's hint is false."""
     plan = plan_of(DOCUMENTS, "bf16", (32, 128), block_q=128, block_kv=64, warps=4, stages=2)
     assert facts_of(plan).searches and "tests_hold(" in render(plan).text
     doc = np.repeat(np.int32([[0, 1, 2], [0, 2, 1]]), [75, 90, 35], axis=1)
     call = Call(*qkv(plan, (2, 1, 200), (2, 1, 200)), inputs={"doc": doc})
-    assert surveyed(plan, call)["doc__sorted"].all(axis=-1).tolist() == [True, False]
+    assert prepass_results(plan, call)["doc__sorted"].all(axis=-1).tolist() == [True, False]
     check(plan, call)
 
 
@@ -179,27 +179,27 @@ def test_a_full_tile_that_reaches_beyond_the_last_key() -> None:
 
 
 def test_documents_found_by_search() -> None:
-    """Of two sequences one claims truly to be nondecreasing, the other not: its keys must be found all the same."""
+    """Of two sequences one is nondecreasing as declared, the other not: its keys must be found all the same."""
     plan = plan_of(DOCUMENTS, "bf16", (16, 16), block_q=32, block_kv=16, warps=1, stages=1)
-    assert plan.rules.claims == ("doc",) and plan.rules.bounds_suffice
+    assert plan.rules.sorted_hints == ("doc",) and plan.rules.bounds_suffice
     doc = np.random.default_rng(4).integers(0, 9, (2, 300)).astype(np.int32)
     doc[0].sort()
     doc[1, :250].sort()
     call = Call(*qkv(plan, (2, 1, 70), (2, 1, 300)), inputs={"doc": doc})
-    assert surveyed(plan, call)["doc__sorted"].all(axis=-1).tolist() == [True, False]
+    assert prepass_results(plan, call)["doc__sorted"].all(axis=-1).tolist() == [True, False]
     check(plan, call)
 
 
-@pytest.mark.parametrize("claimed", [True, False])
-def test_packed_documents_found_by_search(claimed: bool) -> None:
-    """Documents are counted anew in each sequence, which is no breach of the claim."""
+@pytest.mark.parametrize("hinted", [True, False])
+def test_packed_documents_found_by_search(hinted: bool) -> None:
+    """Documents are counted anew in each sequence, which is no breach of the hint."""
     plan = plan_of(DOCUMENTS, "fp16", (16, 16), block_q=16, block_kv=16, warps=1, stages=2)
     cu = np.int32([0, 30, 30, 95, 140]), np.int32([0, 64, 64, 164, 200])
     doc = np.concatenate([np.arange(n) // 23 for n in np.diff(cu[1])]).astype(np.int32)
-    if not claimed:
+    if not hinted:
         doc[100] = 0
     call = Call(*qkv(plan, (1, 140), (1, 200)), cu=cu, inputs={"doc": doc})
-    assert surveyed(plan, call)["doc__sorted"].all() == claimed
+    assert prepass_results(plan, call)["doc__sorted"].all() == hinted
     check(plan, call)
 
 

@@ -9,7 +9,7 @@ from attncc import reference
 from attncc.analysis.cost.cost import kept_pairs
 from attncc.analysis.mask import grid
 from attncc.analysis.mask.grid import TileGrid, rule_tables, tile_grid, uniform_grid
-from attncc.analysis.rules import TileKind, ZoneMap
+from attncc.analysis.rules import MinMaxTable, TileKind
 from attncc.ir import const, symbol
 from attncc.problem import Problem, Signature, bind_arrays
 from tests.plans import (
@@ -66,7 +66,7 @@ def test_kinds_by_head() -> None:
     assert grid.count(EMPTY, 4) == (grid.kinds == EMPTY).sum()
 
 
-def test_kinds_by_zone_maps() -> None:
+def test_kinds_by_min_max_tables() -> None:
     doc = arguments(DOCUMENTS, 2, 4, 200)["doc"]
     grid = grid_of(DOCUMENTS, document_rules(32), (200, 200), (32, 32), doc=doc)
     expected = kinds_by_force(reference.mask(DOCUMENTS, 200, 200, doc=doc)[0, 0], (32, 32))
@@ -92,17 +92,17 @@ def test_tiles_of_ragged_lengths() -> None:
     assert uniform_grid(FULL, 0, 70, 32, 16).kinds.size == 0
 
 
-ZONES = rules(zone_maps=(ZoneMap("doc", 4),), kv_end=symbol("kv_len"))
+TABLES = rules(min_max_tables=(MinMaxTable("doc", 4),), kv_end=symbol("kv_len"))
 
 
-def test_zone_maps() -> None:
+def test_min_max_tables() -> None:
     doc = np.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]], np.int32)
-    maps = rule_tables(ZONES, DOCUMENTS, Problem(2, 1, 1, 6, 6, 16, 16), {"doc": doc})
+    maps = rule_tables(TABLES, DOCUMENTS, Problem(2, 1, 1, 6, 6, 16, 16), {"doc": doc})
     np.testing.assert_array_equal(maps["doc__min"], [[1, 5], [2, 5]])
     np.testing.assert_array_equal(maps["doc__max"], [[4, 9], [6, 8]])
-    packed = rule_tables(ZONES, DOCUMENTS, Problem(3, 1, 1, 6, 6, 16, 16, packed=True), {"doc": doc[0]})
+    packed = rule_tables(TABLES, DOCUMENTS, Problem(3, 1, 1, 6, 6, 16, 16, packed=True), {"doc": doc[0]})
     np.testing.assert_array_equal(packed["doc__min"], [[1, 5]] * 3)
-    nothing = rule_tables(ZONES, DOCUMENTS, Problem(2, 1, 1, 0, 0, 16, 16), {"doc": doc[:, :0]})
+    nothing = rule_tables(TABLES, DOCUMENTS, Problem(2, 1, 1, 0, 0, 16, 16), {"doc": doc[:, :0]})
     assert nothing["doc__max"].shape == (2, 0)
 
 

@@ -19,7 +19,7 @@ def intervals(text: str, block: int = 8) -> list[tuple[int, int, int, int]]:
     box, canonical = box_of(variant, block, block)
     expr = int_of(variant)
     interval = box.interval(canonical.of(expr))
-    arrays = {**INPUTS, **tables(box.zones, INPUTS)}
+    arrays = {**INPUTS, **tables(box.tables, INPUTS)}
     found = []
     random = np.random.default_rng(3)
     for _ in range(150):

@@ -1,13 +1,13 @@
-"""Lookups over a tile: few entries read directly, else zone maps; 0 joins in where an index may be out of range."""
+"""Lookups over a tile: few entries read directly, else min/max tables; 0 joins in where one may be out of range."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from attncc.analysis.mask.min_max_tables import MOST_ENTRIES, MinMaxTables
 from attncc.analysis.mask.tiles import analyse
-from attncc.analysis.mask.zone_tables import MOST_ENTRIES, ZoneTables
-from attncc.analysis.rules import ZoneMap
+from attncc.analysis.rules import MinMaxTable
 from attncc.evaluate import evaluate
 from attncc.ir import Load, show, walk
 
@@ -24,7 +24,7 @@ def test_few_entries_are_read_directly() -> None:
     interval = box.interval(canonical.of(int_of(variant)))
     assert show(interval.low) == "min(image[(kv_first // 64)], image[(kv_last // 64)])"
     assert show(interval.high) == "max(image[(kv_first // 64)], image[(kv_last // 64)])"
-    assert box.zones.used == {}
+    assert box.tables.used == {}
 
 
 def test_what_does_not_vary_is_the_lookup_itself() -> None:
@@ -36,7 +36,7 @@ def test_what_does_not_vary_is_the_lookup_itself() -> None:
 def test_block_maps_read_the_blocks_that_a_tile_meets() -> None:
     variant = variant_of("input blocks: bool[head, _, _]", "keep if blocks[h, q_idx // 64, kv_idx // 64]")
     rules = analyse(variant, 128, 64)
-    assert rules.zone_maps == () and rules.decides and rules.undecided == ()
+    assert rules.min_max_tables == () and rules.decides and rules.undecided == ()
     random = np.random.default_rng(1)
     blocks = random.random((1, 5, 6)) < 0.5
     seen = environment(300, 350, {"blocks": blocks})
@@ -49,7 +49,7 @@ def test_block_maps_read_the_blocks_that_a_tile_meets() -> None:
 
 
 @pytest.mark.parametrize(("packed", "start"), [(False, 0), (True, 0), (True, 37)])
-def test_zone_maps_bound_what_a_tile_reads(packed: bool, start: int) -> None:
+def test_min_max_tables_bound_what_a_tile_reads(packed: bool, start: int) -> None:
     """On a packed axis the map holds the neighbours too: the start of the sequence is added to the index."""
     variant = variant_of("input doc: i32[batch, pos]", "keep if doc[b, q_pos] == 99 + q_len")
     box, canonical = box_of(variant, 32, 32)
@@ -58,7 +58,7 @@ def test_zone_maps_bound_what_a_tile_reads(packed: bool, start: int) -> None:
     for q_len, kv_len in ((90, 90), (40, 90), (90, 40)):
         axis = random.integers(1, 50, (1, start + kv_len + 30 * packed)).astype(np.int32)
         own = axis[:, start : start + kv_len]
-        arrays = {"doc": own, **tables(box.zones, {"doc": axis})}
+        arrays = {"doc": own, **tables(box.tables, {"doc": axis})}
         seen = environment(q_len, kv_len, arrays, kv_start=start)
         for rows, _keys, ends in tiles(q_len, kv_len, 32, 32):
             positions = np.arange(rows.start, rows.stop) + kv_len - q_len
@@ -102,14 +102,14 @@ def test_a_lookup_wholly_out_of_range_is_false() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "zone"),
+    ("blocks", "block"),
     [((128, 128), 64), ((64, 64), 32), ((256, 128), 64), ((96, 96), 16), ((176, 176), 16), ((5, 7), 8)],
 )
-def test_zones_suit_the_tiles(blocks: tuple[int, int], zone: int) -> None:
-    """Tiles begin at a zone's begin where possible, and never meet more zones than are worth reading."""
-    found = ZoneTables.for_tiles(*blocks)
-    assert found.block == zone and max(blocks) // zone + 2 <= MOST_ENTRIES
-    assert found.read("doc") is found.read("doc") and found.read("doc") == ZoneMap("doc", zone)
+def test_blocks_suit_the_tiles(blocks: tuple[int, int], block: int) -> None:
+    """Tiles begin where a block does, if possible, and never meet more blocks than are worth reading."""
+    found = MinMaxTables.for_tiles(*blocks)
+    assert found.block == block and max(blocks) // block + 2 <= MOST_ENTRIES
+    assert found.read("doc") is found.read("doc") and found.read("doc") == MinMaxTable("doc", block)
 
 
 def test_entries_far_apart_are_told_apart() -> None:

@@ -33,11 +33,11 @@ def best_of(times: int, work: Callable[[], object]) -> float:
 
 
 def seen_by(variant: Variant, blocks: tuple[int, int], seen: Environment) -> Environment:
-    """With the zone maps that the variant's rules read."""
-    from attncc.analysis.mask.zone_tables import ZoneTables
+    """With the min/max tables that the variant's rules read."""
+    from attncc.analysis.mask.min_max_tables import MinMaxTables
 
-    zones = ZoneTables({zone.input: zone for zone in analyse(variant, *blocks).zone_maps}, 0)
-    return Environment(seen.symbols, {**seen.inputs, **tables(zones, seen.inputs)})
+    made = MinMaxTables({table.input: table for table in analyse(variant, *blocks).min_max_tables}, 0)
+    return Environment(seen.symbols, {**seen.inputs, **tables(made, seen.inputs)})
 
 
 @pytest.mark.parametrize(

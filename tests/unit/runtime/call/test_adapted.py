@@ -50,8 +50,8 @@ def test_int64_is_copied_to_int32_at_each_call(bench: MakeBench) -> None:
         copied = next(array for array in made.framework.released if array.dtype == "int32")
         assert copied.contents == [f"copy of {wide.pointer}"]
         assert (made.params()["doc"], made.params()["doc_stride0"]) == (copied.pointer, strides)
-    survey = next(item for item in made.cuda.launches if "forward" not in item.kernel)
-    assert survey.params["stride2"] == strides
+    prepass = next(item for item in made.cuda.launches if "forward" not in item.kernel)
+    assert prepass.params["stride2"] == strides
     narrow = FakeArray(wide.shape, "int32")
     made.framework.released.clear()
     made.kernel(*qkv(), doc=narrow)

@@ -13,7 +13,7 @@ import pytest
 from attncc.analysis.mask.tiles import analyse
 from attncc.diagnostics import AttnccError
 from attncc.ir import Const, Type, Variant
-from attncc.kernels.parameters import CLAIM_PIECES
+from attncc.kernels.parameters import HINT_PIECES
 from tests import plans
 from tests.unit.runtime.calls import BATCH, HEADS, KV_HEADS, KV_LEN, Q_LEN, D, plan, qkv
 from tests.unit.runtime.conftest import MakeBench
@@ -190,19 +190,19 @@ def test_kv_outer_keeps_its_state_in_the_workspace(bench: MakeBench) -> None:
     assert launch.params["out"] == out.pointer
 
 
-def test_zone_maps_come_before_the_kernel(bench: MakeBench) -> None:
+def test_min_max_tables_come_before_the_kernel(bench: MakeBench) -> None:
     made = bench(plan(plans.DOCUMENTS, skip="in_kernel"))
     doc = FakeArray((BATCH, KV_LEN), "int32", strides=(0, 1))
     made.kernel(*qkv(), doc=doc)
-    zone_map, main = made.cuda.launches
-    assert zone_map.kernel == "zone_map_i32_sm_90"
+    min_max_table, main = made.cuda.launches
+    assert min_max_table.kernel == "min_max_table_i32_sm_90"
     blocks = math.ceil(KV_LEN / 32)
-    assert zone_map.grid == math.ceil(BATCH * blocks / 4)
-    assert {name: zone_map.params[name] for name in ("input", "block")} == {"input": doc.pointer, "block": 32}
-    assert [zone_map.params[f"size{axis}"] for axis in range(4)] == [1, 1, BATCH, KV_LEN]
-    assert [zone_map.params[f"stride{axis}"] for axis in range(4)] == [0, 0, 0, 1]
+    assert min_max_table.grid == math.ceil(BATCH * blocks / 4)
+    assert {name: min_max_table.params[name] for name in ("input", "block")} == {"input": doc.pointer, "block": 32}
+    assert [min_max_table.params[f"size{axis}"] for axis in range(4)] == [1, 1, BATCH, KV_LEN]
+    assert [min_max_table.params[f"stride{axis}"] for axis in range(4)] == [0, 0, 0, 1]
     for end, name in (("min", "minimum"), ("max", "maximum")):
-        assert main.params[f"doc__{end}"] == zone_map.params[name] != 0
+        assert main.params[f"doc__{end}"] == min_max_table.params[name] != 0
         assert (main.params[f"doc__{end}_stride0"], main.params[f"doc__{end}_stride1"]) == (blocks, 1)
         assert (main.params[f"doc__{end}_size0"], main.params[f"doc__{end}_size1"]) == (BATCH, blocks)
     assert main.params["doc"] == doc.pointer
@@ -218,7 +218,7 @@ def test_lists_of_tiles_come_before_the_kernel(bench: MakeBench, packed: bool) -
         made.kernel(q, k, k, doc=FakeArray((600,), "int32"), **starts)
     else:
         made.kernel(*qkv(q_len=100, kv_len=600), doc=FakeArray((BATCH, 600), "int32"))
-    zone_map, lists, main = made.cuda.launches
+    min_max_table, lists, main = made.cuda.launches
     blocks = 100 // 32 + 3 if packed else 4
     count = blocks if packed else BATCH * blocks
     assert lists.kernel == "tile_lists_documents_fp16_d16_sm_90" and lists.grid == -(-count * 2 // 4)
@@ -226,7 +226,7 @@ def test_lists_of_tiles_come_before_the_kernel(bench: MakeBench, packed: bool) -
     fields["list_parts"] = 2  # a word each: the GPU has more warps than there are lists
     assert {name: main.params[name] for name in fields} == fields
     assert main.params == lists.params
-    assert main.params["tile_lists"] - zone_map.params["maximum"] >= 600 // 32 * 4
+    assert main.params["tile_lists"] - min_max_table.params["maximum"] >= 600 // 32 * 4
     (workspace,) = made.framework.released
     assert math.prod(workspace.shape) * 4 - (main.params["tile_lists"] - workspace.pointer) >= count * 2 * 8
 
@@ -235,14 +235,14 @@ MANY_KEYS = 256
 
 
 def sorted_documents() -> Any:
-    claimed = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
-    documents = replace(plans.DOCUMENTS, inputs=claimed)
+    hinted = tuple(replace(item, nondecreasing=True) for item in plans.DOCUMENTS.inputs)
+    documents = replace(plans.DOCUMENTS, inputs=hinted)
     return plan(documents, rules=analyse(documents, 32, 16))
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_claims_are_verified_before_the_kernel(bench: MakeBench, packed: bool) -> None:
-    """In one launch, of the positions in use; nothing is cleared, and no zone maps are made where none is read."""
+def test_hints_are_verified_before_the_kernel(bench: MakeBench, packed: bool) -> None:
+    """In one launch, of the positions in use; nothing is cleared, and no min/max tables are made where none is read."""
     made = bench(sorted_documents())
     if packed:
         q, k = (FakeArray(shape, "float16") for shape in ((HEADS, 60, D), (KV_HEADS, 90, D)))
@@ -252,19 +252,19 @@ def test_claims_are_verified_before_the_kernel(bench: MakeBench, packed: bool) -
     else:
         doc, starts = FakeArray((BATCH, MANY_KEYS + 9), "int32"), {}
         made.kernel(*qkv(kv_len=MANY_KEYS), doc=doc)
-    survey, main = made.cuda.launches
+    prepass, main = made.cuda.launches
     lines = 1 if packed else BATCH
-    assert (survey.kernel, survey.grid) == ("zone_map_i32_sm_90", lines * CLAIM_PIECES)
-    assert survey.params["input"] == doc.pointer and survey.params["minimum"] == survey.params["maximum"] == 0
-    assert survey.params["claimed"] == (90 if packed else MANY_KEYS)
-    assert survey.params["starts"] == (starts["cu_seqlens_kv"].pointer if packed else 0)
-    assert survey.params["sequences"] == (3 if packed else 0)
-    assert main.params["doc__sorted"] == survey.params["holds"] != 0
-    assert main.params["doc__sorted_stride0"] == (0 if packed else CLAIM_PIECES)
+    assert (prepass.kernel, prepass.grid) == ("min_max_table_i32_sm_90", lines * HINT_PIECES)
+    assert prepass.params["input"] == doc.pointer and prepass.params["minimum"] == prepass.params["maximum"] == 0
+    assert prepass.params["checked"] == (90 if packed else MANY_KEYS)
+    assert prepass.params["starts"] == (starts["cu_seqlens_kv"].pointer if packed else 0)
+    assert prepass.params["sequences"] == (3 if packed else 0)
+    assert main.params["doc__sorted"] == prepass.params["holds"] != 0
+    assert main.params["doc__sorted_stride0"] == (0 if packed else HINT_PIECES)
 
 
 @pytest.mark.parametrize("batch", [2, 23])
-def test_claims_are_not_verified_for_few_keys(bench: MakeBench, batch: int) -> None:
+def test_hints_are_not_verified_for_few_keys(bench: MakeBench, batch: int) -> None:
     """No line is said to hold, by zeros that lie ready; but not where there are more blocks than the GPU holds."""
     made = bench(sorted_documents())
     doc = FakeArray((batch, MANY_KEYS - 1), "int32")
@@ -273,9 +273,9 @@ def test_claims_are_not_verified_for_few_keys(bench: MakeBench, batch: int) -> N
     main = made.params()
     if batch == 2:
         ((zeros, _, launches),) = made.cuda.zeroed
-        assert (zeros, launches, made.cuda.zeroed_words) == (main["doc__sorted"], 0, [CLAIM_PIECES // 4])
+        assert (zeros, launches, made.cuda.zeroed_words) == (main["doc__sorted"], 0, [HINT_PIECES // 4])
         assert not made.framework.released
-    assert (main["doc__sorted_stride0"], main["doc__sorted_stride1"]) == (0 if batch == 2 else CLAIM_PIECES, 1)
+    assert (main["doc__sorted_stride0"], main["doc__sorted_stride1"]) == (0 if batch == 2 else HINT_PIECES, 1)
     assert main["doc"] == doc.pointer
 
 
@@ -447,7 +447,7 @@ def test_everything_is_loaded_at_the_first_call(bench: MakeBench) -> None:
     made = bench(plan(plans.DOCUMENTS, split_kv=None))
     made.kernel(*qkv(batch=100, q_len=Q_LEN), doc=FakeArray((100, KV_LEN), "int32"))
     assert "combine_fp16_sm_90" not in [item.kernel for item in made.cuda.launches]
-    assert {"combine_fp16_sm_90", "zone_map_i32_sm_90"} <= set(made.cuda.loaded)
+    assert {"combine_fp16_sm_90", "min_max_table_i32_sm_90"} <= set(made.cuda.loaded)
     count = len(made.cuda.loaded)
     made.kernel(*qkv(batch=1, q_len=1, kv_len=64000), doc=FakeArray((1, 64000), "int32"))
     assert len(made.cuda.loaded) == count

@@ -1,8 +1,8 @@
-"""Inputs declared `nondecreasing`: what rules may use once a pre-pass has found the claim true.
+"""Inputs declared `nondecreasing`: what rules may use once a pre-pass has found the hint true.
 
 Over a tile, a lookup then lies between its entries at the tile's two ends; and the keys whose entry is at most, or at
 least, a limit are a range that ends, or begins, at a place found by binary search. Rules that use this presume some
-conditions, of which the claim is one; they hold where these do, and `tiles.analyse` adds the test.
+conditions, of which the hint is one; they hold where these do, and `tiles.analyse` adds the test.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .values import Interval
 def sorted_ends(box: TileBox, load: Load) -> Interval | None:
     """Ends of a lookup in an input whose entries never decrease: those at the first and the last place of the tile.
 
-    What is out of range reads 0. None where the claim says nothing of the places.
+    What is out of range reads 0. None where the hint says nothing of the places.
     """
     algebra, declared = box.algebra, box.variant.input(load.input)
-    if not _claimed(box, load):
+    if not _hinted(box, load):
         return None
     *lead, last = load.indices
     low, high, _ = box.interval(last)
     zero, length = algebra.number(0), length_of_axis(algebra, declared)
     below = algebra.compare("lt", high, length)
     if declared.axes[-1].tag is not None and below is not TRUE:
-        return None  # `pos` may go on beyond the keys: nothing is claimed there
-    box.claims.presume(_claim(algebra, load))
+        return None  # `pos` may go on beyond the keys: nothing is hinted there
+    box.hints.presume(_hint(algebra, load))
     ends = algebra.max(low, zero), algebra.min(high, algebra.sub(length, algebra.number(1)))
     least, most = (algebra.leaf(Load(load.type, load.input, (*lead, place))) for place in ends)
     inside = algebra.both(algebra.compare("ge", low, zero), below)
@@ -46,14 +46,14 @@ def first_beyond(box: TileBox, load: Load, index: Expr, limit: Expr, above: bool
     For a lookup whose place never falls along `index` (q_idx or kv_idx), all places being in range. None for others.
     """
     algebra, declared = box.algebra, box.variant.input(load.input)
-    places = _places(algebra, load.indices[-1], index) if _claimed(box, load) else None
+    places = _places(algebra, load.indices[-1], index) if _hinted(box, load) else None
     if places is None:
         return None
     length, size = length_of_axis(algebra, declared), algebra.leaf(size_symbol(declared.name, len(load.indices) - 1))
     if not any(axis.tag == "batch" for axis in declared.axes):  # sequences of a packed batch share the axis
         length = algebra.min(length, size)
     zero, (low, high) = algebra.number(0), places
-    box.claims.presume(_claim(algebra, load), algebra.compare("ge", low, zero), algebra.compare("lt", high, length))
+    box.hints.presume(_hint(algebra, load), algebra.compare("ge", low, zero), algebra.compare("lt", high, length))
     return algebra.leaf(Search(Type.INT, load.input, load.indices[:-1], length, limit, above))
 
 
@@ -123,14 +123,14 @@ def _quotients(algebra: Algebra, place: Expr, index: Expr) -> tuple[Expr, Expr] 
     return inner and (algebra.floordiv(inner[0], place.args[1]), algebra.floordiv(inner[1], place.args[1]))
 
 
-def _claimed(box: TileBox, load: Load) -> bool:
-    """Whether the claim is to be used, and speaks of this lookup: its last index varies, and no other one does."""
-    if not (box.claims.trust is Trust.PRESUMED and load.indices and load.type is Type.INT):
+def _hinted(box: TileBox, load: Load) -> bool:
+    """Whether the hint is to be used, and speaks of this lookup: its last index varies, and no other one does."""
+    if not (box.hints.trust is Trust.PRESUMED and load.indices and load.type is Type.INT):
         return False
     *lead, last = load.indices
     uniform = box.algebra.uniform
     return box.variant.input(load.input).nondecreasing and all(map(uniform, lead)) and not uniform(last)
 
 
-def _claim(algebra: Algebra, load: Load) -> Expr:
+def _hint(algebra: Algebra, load: Load) -> Expr:
     return algebra.leaf(Load(Type.BOOL, sorted_name(load.input), load.indices[:-1]))

@@ -1,4 +1,4 @@
-"""What masks ask of an input before the kernel: zone maps, and whether it is nondecreasing as declared."""
+"""What masks ask of an input before the kernel: min/max tables, and whether it is nondecreasing as declared."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 from ...analysis.rules import sorted_name
 from ...ir import Input
-from ...kernels.parameters import CLAIM_PIECES, Survey, claim_table, field_name
+from ...kernels.parameters import HINT_PIECES, InputPrepass, field_name, hint_table
 from ...problem import ArrayFacts, Problem
 from ...problem.inputs import merges
 from ...problem.strides import contiguous
@@ -33,35 +33,35 @@ def input_fields(name: str, declared: Input, facts: ArrayFacts, problem: Problem
     return strides | {f"{field}_size{axis}": size for axis, (_, size) in enumerate(axes)}
 
 
-class SurveyStep:
+class PrepassStep:
     """The pre-pass over one input of a call."""
 
     def __init__(
-        self, survey: Survey, declared: Input, facts: ArrayFacts, problem: Problem, layout: ParamsLayout
+        self, prepass: InputPrepass, declared: Input, facts: ArrayFacts, problem: Problem, layout: ParamsLayout
     ) -> None:
-        self._survey, self._declared, self._facts, self._problem = survey, declared, facts, problem
+        self._prepass, self._declared, self._facts, self._problem = prepass, declared, facts, problem
         lead = math.prod(facts.shape[:-1])
-        blocks = -(-facts.shape[-1] // survey.zone_map.block) if survey.zone_map else 0
-        self.zones = lead * blocks  # for a warp each
-        self.pieces = lead * CLAIM_PIECES if survey.claim and facts.shape[-1] else 0  # for a block each
+        blocks = -(-facts.shape[-1] // prepass.min_max_table.block) if prepass.min_max_table else 0
+        self.blocks = lead * blocks  # for a warp each
+        self.pieces = lead * HINT_PIECES if prepass.sorted_hint and facts.shape[-1] else 0  # for a block each
         self._builder = StepBuilder(layout)
 
     def place(self, workspace: Workspace, main: StepBuilder) -> None:
         """Gives the results their places, and tells the main kernel."""
-        zone_map, declared, lead = self._survey.zone_map, self._declared, self._facts.shape[:-1]
-        if zone_map is not None:
-            shape = (*lead, -(-self._facts.shape[-1] // zone_map.block))
-            for name, field in ((zone_map.min_name, "minimum"), (zone_map.max_name, "maximum")):
+        min_max_table, declared, lead = self._prepass.min_max_table, self._declared, self._facts.shape[:-1]
+        if min_max_table is not None:
+            shape = (*lead, -(-self._facts.shape[-1] // min_max_table.block))
+            for name, field in ((min_max_table.min_name, "minimum"), (min_max_table.max_name, "maximum")):
                 self._place(name, field, declared, shape, workspace, main)
-            self._builder.set({"block": zone_map.block})
-        if self._survey.claim:
-            name, table = sorted_name(declared.name), claim_table(declared)
-            self._place(name, "holds", table, (*lead, CLAIM_PIECES), workspace, main)
+            self._builder.set({"block": min_max_table.block})
+        if self._prepass.sorted_hint:
+            name, table = sorted_name(declared.name), hint_table(declared)
+            self._place(name, "holds", table, (*lead, HINT_PIECES), workspace, main)
 
     def leave_out(self, main: StepBuilder, zeros: int) -> None:
-        """Tells the main kernel that the claim doesn't hold, by the same line of zeros for all lines of the input."""
+        """Tells the main kernel that the hint doesn't hold, by the same line of zeros for all lines of the input."""
         name, lead = sorted_name(self._declared.name), self._facts.shape[:-1]
-        line = ArrayFacts((*lead, CLAIM_PIECES), (*(0 for _ in lead), 1), self._facts.dtype)
+        line = ArrayFacts((*lead, HINT_PIECES), (*(0 for _ in lead), 1), self._facts.dtype)
         main.set({field_name(name): zeros, **input_fields(name, self._declared, line, self._problem)})
 
     def _place(  # noqa: PLR0917
@@ -81,12 +81,12 @@ class SurveyStep:
         self._builder.operand("input", operand)
         self._builder.set({f"size{axis}": size for axis, size in enumerate(sizes)})
         self._builder.set({f"stride{axis}": stride for axis, stride in enumerate(strides)})
-        last, claimed = self._declared.axes[-1].tag, facts.shape[-1]
+        last, checked = self._declared.axes[-1].tag, facts.shape[-1]
         if problem.packed and merges(self._declared):
             self._builder.operand("starts", CU_SEQLENS_Q if last == "q" else CU_SEQLENS_KV)
             self._builder.set({"sequences": problem.batch})
         elif last == "pos":
-            claimed = min(claimed, problem.kv_len)  # what lies beyond the keys isn't in use
-        self._builder.set({"claimed": claimed})
-        blocks = max(-(-self.zones // (function.threads // 32)), self.pieces)
+            checked = min(checked, problem.kv_len)  # what lies beyond the keys isn't in use
+        self._builder.set({"checked": checked})
+        blocks = max(-(-self.blocks // (function.threads // 32)), self.pieces)
         return self._builder.build(function, min(blocks, device.multiprocessors * function.resident_blocks))

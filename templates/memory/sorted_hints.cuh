@@ -1,8 +1,8 @@
 // The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
 constexpr int PIECES = 64;
 
-/// Whether all pieces of a line hold what was claimed.
-__device__ __forceinline__ bool claim_holds(const unsigned char* pieces) {
+/// Whether all pieces of a line hold what the hint says.
+__device__ __forceinline__ bool sorted_hint_holds(const unsigned char* pieces) {
     constexpr unsigned ALL = 0x01010101;
     unsigned held = ALL;
 #pragma unroll
@@ -14,6 +14,6 @@ __device__ __forceinline__ bool claim_holds(const unsigned char* pieces) {
 }
 
 /// The same, false where there is no such line.
-__device__ __forceinline__ bool claim_holds_if(bool inside, const unsigned char* pieces) {
-    return inside && claim_holds(pieces);
+__device__ __forceinline__ bool sorted_hint_holds_if(bool inside, const unsigned char* pieces) {
+    return inside && sorted_hint_holds(pieces);
 }

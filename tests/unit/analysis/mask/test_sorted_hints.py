@@ -31,7 +31,7 @@ def searches(of: Variant) -> list[Search]:
 
 def test_documents_need_no_zone_maps_and_no_test_of_tiles() -> None:
     rules = analyse(DOCUMENTS, 128, 64)
-    assert (rules.claims, rules.zone_maps, rules.bounds_suffice) == (("doc",), (), True)
+    assert (rules.sorted_hints, rules.min_max_tables, rules.bounds_suffice) == (("doc",), (), True)
     assert len(searches(DOCUMENTS)) == 1  # what is FULL is found by the same one, and documents end behind the row
 
 
@@ -50,44 +50,49 @@ def test_searches_that_go_beyond_another_end_are_left_out() -> None:
 def test_comparisons_with_a_row_value_are_searched(condition: str) -> None:
     compared = variant(f"{DOC} input other: i32[batch, q]\nkeep if doc[b, kv_idx] {condition} other[b, q_idx]")
     rules = analyse(compared, 32, 32)
-    assert rules.bounds_suffice and rules.claims == ("doc",)
-    assert [zone.input for zone in rules.zone_maps] == ["other"]
+    assert rules.bounds_suffice and rules.sorted_hints == ("doc",)
+    assert [table.input for table in rules.min_max_tables] == ["other"]
 
 
 @pytest.mark.parametrize(
     "lines",
     [
-        "input doc: i32[batch, pos]\nkeep if doc[b, q_pos] == doc[b, kv_idx]",  # nothing is claimed
+        "input doc: i32[batch, pos]\nkeep if doc[b, q_pos] == doc[b, kv_idx]",  # nothing is hinted
         DOC + "keep if doc[b, q_pos] != doc[b, kv_idx]",  # two ranges
         DOC + "keep if doc[b, kv_idx % 7] == 3",  # no range of keys
         "input table: i32[_, pos] nondecreasing\nkeep if table[q_idx, kv_idx] == 1",  # a line for each row
     ],
 )
-def test_what_a_claim_does_not_help(lines: str) -> None:
-    assert analyse(variant(lines), 32, 32).claims == ()
+def test_what_a_hint_does_not_help(lines: str) -> None:
+    assert analyse(variant(lines), 32, 32).sorted_hints == ()
 
 
 @pytest.mark.parametrize("inner", ["q", "kv"])
-def test_kernels_that_cannot_search_use_no_claims(inner: str) -> None:
+def test_kernels_that_cannot_search_use_no_hints(inner: str) -> None:
     """They ask for bounds with other keys in other lanes, or again and again."""
     rules = analyse(DOCUMENTS, 32, 32, inner, searches=False)
-    assert rules.claims == () and [zone.input for zone in rules.zone_maps] == ["doc"]
+    assert rules.sorted_hints == () and [table.input for table in rules.min_max_tables] == ["doc"]
     assert not any(isinstance(node, Search) for node in walk(*rules.expressions))
 
 
 def test_rows_of_documents_are_found_by_one_search() -> None:
     """For where a document begins none is needed: not before the keys that ask, under a causal mask."""
     rules = analyse(DOCUMENTS, 64, 64, "q")
-    assert rules.claims == ("doc",) and rules.bounds_suffice and rules.zone_maps == () and rules.q_bounds is not None
+    assert (
+        rules.sorted_hints == ("doc",)
+        and rules.bounds_suffice
+        and rules.min_max_tables == ()
+        and rules.q_bounds is not None
+    )
     found = {node for node in walk(*rules.bounds[4:]) if isinstance(node, Search)}
     assert len(found) == 1 and found.pop().above
 
 
-def test_a_claim_is_not_worth_a_test_where_only_rows_read_it() -> None:
-    """`start` is read for rows, and single tiles must be tested in any case: zone maps say as much."""
+def test_a_hint_is_not_worth_a_test_where_only_rows_read_it() -> None:
+    """`start` is read for rows, and single tiles must be tested in any case: min/max tables say as much."""
     rules = analyse(variant("input start: i32[batch, pos] nondecreasing\n"
                             "keep if start[b, q_pos] <= kv_idx or kv_idx % 64 == 0"), 32, 32)  # fmt: skip
-    assert rules.claims == () and [zone.input for zone in rules.zone_maps] == ["start"]
+    assert rules.sorted_hints == () and [table.input for table in rules.min_max_tables] == ["start"]
 
 
 def test_an_axis_that_may_be_too_short_is_measured_in_each_call() -> None:
@@ -144,7 +149,7 @@ def arrays(rng: np.random.Generator, shape: tuple[int, ...], *, sorts: bool) -> 
 @pytest.mark.parametrize("dtype", ["i32", "i64"])
 @pytest.mark.parametrize("inner", ["kv", "q"])
 @pytest.mark.parametrize("lines", LINES)
-def test_sound_whether_the_claim_is_true_or_false(lines: str, inner: str, dtype: str) -> None:
+def test_sound_whether_the_hint_is_true_or_false(lines: str, inner: str, dtype: str) -> None:
     """No kept pair is dropped, nothing is called FULL that isn't; where it is true, bounds alone skip tiles."""
     text = f"attn 1\nimport masks\nvariant v {{\n{DOC.replace('i32', dtype)}{lines}\n}}\n"
     made, rng, decided = api.parse(text), np.random.default_rng(3), 0
@@ -160,7 +165,7 @@ def test_sound_whether_the_claim_is_true_or_false(lines: str, inner: str, dtype:
             some, every = (reduced(kept, blocks, how) for how in (np.logical_or, np.logical_and))
             assert (kinds[some] != TileKind.EMPTY).all() and every[kinds == TileKind.FULL].all(), trial
             decided += sorts and not single and np.count_nonzero(kinds != TileKind.PARTIAL)
-    assert decided > 20 or not analyse(made.variant, 32, 32, inner).claims
+    assert decided > 20 or not analyse(made.variant, 32, 32, inner).sorted_hints
 
 
 def grids(
@@ -181,6 +186,6 @@ def reduced(kept: Any, blocks: tuple[int, int], how: Any) -> Any:
     return kept
 
 
-def test_claims_are_tested_where_rules_read_them() -> None:
-    claims = [node for node in walk(*analyse(DOCUMENTS, 32, 32).expressions) if isinstance(node, Load)]
-    assert {node.input for node in claims} == {"doc", "doc__sorted"}
+def test_hints_are_tested_where_rules_read_them() -> None:
+    hints = [node for node in walk(*analyse(DOCUMENTS, 32, 32).expressions) if isinstance(node, Load)]
+    assert {node.input for node in hints} == {"doc", "doc__sorted"}
