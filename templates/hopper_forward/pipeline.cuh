@@ -111,7 +111,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {

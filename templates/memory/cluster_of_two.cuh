@@ -1,5 +1,5 @@
 #include "memory/barrier.cuh"
-#include "memory/tma_stretches.cuh"
+#include "memory/tma_1d.cuh"
 
 __device__ __forceinline__ unsigned cluster_blocks() {
     unsigned blocks;

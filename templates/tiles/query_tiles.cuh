@@ -1,7 +1,7 @@
 #include "tiles/tile_kind.cuh"
 #include "common/math.cuh"
 
-/// The queries that keep some key of a range, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end) keep
+/// The queries that keep some key of a range, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end) keep
 /// all of them.
 struct QueryRange {
     int begin, full_begin, full_end, end;

@@ -7,7 +7,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;

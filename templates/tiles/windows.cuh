@@ -26,17 +26,17 @@ __device__ __forceinline__ unsigned columns_below(int columns) {
     return bits;
 }
 
-/// Where the keys of a tile stand: row after row of a window of a canvas (see patches.cuh) that begins where what a block of
+/// Where the keys of a tile stand: row after row of a window of a grid (see tiles_2d.cuh) that begins where what a block of
 /// queries looks at does. A tile is ROWS rows of COLUMNS. The window is wider than a tile, and then has several beside each
 /// other, only where the mask reaches further than its sample did. Slots are counted from the window's first key, tile after
-/// tile, as if each row of tiles had the SIDES that the canvas has room for: so where a slot stands takes no division.
+/// tile, as if each row of tiles had the SIDES that the grid has room for: so where a slot stands takes no division.
 template <int SIZE, int WIDTH, int TILE_COLUMNS>
 struct WindowOrder {
-    static constexpr int BLOCK = SIZE, CANVAS_WIDTH = WIDTH, COLUMNS = TILE_COLUMNS, ROWS = SIZE / COLUMNS;
+    static constexpr int BLOCK = SIZE, GRID_WIDTH = WIDTH, COLUMNS = TILE_COLUMNS, ROWS = SIZE / COLUMNS;
     static constexpr int SIDES = (WIDTH + COLUMNS - 1) / COLUMNS, BAND = SIDES * BLOCK;
-    static_assert(SIZE % COLUMNS == 0 && COLUMNS <= WIDTH, "tiles are rows that fit the canvas");
+    static_assert(SIZE % COLUMNS == 0 && COLUMNS <= WIDTH, "tiles are rows that fit the grid");
 
-    int row, column;  // of the canvas, where the window begins
+    int row, column;  // of the grid, where the window begins
     int across;       // tiles beside each other, at most SIDES
 
     /// That of keys from one position, and one column, up to others.

@@ -53,8 +53,8 @@ void meet_named(int id, int threads) { Meeting& there = meetings[{block_rank, id
 
 // -------------------------------------------------------------------- TMA
 
-/// What a test puts into a TensorMap: axes (column, canvas column, canvas row, head, batch), sizes and strides in units of 16
-/// bits. Where tiles are stretches, rows are the canvas columns of its only row.
+/// What a test puts into a TensorMap: axes (column, grid column, grid row, head, batch), sizes and strides in units of 16
+/// bits. Where tiles are 1-D, rows are the grid columns of its only row.
 struct Map {
     const uint16_t* base;
     long long sizes[5], strides[5];
@@ -92,8 +92,8 @@ static Transfer box(unsigned target, const void* map_bytes, unsigned barrier, Co
     Transfer transfer = {target, barrier, std::vector<unsigned char>(rows * 128)};
     for (int row = 0; row < rows; ++row)
         for (int column = 0; column < 64; ++column) {
-            const long long at[5] = {first.column + column, first.canvas_column + row % map.across,
-                                     first.canvas_row + row / map.across, first.head, first.batch};
+            const long long at[5] = {first.column + column, first.grid_column + row % map.across,
+                                     first.grid_row + row / map.across, first.head, first.batch};
             long long offset = 0;
             bool inside = true;
             for (int axis = 0; axis < 5; ++axis) {

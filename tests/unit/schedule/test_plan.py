@@ -108,7 +108,7 @@ def test_when_p_is_rounded(dtype: str, head_dim: int, lines: str, expected: tupl
         (CLAIMED.replace("nondecreasing", ""), {}, False),
         ("keep if q_pos >= kv_idx", {}, False),
         (CLAIMED, {"stages": 1}, False),  # warps have no registers for what they know of their own
-        (CLAIMED, {"block_q": 64, "block_kv": 32}, False),  # nor is anything parked
+        (CLAIMED, {"block_q": 64, "block_kv": 32}, False),  # nor is anything spilled
         (CLAIMED, {"skip": "never"}, False),
     ],
 )

@@ -1,14 +1,14 @@
 #include "common/math.cuh"
 
-/// Where the rows (or keys) of a tile stand: a sequence is a canvas of rows of WIDTH positions, which divides its length, and a
-/// tile is a patch of it, COLUMNS wide. See stretches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a sequence is a 2-D grid of rows of WIDTH positions, which divides its length, and a
+/// tile is a rectangle of it, COLUMNS wide. See tiles_1d.cuh for the other way.
 ///
-/// The tiles of a sequence, laid out one after the other along bands of canvas rows, are its slots: first those of the
+/// The tiles of a sequence, laid out one after the other along bands of grid rows, are its slots: first those of the
 /// first band. The last band may reach beyond the sequence.
 template <int SIZE, int WIDTH, int COLUMNS>
 struct TileOrder {
-    static constexpr int BLOCK = SIZE, CANVAS_WIDTH = WIDTH, ROWS = SIZE / COLUMNS, ACROSS = WIDTH / COLUMNS, BAND = ROWS * WIDTH;
-    static_assert(SIZE % COLUMNS == 0 && WIDTH % COLUMNS == 0, "patches tile the canvas");
+    static constexpr int BLOCK = SIZE, GRID_WIDTH = WIDTH, ROWS = SIZE / COLUMNS, ACROSS = WIDTH / COLUMNS, BAND = ROWS * WIDTH;
+    static_assert(SIZE % COLUMNS == 0 && WIDTH % COLUMNS == 0, "tiles fill the grid");
     static_assert(8 % COLUMNS == 0, "offset(x + 8 * n) is offset(x) + offset(8 * n), on which fragments rely");
 
     /// Slots between which the positions from, or up to, a given one stand: whole bands.
@@ -36,7 +36,7 @@ struct TileOrder {
     /// The position of a slot of the sequence.
     static __device__ __forceinline__ int position(int slot) { return first(slot) + offset(slot % BLOCK); }
 
-    /// The row and the column on the canvas of a slot of the tile that begins with `first`. They stay apart, so that compilers
+    /// The row and the column on the grid of a slot of the tile that begins with `first`. They stay apart, so that compilers
     /// see what belongs to one of them alone.
     static __device__ __forceinline__ int row(int first, unsigned slot) { return (unsigned)first / WIDTH + slot / COLUMNS; }
     static __device__ __forceinline__ int column(int first, unsigned slot) { return (unsigned)first % WIDTH + slot % COLUMNS; }
