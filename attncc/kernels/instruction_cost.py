@@ -66,7 +66,7 @@ def portable_pressure(variant: Variant, *, backward: bool) -> Pressure:
     """The number of the portable tiles to begin with.
 
     In forward passes a mask costs nothing: what tests it runs in masked tiles alone, when all exponents are made, and
-    what it asks of a block is parked in shared memory where registers are few (`KernelPlan.parks`).
+    what it asks of a block is spilled to shared memory where registers are few (`spills_to_smem`).
     """
     if (instruction_cost(variant) if backward else score_cost(variant)) > LIGHT:
         return Pressure.MUCH

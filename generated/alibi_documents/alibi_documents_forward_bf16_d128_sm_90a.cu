@@ -4,19 +4,19 @@
 // Contents, by line:
 //    70  sizes
 //    87  leaf code: element.cuh 89, math.cuh 103, bf16.cuh 210, running_max.cuh 234,
-//        stale_max_softmax.cuh 267, philox.cuh 405, stretches.cuh 500, grid.cuh 524,
-//        output.cuh 631, head_rows.cuh 733, kept.cuh 768, kept_rows.cuh 772, key_bits.cuh 794,
+//        stale_max_softmax.cuh 267, philox.cuh 405, tiles_1d.cuh 500, grid.cuh 524, output.cuh 631,
+//        head_rows.cuh 733, in_registers.cuh 768, kept_rows.cuh 772, key_bits.cuh 794,
 //        rotation.cuh 812, scores.cuh 824, shared_tests.cuh 877, tile_kind.cuh 926, tiles.cuh 931,
 //        claims.cuh 961, functions.cuh 978, load.cuh 994, search.cuh 1054
 //  1097  alibi_documents: Params 1099, Context 1127, make_context 1140, Row 1159, make_row 1165,
 //        rows_alike 1174, row_of_lane 1178, keep 1185, keep_bits 1195, score_mod 1207,
 //        KvBounds 1219, kv_bounds 1223, dropout_threshold 1250
 //  1255  a block of queries
-//  1422  leaf code, continued: blocks.cuh 1424, group_tiles.cuh 1446, descending_tiles.cuh 1469,
-//        lanes.cuh 1514, layout.cuh 1530, mma_16bit.cuh 1592, barrier.cuh 1652, words.cuh 1712,
-//        pipeline.cuh 1736, tma.cuh 1869, tma_stretches.cuh 1898, cluster_none.cuh 1932,
-//        ping_pong_none.cuh 1953, wgmma.cuh 1963, values_loaded.cuh 2035, rounded_late.cuh 2060,
-//        warpgroup.cuh 2073
+//  1422  leaf code, continued: tile_scheduler.cuh 1424, group_tiles.cuh 1446,
+//        descending_tiles.cuh 1469, lanes.cuh 1514, layout.cuh 1530, mma_16bit.cuh 1592,
+//        barrier.cuh 1652, words.cuh 1712, pipeline.cuh 1736, tma.cuh 1869, tma_1d.cuh 1898,
+//        cluster_none.cuh 1932, ping_pong_none.cuh 1953, wgmma.cuh 1963, values_loaded.cuh 2035,
+//        rounded_late.cuh 2060, warpgroup.cuh 2073
 //  2108  what the warps share
 //  2153  the planner
 //  2178  the producer
@@ -497,9 +497,9 @@ struct Dropout {
     }
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -765,7 +765,7 @@ struct QueryRows {
     }
 };
 
-// ---- kept.cuh
+// ---- in_registers.cuh
 
 __device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
@@ -786,7 +786,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -936,7 +936,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -1259,7 +1259,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1421,7 +1421,7 @@ struct Finished {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- blocks.cuh
+// ---- tile_scheduler.cuh
 
 /// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, bool SPLITS, class Params>
@@ -1432,10 +1432,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1835,7 +1835,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
@@ -1895,7 +1895,7 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// Brings a box into the L2 cache, ahead of its load.
 __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
@@ -2173,7 +2173,7 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
 }
 
 __device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, claim_block(params, index), 0);
+    return __shfl_sync(~0u, next_work_tile(params, index), 0);
 }
 // ---------------------------------------------------------------- the producer
 
@@ -2268,7 +2268,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
     /// other multiprocessors are done.
     __device__ __forceinline__ void ask_for_plan(int slot) {
     }

@@ -7,7 +7,7 @@
 //        statistics_floats.cuh 173, lanes.cuh 193, layout.cuh 209, mma_16bit.cuh 271,
 //        low_bits_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
 //        output.cuh 492, copy.cuh 576, tile_kind.cuh 650, tiles.cuh 655, pair_stream.cuh 723,
-//        row_blocks.cuh 804, stretches.cuh 818
+//        row_blocks.cuh 804, tiles_1d.cuh 818
 //   869  causal: Params 871, Context 887, make_context 894, Row 900, make_row 905, keep 914,
 //        ScoreGradient 922, QBounds 928, q_bounds 932
 //   942  pairs
@@ -660,7 +660,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -815,9 +815,9 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>

@@ -8,8 +8,8 @@
 //        tile_kind.cuh 396, query_tiles.cuh 401, backward_pipeline.cuh 479, blocks_late.cuh 663,
 //        factors_are_one.cuh 703, finished.cuh 715, layout.cuh 736, learns_nothing.cuh 780,
 //        add_vector.cuh 807, output.cuh 816, dq_semaphore.cuh 903, row_blocks.cuh 979,
-//        rotation.cuh 993, words.cuh 1005, statistics_split_bf16.cuh 1024, stretches.cuh 1080,
-//        tma.cuh 1107, tma_stretches.cuh 1139, cluster_of_two.cuh 1159, transposed.cuh 1280,
+//        rotation.cuh 993, words.cuh 1005, statistics_split_bf16.cuh 1024, tiles_1d.cuh 1080,
+//        tma.cuh 1107, tma_1d.cuh 1139, cluster_of_two.cuh 1159, transposed.cuh 1280,
 //        warpgroup.cuh 1336, wgmma.cuh 1379
 //  1489  causal: Params 1491, Context 1509, make_context 1516, Row 1522, make_row 1527, keep 1536,
 //        ScoreGradient 1544, QBounds 1550, q_bounds 1554
@@ -62,7 +62,7 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 constexpr int ROW_ALIGNMENT = BLOCK_Q;
 constexpr int DQ_COLUMNS = 64;  // of dQ that are computed at once
 
-constexpr bool PAIRS = true;  // of blocks may share tiles, each with half of the columns of dQ
+constexpr bool IN_CLUSTER = true;  // of blocks may share tiles, each with half of the columns of dQ
 
 constexpr int CONSUMERS = 2;                    // warpgroups that own keys; one more adds to dQ, one loads
 constexpr int THREADS = 128 * (CONSUMERS + 2);
@@ -262,7 +262,7 @@ struct Ring {
 
 /// The same in one register, where dividing costs less than another.
 template <int STAGES>
-struct Turns {
+struct RingCounter {
     unsigned turn = 0;
 
     __device__ __forceinline__ int stage() const { return turn % STAGES; }
@@ -384,7 +384,7 @@ __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index
 /// has its share of them. Else a counter has the next, so whoever gets a number runs, and so do those with smaller ones. The
 /// warp calls together.
 template <class Params>
-__device__ __forceinline__ int claim_keys(const Params& params, int index) {
+__device__ __forceinline__ int next_key_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index = index < 0 ? block_index() : index + gridDim.x;
     else if (thread_index() % 32 == 0)
@@ -400,7 +400,7 @@ enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- query_tiles.cuh
 
-/// The queries that keep some key of a range, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end) keep
+/// The queries that keep some key of a range, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end) keep
 /// all of them.
 struct QueryRange {
     int begin, full_begin, full_end, end;
@@ -498,10 +498,10 @@ struct BackwardPipeline {
     static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
     static constexpr int DSCORES = DOUTS + 2 * STAGES, DSCORE_FACTORS = DSCORES + 2 * STAGES;
     static constexpr int OTHERS = DSCORE_FACTORS + (KEY_SHARES == 1 ? STAGES : 0);
-    static constexpr int CLAIM = OTHERS + (PAIRS ? STAGES : 0), BARRIERS = CLAIM + (PAIRS ? 2 : 0);
+    static constexpr int SCHEDULED = OTHERS + (IN_CLUSTER ? STAGES : 0), BARRIERS = SCHEDULED + (IN_CLUSTER ? 2 : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
-    static constexpr int CLAIM_AT = ASKED_AT + 16, BYTES = CLAIM_AT + (PAIRS ? 16 : 0), NO_STAGE = -1;
+    static constexpr int SCHEDULED_AT = ASKED_AT + 16, BYTES = SCHEDULED_AT + (IN_CLUSTER ? 16 : 0), NO_STAGE = -1;
     static constexpr int CONSUMER_WARPS = 8, DQ_CONSUMER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
     static constexpr int DSCORES_ARRIVALS = KEY_SHARES == 1 ? 32 * DSCORES_WARPS : DSCORES_WARPS;
@@ -522,13 +522,13 @@ struct BackwardPipeline {
     /// dS of the other block of a pair.
     __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
 
-    // The block of keys that the first block of a pair has claimed for both, as the second is told.
-    __device__ __forceinline__ unsigned claim_full() const { return base + 8 * CLAIM; }
-    __device__ __forceinline__ unsigned claim_empty() const { return base + 8 * (CLAIM + 1); }
-    __device__ __forceinline__ unsigned claim() const { return base + CLAIM_AT; }
-    __device__ __forceinline__ int claimed() const {
+    // The block of keys that the first block of a cluster has got for both, as the second is told.
+    __device__ __forceinline__ unsigned scheduled_full() const { return base + 8 * SCHEDULED; }
+    __device__ __forceinline__ unsigned scheduled_empty() const { return base + 8 * (SCHEDULED + 1); }
+    __device__ __forceinline__ unsigned scheduled_at() const { return base + SCHEDULED_AT; }
+    __device__ __forceinline__ int scheduled() const {
         int index, unused;
-        take_pair(claim(), index, unused);
+        take_pair(scheduled_at(), index, unused);
         return index;
     }
 
@@ -549,12 +549,12 @@ struct BackwardPipeline {
             barrier_init(douts_empty(stage), CONSUMER_WARPS * blocks);
             barrier_init(dscores_full(stage), DSCORES_ARRIVALS);
             barrier_init(dscores_empty(stage), DQ_CONSUMER_WARPS * blocks);
-            if (PAIRS) barrier_init(others_full(stage), 1);
+            if (IN_CLUSTER) barrier_init(others_full(stage), 1);
             if (KEY_SHARES == 1) barrier_init(dscore_factors_full(stage), 32 * (CONSUMER_WARPS - DSCORES_WARPS));
         }
-        if (PAIRS) {
-            barrier_init(claim_full(), 1);
-            barrier_init(claim_empty(), 1);
+        if (IN_CLUSTER) {
+            barrier_init(scheduled_full(), 1);
+            barrier_init(scheduled_empty(), 1);
         }
         barrier_init_done();
     }
@@ -662,7 +662,7 @@ protected:
 
 // ---- blocks_late.cuh
 
-/// Where the producer claims a block of keys when it has loaded the tiles of the one before, and waits for what that looks at. There is
+/// Where the producer asks for a block of keys when it has loaded the tiles of the one before, and waits for what that looks at. There is
 /// one stage of values.
 template <int KEY_STAGES, int STAGES, int KEY_SHARES>
 struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {
@@ -1077,9 +1077,9 @@ __device__ __forceinline__ unsigned long long weights_descriptor(unsigned addres
     return 128 >> 4 << 16 | (address & 0x3ffff) >> 4;
 }
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -1136,7 +1136,7 @@ __device__ __forceinline__ void bulk_load(unsigned target, const void* source, i
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.
@@ -1584,8 +1584,8 @@ struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
     static constexpr int DSCORE_FACTORS = DSCORES + STAGES * DScoresTile::BYTES;  // see `DScoreFactors`
     static constexpr int DSCORE_FACTOR_BYTES = 0;  // one half of those of 64 keys
     static constexpr int OTHER_DSCORES = DSCORE_FACTORS + DSCORE_FACTOR_BYTES;  // of the other block of a pair,
-    static constexpr int OTHER_KEYS = OTHER_DSCORES + PAIRS * STAGES * DScoresTile::BYTES;  // the columns that this one makes of dQ
-    static constexpr int OTHER_KEY_BYTES = PAIRS * KTile::BYTES / 2, TILES_END = OTHER_KEYS + OTHER_KEY_BYTES;
+    static constexpr int OTHER_KEYS = OTHER_DSCORES + IN_CLUSTER * STAGES * DScoresTile::BYTES;  // the columns that this one makes of dQ
+    static constexpr int OTHER_KEY_BYTES = IN_CLUSTER * KTile::BYTES / 2, TILES_END = OTHER_KEYS + OTHER_KEY_BYTES;
     static constexpr int PIPELINE = BARRIERS_FIRST ? WEIGHT_BYTES : TILES_END;
     static_assert(KEYS % 1024 == 0, "a tile's swizzle counts from multiples of 1024");
 
@@ -1748,7 +1748,7 @@ __device__ __forceinline__ bool find_block(const Params& params, int index, KeyW
 }
 
 /// One warp, which loads what the others work on: for each block of keys the tiles of queries that keep some of them, head
-/// after head of the group. It alone walks tiles and claims blocks; the others read its tile info.
+/// after head of the group. It alone walks tiles and asks for blocks; the others read its tile info.
 struct Producer : TileLoader {
     const TensorMap &k_map, &v_map;
     Ring<KEY_STAGES> keys{1};
@@ -1793,21 +1793,21 @@ struct Producer : TileLoader {
         if (elected()) TileLoader::load_douts(shared.work(keys.stage), tile);
     }
 
-    /// As `claim_keys`. Of a pair the first block claims for both, and tells the other: as often as there have been stages of keys.
-    __device__ __forceinline__ int claim(int index) const {
-        if (Cluster::blocks() == 1 || params.next_block == nullptr) return claim_keys(params, index);
+    /// As `next_key_tile`. In a cluster the first block asks for both, and tells the other: as often as there have been stages of keys.
+    __device__ __forceinline__ int next_block(int index) const {
+        if (Cluster::blocks() == 1 || params.next_block == nullptr) return next_key_tile(params, index);
         if (Cluster::rank() == 0) {
             if (elected()) index = 2 * atomicAdd(params.next_block, 1);
             index = __shfl_sync(~0u, index, 0);
             if (index >= params.blocks) index = -1;
-            barrier_wait(shared.claim_empty(), keys.parity);
-            if (elected()) Cluster::tell(shared.claim(), index, shared.claim_full());
+            barrier_wait(shared.scheduled_empty(), keys.parity);
+            if (elected()) Cluster::tell(shared.scheduled_at(), index, shared.scheduled_full());
             return index;
         }
-        if (elected()) barrier_arrive_expecting(shared.claim_full(), 4);
-        barrier_wait(shared.claim_full(), keys.parity ^ 1);
-        index = shared.claimed();
-        if (elected()) Cluster::arrive_at_other(shared.claim_empty());
+        if (elected()) barrier_arrive_expecting(shared.scheduled_full(), 4);
+        barrier_wait(shared.scheduled_full(), keys.parity ^ 1);
+        index = shared.scheduled();
+        if (elected()) Cluster::arrive_at_other(shared.scheduled_empty());
         return index < 0 ? index : index + 1;
     }
 
@@ -1839,7 +1839,7 @@ struct Producer : TileLoader {
     }
 
     __device__ __forceinline__ void run() {
-        for (int index = claim(-1); index >= 0; index = claim(index))
+        for (int index = next_block(-1); index >= 0; index = next_block(index))
             if (begin_block(index)) load_block();
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
         load_keys(END);
@@ -2269,7 +2269,7 @@ __device__ __forceinline__ void add_value_gradient_async(float (&sum)[16][4],
 struct ConsumerProducts {
     const Params& params;
     const Shared& shared;
-    Turns<STAGES> queries;
+    RingCounter<STAGES> queries;
     int number;        // of the consumer
     unsigned keys_at;  // where the block's keys are
     bool pending = false;  // products of the tile before may still be under way
@@ -2717,11 +2717,11 @@ struct DqConsumer {
         wgmma_commit();
     }
 
-    static __device__ __forceinline__ bool paired() { return Cluster::blocks() > 1; }
+    static __device__ __forceinline__ bool in_cluster() { return Cluster::blocks() > 1; }
 
     /// Of dQ, those that the block makes.
     static __device__ __forceinline__ int first_column() { return Cluster::rank() * DQ_COLUMNS; }
-    static __device__ __forceinline__ int end_column() { return paired() ? first_column() + DQ_COLUMNS : PADDED_HEAD_DIM; }
+    static __device__ __forceinline__ int end_column() { return in_cluster() ? first_column() + DQ_COLUMNS : PADDED_HEAD_DIM; }
 
     /// The block's dS goes to the other one of the pair, and that one's comes. Where it goes both dQ consumers are done with the tile two
     /// turns before: or no consumer would have written this one.
@@ -2750,7 +2750,7 @@ struct DqConsumer {
         else
             start<1, 1>(dq, dscores, k);
         if (column == 0) take_turn(info.row_block);
-        if (paired()) {
+        if (in_cluster()) {
             barrier_wait(shared.others_full(queries.stage), queries.parity);
             start<0, KEY_SHARES - 1, true>(dq, descriptor(shared.other_dscores(queries.stage), 16),
                                            descriptor(shared.other_keys(), BLOCK_KV * 128));
@@ -2774,11 +2774,11 @@ struct DqConsumer {
         while (true) {
             barrier_wait(shared.dscores_full(queries.stage), queries.parity);
             const QueryTileInfo info = shared.query_tile_info(queries.stage, queries.parity);
-            if (paired()) exchange();
+            if (in_cluster()) exchange();
             if (params.dq_sum == nullptr) {  // another kernel makes dQ
                 warp_arrive(shared.dscores_empty(queries.stage));
             } else {
-#pragma unroll (PAIRS ? 1 : PADDED_HEAD_DIM / DQ_COLUMNS)
+#pragma unroll (IN_CLUSTER ? 1 : PADDED_HEAD_DIM / DQ_COLUMNS)
                 for (int column = first_column(); column < end_column(); column += DQ_COLUMNS) add(info, column);
             }
             queries.advance();

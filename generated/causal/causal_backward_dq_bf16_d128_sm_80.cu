@@ -7,7 +7,7 @@
 //        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, low_bits_16bit.cuh 344,
 //        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 497, copy.cuh 581,
 //        tile_kind.cuh 655, tiles.cuh 660, pair_stream.cuh 728, row_blocks.cuh 809,
-//        stretches.cuh 823
+//        tiles_1d.cuh 823
 //   873  causal: Params 875, Context 890, make_context 897, Row 903, make_row 908, keep 917,
 //        ScoreGradient 925, KvBounds 931, kv_bounds 935
 //   945  pairs
@@ -665,7 +665,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -820,9 +820,9 @@ __device__ __forceinline__ long long first_row_block(const Params& params, const
     return ((long long)work.batch_index * params.num_heads + head) * params.row_blocks + before * ALIGNED_BLOCKS;
 }
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>

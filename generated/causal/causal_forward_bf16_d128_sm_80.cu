@@ -2,28 +2,29 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    46  sizes
-//    62  leaf code: element.cuh 64, math.cuh 69, bf16.cuh 165, running_max.cuh 189,
-//        normalize_softmax.cuh 222, keep_all.cuh 320, stretches.cuh 332, grid.cuh 356,
-//        output.cuh 463, head_rows.cuh 565, kept.cuh 607, kept_rows.cuh 617, key_bits.cuh 639,
-//        rotation.cuh 657, scores.cuh 669, pair_tests.cuh 722, tile_kind.cuh 735, tiles.cuh 740
-//   816  causal: Params 818, Context 831, make_context 838, Row 844, make_row 849, keep_bits 858,
-//        KvBounds 867, kv_bounds 871
-//   881  a block of queries
-//  1028  leaf code, continued: lanes.cuh 1030, aim_anew.cuh 1046, layout.cuh 1064,
-//        mma_16bit.cuh 1126, copy.cuh 1244, words.cuh 1312, queries.cuh 1331
-//  1348  one tile of attention
-//  1375    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1394    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1402    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1409  leaf code of the loop over tiles: kv_stream.cuh 1411, load_rows.cuh 1518,
-//        block_range.cuh 1541
-//  1558  the kernel
-//  1564    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1602    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1606    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1621    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1623    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    47  sizes
+//    63  leaf code: element.cuh 65, math.cuh 70, bf16.cuh 166, running_max.cuh 190,
+//        normalize_softmax.cuh 223, keep_all.cuh 321, tiles_1d.cuh 333, grid.cuh 357,
+//        output.cuh 464, head_rows.cuh 566, in_registers.cuh 608, kept_rows.cuh 618,
+//        key_bits.cuh 640, rotation.cuh 658, scores.cuh 670, pair_tests.cuh 723, tile_kind.cuh 736,
+//        tiles.cuh 741
+//   817  causal: Params 819, Context 832, make_context 839, Row 845, make_row 850, keep_bits 859,
+//        KvBounds 868, kv_bounds 872
+//   882  a block of queries
+//  1029  leaf code, continued: lanes.cuh 1031, aim_anew.cuh 1047, layout.cuh 1065,
+//        mma_16bit.cuh 1127, copy.cuh 1245, words.cuh 1313, queries.cuh 1332
+//  1349  one tile of attention
+//  1376    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1395    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1403    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1410  leaf code of the loop over tiles: kv_stream.cuh 1412, load_rows.cuh 1519,
+//        block_range.cuh 1542
+//  1559  the kernel
+//  1565    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1603    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1607    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1622    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1624    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -329,9 +330,9 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -604,11 +605,11 @@ struct QueryRows {
     }
 };
 
-// ---- kept.cuh
+// ---- in_registers.cuh
 
-/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
+/// What a block knows of itself stays in registers: nothing is spilled. See spilled_to_smem.cuh for the other way.
 template <class T>
-__device__ __forceinline__ T parked(const T& x) {
+__device__ __forceinline__ T spilled(const T& x) {
     return x;
 }
 
@@ -631,7 +632,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -745,7 +746,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -850,7 +851,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 854 "causal_forward_bf16_d128_sm_80.cu"
+#line 855 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -859,7 +860,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return bits_below(row.q_pos + 1 - kv_idx);
-#line 863 "causal_forward_bf16_d128_sm_80.cu"
+#line 864 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -885,7 +886,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1563,11 +1564,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     extern __shared__ __align__(1024) unsigned char shared[];
     // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
-    const Work& work = parked(Rows::find_work(params));
+    const Work& work = spilled(Rows::find_work(params));
     const Rows rows(params, work);
     if (!rows.exist()) return;
     const int kv_head = rows.kv_head(params);
-    const Context& context = parked(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
+    const Context& context = spilled(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
                                                                 work.kv_len, work.q_start, work.kv_start)));
     QueryBlock block(params, context, rows);
 
@@ -1614,7 +1615,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         };
         attend(block, tile, held, QueryAim(), stream.keys(), load_ahead, values_ready, normalizer, out);
     }
-    // Decoded again, neither kept nor parked, where the loop needs the registers.
+    // Decoded again, neither kept nor spilled, where the loop needs the registers.
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };

@@ -4,17 +4,17 @@
 // Contents, by line:
 //    58  sizes
 //    74  leaf code: element.cuh 76, math.cuh 81, bf16.cuh 188, running_max.cuh 212,
-//        stale_max_softmax.cuh 245, keep_all.cuh 383, stretches.cuh 394, grid.cuh 418,
+//        stale_max_softmax.cuh 245, keep_all.cuh 383, tiles_1d.cuh 394, grid.cuh 418,
 //        output.cuh 525, head_rows.cuh 627, kept_rows.cuh 662, key_bits.cuh 684, rotation.cuh 702,
 //        scores.cuh 714, pair_tests.cuh 767, tile_kind.cuh 780, tiles.cuh 785
 //   823  causal: Params 825, Context 840, make_context 847, Row 853, make_row 858, keep_bits 867,
 //        KvBounds 876, kv_bounds 880
 //   890  a block of queries
-//  1045  leaf code, continued: blocks.cuh 1047, group_tiles.cuh 1069, descending_tiles.cuh 1092,
-//        lanes.cuh 1137, layout.cuh 1153, mma_16bit.cuh 1215, barrier.cuh 1275, words.cuh 1335,
-//        pipeline.cuh 1359, tma.cuh 1499, tma_stretches.cuh 1528, cluster_none.cuh 1562,
-//        ping_pong_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1664, rounded_late.cuh 1689,
-//        warpgroup.cuh 1702
+//  1045  leaf code, continued: tile_scheduler.cuh 1047, group_tiles.cuh 1069,
+//        descending_tiles.cuh 1092, lanes.cuh 1137, layout.cuh 1153, mma_16bit.cuh 1215,
+//        barrier.cuh 1275, words.cuh 1335, pipeline.cuh 1359, tma.cuh 1499, tma_1d.cuh 1528,
+//        cluster_none.cuh 1562, ping_pong_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1664,
+//        rounded_late.cuh 1689, warpgroup.cuh 1702
 //  1737  what the warps share
 //  1782  the planner
 //  1825  the producer
@@ -391,9 +391,9 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -676,7 +676,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -790,7 +790,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -894,7 +894,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1044,7 +1044,7 @@ struct Finished {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- blocks.cuh
+// ---- tile_scheduler.cuh
 
 /// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, bool SPLITS, class Params>
@@ -1055,10 +1055,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1465,7 +1465,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
@@ -1525,7 +1525,7 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// Brings a box into the L2 cache, ahead of its load.
 __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
@@ -1802,9 +1802,9 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
 }
 
 __device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, claim_block(params, index), 0);
+    return __shfl_sync(~0u, next_work_tile(params, index), 0);
 }
-/// A warp that claims and plans a block while the producer loads the last tiles of the one before: searches, tables and the
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before: searches, tables and the
 /// decoding of an index take longer than a tile.
 __device__ __forceinline__ void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
@@ -1915,7 +1915,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
     /// other multiprocessors are done.
     __device__ __forceinline__ void ask_for_plan(int slot) {
         if (slot >= ask_below) return;

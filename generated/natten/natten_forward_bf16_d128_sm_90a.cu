@@ -4,17 +4,17 @@
 // Contents, by line:
 //    72  sizes
 //    88  leaf code: element.cuh 90, math.cuh 95, bf16.cuh 202, running_max.cuh 226,
-//        stale_max_softmax.cuh 259, keep_all.cuh 397, stretches.cuh 408, grid.cuh 432,
+//        stale_max_softmax.cuh 259, keep_all.cuh 397, tiles_1d.cuh 408, grid.cuh 432,
 //        output.cuh 539, head_rows.cuh 641, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 726,
 //        scores.cuh 738, pair_tests.cuh 791, tile_kind.cuh 804, tiles.cuh 809
 //   847  natten: Params 849, Context 864, make_context 871, Row 877, make_row 885, keep_bits 909,
 //        KvBounds 924, kv_bounds 928, tile_kind 939
 //   967  a block of queries
-//  1123  leaf code, continued: blocks.cuh 1125, group_tiles.cuh 1147, descending_tiles.cuh 1170,
-//        lanes.cuh 1215, layout.cuh 1231, mma_16bit.cuh 1293, barrier.cuh 1353, words.cuh 1413,
-//        pipeline.cuh 1437, tma.cuh 1577, tma_stretches.cuh 1606, cluster_none.cuh 1640,
-//        ping_pong_none.cuh 1661, wgmma.cuh 1670, values_loaded.cuh 1742, rounded_late.cuh 1767,
-//        warpgroup.cuh 1780
+//  1123  leaf code, continued: tile_scheduler.cuh 1125, group_tiles.cuh 1147,
+//        descending_tiles.cuh 1170, lanes.cuh 1215, layout.cuh 1231, mma_16bit.cuh 1293,
+//        barrier.cuh 1353, words.cuh 1413, pipeline.cuh 1437, tma.cuh 1577, tma_1d.cuh 1606,
+//        cluster_none.cuh 1640, ping_pong_none.cuh 1661, wgmma.cuh 1670, values_loaded.cuh 1742,
+//        rounded_late.cuh 1767, warpgroup.cuh 1780
 //  1815  what the warps share
 //  1860  the planner
 //  1903  the producer
@@ -405,9 +405,9 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -690,7 +690,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -814,7 +814,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -971,7 +971,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1122,7 +1122,7 @@ struct Finished {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- blocks.cuh
+// ---- tile_scheduler.cuh
 
 /// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, bool SPLITS, class Params>
@@ -1133,10 +1133,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1543,7 +1543,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
@@ -1603,7 +1603,7 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// Brings a box into the L2 cache, ahead of its load.
 __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
@@ -1880,9 +1880,9 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
 }
 
 __device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, claim_block(params, index), 0);
+    return __shfl_sync(~0u, next_work_tile(params, index), 0);
 }
-/// A warp that claims and plans a block while the producer loads the last tiles of the one before: searches, tables and the
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before: searches, tables and the
 /// decoding of an index take longer than a tile.
 __device__ __forceinline__ void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
@@ -1993,7 +1993,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
     /// other multiprocessors are done.
     __device__ __forceinline__ void ask_for_plan(int slot) {
         if (slot >= ask_below) return;

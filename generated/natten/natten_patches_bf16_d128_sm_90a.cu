@@ -4,17 +4,17 @@
 // Contents, by line:
 //    75  sizes
 //    91  leaf code: element.cuh 93, math.cuh 98, bf16.cuh 205, running_max.cuh 229,
-//        stale_max_softmax.cuh 262, keep_all.cuh 400, patches.cuh 411, key_bits.cuh 446,
+//        stale_max_softmax.cuh 262, keep_all.cuh 400, tiles_2d.cuh 411, key_bits.cuh 446,
 //        windows.cuh 464, grid.cuh 532, output.cuh 639, head_rows.cuh 741, kept_rows.cuh 776,
 //        rotation.cuh 798, scores.cuh 810, tile_kind.cuh 856, tiles.cuh 861
 //   890  natten: Params 892, Context 907, make_context 914, Row 920, make_row 928, keep_bits 950,
 //        column_bits 963, KvBounds 976, kv_bounds 980
 //   995  a block of queries
-//  1147  leaf code, continued: blocks.cuh 1149, group_tiles.cuh 1171, window_tiles.cuh 1200,
-//        lanes.cuh 1225, layout.cuh 1241, mma_16bit.cuh 1303, barrier.cuh 1363, words.cuh 1423,
-//        pipeline.cuh 1447, tma.cuh 1587, tma_patches.cuh 1606, cluster_none.cuh 1653,
-//        ping_pong_none.cuh 1674, wgmma.cuh 1683, values_loaded.cuh 1755, rounded_late.cuh 1780,
-//        warpgroup.cuh 1793
+//  1147  leaf code, continued: tile_scheduler.cuh 1149, group_tiles.cuh 1171,
+//        window_tiles.cuh 1200, lanes.cuh 1225, layout.cuh 1241, mma_16bit.cuh 1303,
+//        barrier.cuh 1363, words.cuh 1423, pipeline.cuh 1447, tma.cuh 1587, tma_2d.cuh 1606,
+//        cluster_none.cuh 1653, ping_pong_none.cuh 1674, wgmma.cuh 1683, values_loaded.cuh 1755,
+//        rounded_late.cuh 1780, warpgroup.cuh 1793
 //  1828  what the warps share
 //  1874  the planner
 //  1917  the producer
@@ -408,17 +408,17 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- patches.cuh
+// ---- tiles_2d.cuh
 
-/// Where the rows (or keys) of a tile stand: a sequence is a canvas of rows of WIDTH positions, which divides its length, and a
-/// tile is a patch of it, COLUMNS wide. See stretches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a sequence is a 2-D grid of rows of WIDTH positions, which divides its length, and a
+/// tile is a rectangle of it, COLUMNS wide. See tiles_1d.cuh for the other way.
 ///
-/// The tiles of a sequence, laid out one after the other along bands of canvas rows, are its slots: first those of the
+/// The tiles of a sequence, laid out one after the other along bands of grid rows, are its slots: first those of the
 /// first band. The last band may reach beyond the sequence.
 template <int SIZE, int WIDTH, int COLUMNS>
 struct TileOrder {
-    static constexpr int BLOCK = SIZE, CANVAS_WIDTH = WIDTH, ROWS = SIZE / COLUMNS, ACROSS = WIDTH / COLUMNS, BAND = ROWS * WIDTH;
-    static_assert(SIZE % COLUMNS == 0 && WIDTH % COLUMNS == 0, "patches tile the canvas");
+    static constexpr int BLOCK = SIZE, GRID_WIDTH = WIDTH, ROWS = SIZE / COLUMNS, ACROSS = WIDTH / COLUMNS, BAND = ROWS * WIDTH;
+    static_assert(SIZE % COLUMNS == 0 && WIDTH % COLUMNS == 0, "tiles fill the grid");
     static_assert(8 % COLUMNS == 0, "offset(x + 8 * n) is offset(x) + offset(8 * n), on which fragments rely");
 
     /// Slots between which the positions from, or up to, a given one stand: whole bands.
@@ -438,7 +438,7 @@ struct TileOrder {
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot / COLUMNS * WIDTH + slot % COLUMNS; }
 
-    /// The row and the column on the canvas of a slot of the tile that begins with `first`. They stay apart, so that compilers
+    /// The row and the column on the grid of a slot of the tile that begins with `first`. They stay apart, so that compilers
     /// see what belongs to one of them alone.
     static __device__ __forceinline__ int row(int first, unsigned slot) { return (unsigned)first / WIDTH + slot / COLUMNS; }
 };
@@ -488,17 +488,17 @@ __device__ __forceinline__ unsigned columns_below(int columns) {
     return bits;
 }
 
-/// Where the keys of a tile stand: row after row of a window of a canvas (see patches.cuh) that begins where what a block of
+/// Where the keys of a tile stand: row after row of a window of a grid (see tiles_2d.cuh) that begins where what a block of
 /// queries looks at does. A tile is ROWS rows of COLUMNS. The window is wider than a tile, and then has several beside each
 /// other, only where the mask reaches further than its sample did. Slots are counted from the window's first key, tile after
-/// tile, as if each row of tiles had the SIDES that the canvas has room for: so where a slot stands takes no division.
+/// tile, as if each row of tiles had the SIDES that the grid has room for: so where a slot stands takes no division.
 template <int SIZE, int WIDTH, int TILE_COLUMNS>
 struct WindowOrder {
-    static constexpr int BLOCK = SIZE, CANVAS_WIDTH = WIDTH, COLUMNS = TILE_COLUMNS, ROWS = SIZE / COLUMNS;
+    static constexpr int BLOCK = SIZE, GRID_WIDTH = WIDTH, COLUMNS = TILE_COLUMNS, ROWS = SIZE / COLUMNS;
     static constexpr int SIDES = (WIDTH + COLUMNS - 1) / COLUMNS, BAND = SIDES * BLOCK;
-    static_assert(SIZE % COLUMNS == 0 && COLUMNS <= WIDTH, "tiles are rows that fit the canvas");
+    static_assert(SIZE % COLUMNS == 0 && COLUMNS <= WIDTH, "tiles are rows that fit the grid");
 
-    int row, column;  // of the canvas, where the window begins
+    int row, column;  // of the grid, where the window begins
     int across;       // tiles beside each other, at most SIDES
 
     /// That of keys from one position, and one column, up to others.
@@ -790,7 +790,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -866,7 +866,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -999,7 +999,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1078,12 +1078,12 @@ struct WholeTile {
 /// What is kept of a window's tile: bits, which need no scores. What doesn't depend on the keys' rows is the same in all
 /// tiles of a window that is as wide as one, so it is found once for a block of queries.
 struct TileMask {
-    int column = -1;  // of the canvas, for which
+    int column = -1;  // of the grid, for which
     unsigned columns[M_TILES][2], kept[M_TILES][2][1];
 
     __device__ __forceinline__ void begin(const QueryBlock& block, int first) {
         column = first;
-        const int across = KvOrder::CANVAS_WIDTH - first;
+        const int across = KvOrder::GRID_WIDTH - first;
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES; ++i) {
             unsigned bits = columns_below<KvOrder::COLUMNS, KvOrder::ROWS>(across);
@@ -1093,7 +1093,7 @@ struct TileMask {
     }
 
     __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
-        const int first = kv_first % KvOrder::CANVAS_WIDTH, rows = (block.context.kv_len - kv_first + first) / KvOrder::CANVAS_WIDTH;
+        const int first = kv_first % KvOrder::GRID_WIDTH, rows = (block.context.kv_len - kv_first + first) / KvOrder::GRID_WIDTH;
         if (first != column) begin(block, first);
 #pragma unroll
         for (int i = 0; i < 2 * M_TILES; ++i) {
@@ -1146,7 +1146,7 @@ struct Finished {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- blocks.cuh
+// ---- tile_scheduler.cuh
 
 /// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, bool SPLITS, class Params>
@@ -1157,10 +1157,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1553,7 +1553,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
@@ -1603,23 +1603,23 @@ __device__ __forceinline__ int coordinate(int index, long long stride) { return 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_patches.cuh
+// ---- tma_2d.cuh
 
-/// As `tma_load`, of a map with the axes (column, canvas column, canvas row, head, batch).
-__device__ __forceinline__ void tma_load_patch(unsigned target, const TensorMap& map, unsigned barrier, int column,
-                                               int canvas_column, int canvas_row, int head, int batch) {
+/// As `tma_load`, of a map with the axes (column, grid column, grid row, head, batch).
+__device__ __forceinline__ void tma_load_2d(unsigned target, const TensorMap& map, unsigned barrier, int column,
+                                               int grid_column, int grid_row, int head, int batch) {
     asm volatile(
         "cp.async.bulk.tensor.5d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
         "[%1, {%3, %4, %5, %6, %7}], [%2];" ::"r"(target),
-        "l"(&map), "r"(barrier), "r"(column), "r"(canvas_column), "r"(canvas_row), "r"(head), "r"(batch)
+        "l"(&map), "r"(barrier), "r"(column), "r"(grid_column), "r"(grid_row), "r"(head), "r"(batch)
         : "memory");
 }
 
 /// Brings such a box into the L2 cache, ahead of its load.
-__device__ __forceinline__ void tma_fetch_patch_ahead(const TensorMap& map, int column, int canvas_column, int canvas_row,
+__device__ __forceinline__ void tma_fetch_2d_ahead(const TensorMap& map, int column, int grid_column, int grid_row,
                                                       int head, int batch) {
     asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global [%0, {%1, %2, %3, %4, %5}];" ::"l"(&map), "r"(column),
-                 "r"(canvas_column), "r"(canvas_row), "r"(head), "r"(batch)
+                 "r"(grid_column), "r"(grid_row), "r"(head), "r"(batch)
                  : "memory");
 }
 
@@ -1628,7 +1628,7 @@ template <class Tile, class Order>
 __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
     for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-        tma_fetch_patch_ahead(map, panel * 64, position % Order::CANVAS_WIDTH, position / Order::CANVAS_WIDTH, head, batch);
+        tma_fetch_2d_ahead(map, panel * 64, position % Order::GRID_WIDTH, position / Order::GRID_WIDTH, head, batch);
 }
 
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
@@ -1638,8 +1638,8 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
                                                 int batch) {
 #pragma unroll
     for (int panel = 0; panel < Tile::ROW_BYTES / 128; ++panel)
-        tma_load_patch(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position % Order::CANVAS_WIDTH,
-                       position / Order::CANVAS_WIDTH, head, batch);
+        tma_load_2d(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position % Order::GRID_WIDTH,
+                       position / Order::GRID_WIDTH, head, batch);
 }
 
 /// The same; `barrier` counts its bytes.
@@ -1894,9 +1894,9 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
 }
 
 __device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, claim_block(params, index), 0);
+    return __shfl_sync(~0u, next_work_tile(params, index), 0);
 }
-/// A warp that claims and plans a block while the producer loads the last tiles of the one before: searches, tables and the
+/// A warp that asks for a block and plans it while the producer loads the last tiles of the one before: searches, tables and the
 /// decoding of an index take longer than a tile.
 __device__ __forceinline__ void plan_blocks(const Params& params, const Shared& shared) {
     unsigned parity = 0;
@@ -2007,7 +2007,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
     /// other multiprocessors are done.
     __device__ __forceinline__ void ask_for_plan(int slot) {
         if (slot >= ask_below) return;

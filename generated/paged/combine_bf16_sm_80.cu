@@ -113,16 +113,16 @@ __device__ __forceinline__ float weigh(float* weights, float& top, const float* 
 
 /// Flash-Decoding's reduction: row i of the output is the sum of its splits' rows, each weighted by its share of the
 /// normaliser; where there is none (`row_max` is null) they just add up. A warp takes a row at a time. Where there are many
-/// splits, the warps of a block share a row: each adds up a stretch of them. All sums have one order.
+/// splits, the warps of a block share a row: each adds up a share of them. All sums have one order.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid_constant__ Params params) {
     extern __shared__ __align__(16) unsigned char shared[];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, splits = params.splits, columns = params.value_head_dim;
-    float* const stretches = (float*)shared;  // [WARPS, columns]
-    float* const weights = stretches + WARPS * MAX_HEAD_DIM + warp * MAX_SPLITS;  // the warp's own
+    float* const shares = (float*)shared;  // [WARPS, columns]
+    float* const weights = shares + WARPS * MAX_HEAD_DIM + warp * MAX_SPLITS;  // the warp's own
     const bool together = splits > WARP_SPLITS;
     const int workers = together ? 1 : WARPS;  // rows that a block works on at once
-    const int stretch = together ? (splits + WARPS - 1) / WARPS : splits, first = together ? warp * stretch : 0;
-    const int last = min(first + stretch, splits);
+    const int share_size = together ? (splits + WARPS - 1) / WARPS : splits, first = together ? warp * share_size : 0;
+    const int last = min(first + share_size, splits);
     const int rows = params.batch * params.num_heads * params.q_len;  // partial results of more than an int counts fit no GPU
     const long long split_stride = (long long)rows * columns;
 #pragma unroll 1
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid
             for (int split = lane; split < splits; split += 32) weights[split] *= factor;
         }
         __syncwarp();
-        if (together) __syncthreads();  // all warps have read the stretches of the row before
+        if (together) __syncthreads();  // all warps have read the shares of the row before
 
         const int pair = row / params.q_len, batch = pair / params.num_heads;
         auto* out = params.out + batch * params.out_stride_batch + pair % params.num_heads * params.out_stride_head +
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid
             for (int split = first; split < last; ++split, partial += split_stride)
                 add_weighted(sum, weights[split], *(const float4*)partial);
             if (together) {
-                *(float4*)(stretches + warp * columns + column) = sum;
+                *(float4*)(shares + warp * columns + column) = sum;
             } else {
                 store_four<Dtype>(out + column, sum);
             }
@@ -166,7 +166,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 8) combine(const __grid
         for (int column = 4 * threadIdx.x; column < columns; column += 128 * WARPS) {
             float4 sum = {};
 #pragma unroll 1
-            for (int of = 0; of < WARPS; ++of) add_weighted(sum, 1, *(const float4*)(stretches + of * columns + column));
+            for (int of = 0; of < WARPS; ++of) add_weighted(sum, 1, *(const float4*)(shares + of * columns + column));
             store_four<Dtype>(out + column, sum);
         }
     }

@@ -2,30 +2,31 @@
 // Written by attncc 0.2.0 from specs/paged.attn (sha256 ed16ced7f408d390). Do not edit.
 //
 // Contents, by line:
-//    58  sizes
-//    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 186, running_max.cuh 210,
-//        normalize_softmax.cuh 243, keep_all.cuh 341, stretches.cuh 353, grid.cuh 377,
-//        output.cuh 484, kept.cuh 596, group_rows.cuh 606, key_bits.cuh 687, rotation.cuh 699,
-//        scores.cuh 711, pair_tests.cuh 764, tile_kind.cuh 777, tiles.cuh 782, load.cuh 867
-//   924  paged: Params 926, Context 945, make_context 954, Row 964, make_row 969, keep 982,
-//        KvBounds 1005, kv_bounds 1009, tile_kind 1019
-//  1041  a block of queries
-//  1208  leaf code, continued: lanes.cuh 1210, aim_anew.cuh 1226, layout.cuh 1244,
-//        mma_16bit.cuh 1306, copy.cuh 1424, words.cuh 1492, queries.cuh 1511
-//  1528  one tile of attention
-//  1555    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1574    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1582    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1589  leaf code of the loop over tiles: kv_stream.cuh 1591, load_rows.cuh 1698,
-//        block_range.cuh 1721
-//  1738  the kernel
-//  1744    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1760    Flash-Decoding, step 1: the keys of this split.
-//  1784    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1789    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1810    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1812    Flash-Decoding, step 2: O, m and l of these keys alone, for the kernel `combine`.
-//  1814    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    59  sizes
+//    75  leaf code: element.cuh 77, math.cuh 91, bf16.cuh 187, running_max.cuh 211,
+//        normalize_softmax.cuh 244, keep_all.cuh 342, tiles_1d.cuh 354, grid.cuh 378,
+//        output.cuh 485, in_registers.cuh 597, group_rows.cuh 607, key_bits.cuh 688,
+//        rotation.cuh 700, scores.cuh 712, pair_tests.cuh 765, tile_kind.cuh 778, tiles.cuh 783,
+//        load.cuh 868
+//   925  paged: Params 927, Context 946, make_context 955, Row 965, make_row 970, keep 983,
+//        KvBounds 1006, kv_bounds 1010, tile_kind 1020
+//  1042  a block of queries
+//  1209  leaf code, continued: lanes.cuh 1211, aim_anew.cuh 1227, layout.cuh 1245,
+//        mma_16bit.cuh 1307, copy.cuh 1425, words.cuh 1493, queries.cuh 1512
+//  1529  one tile of attention
+//  1556    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1575    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1583    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1590  leaf code of the loop over tiles: kv_stream.cuh 1592, load_rows.cuh 1699,
+//        block_range.cuh 1722
+//  1739  the kernel
+//  1745    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1761    Flash-Decoding, step 1: the keys of this split.
+//  1785    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1790    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1811    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1813    Flash-Decoding, step 2: O, m and l of these keys alone, for the kernel `combine`.
+//  1815    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention on a pool of pages that is the K and V of all sequences (broadcast over the
 // batch): kv_idx counts the pool's slots, kv_len is its size. `logical_page[b, p]` is which page of
@@ -350,9 +351,9 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -593,11 +594,11 @@ __device__ __forceinline__ void store_row_values(const Places& places, int slot,
     }
 }
 
-// ---- kept.cuh
+// ---- in_registers.cuh
 
-/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
+/// What a block knows of itself stays in registers: nothing is spilled. See spilled_to_smem.cuh for the other way.
 template <class T>
-__device__ __forceinline__ T parked(const T& x) {
+__device__ __forceinline__ T spilled(const T& x) {
     return x;
 }
 
@@ -787,7 +788,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -956,7 +957,7 @@ __device__ __forceinline__ Context make_context(
     Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
 #line 16 "specs/paged.attn"
     ctx.length = load(params.length + ctx.b * params.length_stride0);
-#line 960 "paged_decode_bf16_d128_sm_80.cu"
+#line 961 "paged_decode_bf16_d128_sm_80.cu"
     ctx.difference_2 = (long long)ctx.length - ctx.q_len;
     return ctx;
 }
@@ -971,7 +972,7 @@ __device__ __forceinline__ Row make_row(
     Row row = {q_idx, h};
 #line 16 "specs/paged.attn"
     row.difference = (long long)row.q_idx + ctx.length - ctx.q_len;
-#line 975 "paged_decode_bf16_d128_sm_80.cu"
+#line 976 "paged_decode_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -996,7 +997,7 @@ __device__ __forceinline__ bool keep(
     const long long position = (long long)own_page * 64 + kv_idx % 64;
 #line 16 "specs/paged.attn"
     const bool keep_2 = position <= row.difference;
-#line 1000 "paged_decode_bf16_d128_sm_80.cu"
+#line 1001 "paged_decode_bf16_d128_sm_80.cu"
     return keep_1 & keep_2;
 }
 
@@ -1045,7 +1046,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1743,11 +1744,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     extern __shared__ __align__(1024) unsigned char shared[];
     // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
-    const Work& work = parked(Rows::find_work(params));
+    const Work& work = spilled(Rows::find_work(params));
     const Rows rows(params, work);
     if (!rows.exist()) return;
     const int kv_head = rows.kv_head(params);
-    const Context& context = parked(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
+    const Context& context = spilled(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
                                                                 work.kv_len, work.q_start, work.kv_start)));
     QueryBlock block(params, context, rows);
 
@@ -1803,7 +1804,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         }
         attend(block, tile, held, QueryAim(), stream.keys(), load_ahead, values_ready, normalizer, out);
     }
-    // Decoded again, neither kept nor parked, where the loop needs the registers.
+    // Decoded again, neither kept nor spilled, where the loop needs the registers.
     const Work done = work;
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };

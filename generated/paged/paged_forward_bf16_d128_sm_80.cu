@@ -4,10 +4,10 @@
 // Contents, by line:
 //    57  sizes
 //    73  leaf code: element.cuh 75, math.cuh 89, bf16.cuh 185, running_max.cuh 209,
-//        normalize_softmax.cuh 242, keep_all.cuh 340, stretches.cuh 352, grid.cuh 373,
-//        output.cuh 480, head_rows.cuh 582, kept.cuh 624, kept_rows.cuh 634, key_bits.cuh 656,
-//        rotation.cuh 668, scores.cuh 680, pair_tests.cuh 733, tile_kind.cuh 746, tiles.cuh 751,
-//        load.cuh 772
+//        normalize_softmax.cuh 242, keep_all.cuh 340, tiles_1d.cuh 352, grid.cuh 373,
+//        output.cuh 480, head_rows.cuh 582, in_registers.cuh 624, kept_rows.cuh 634,
+//        key_bits.cuh 656, rotation.cuh 668, scores.cuh 680, pair_tests.cuh 733, tile_kind.cuh 746,
+//        tiles.cuh 751, load.cuh 772
 //   829  paged: Params 831, Context 852, make_context 860, Row 869, make_row 874, keep 886,
 //        KvBounds 909, kv_bounds 913
 //   922  a block of queries
@@ -349,9 +349,9 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -621,11 +621,11 @@ struct QueryRows {
     }
 };
 
-// ---- kept.cuh
+// ---- in_registers.cuh
 
-/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
+/// What a block knows of itself stays in registers: nothing is spilled. See spilled_to_smem.cuh for the other way.
 template <class T>
-__device__ __forceinline__ T parked(const T& x) {
+__device__ __forceinline__ T spilled(const T& x) {
     return x;
 }
 
@@ -648,7 +648,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -756,7 +756,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -926,7 +926,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1666,11 +1666,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     extern __shared__ __align__(1024) unsigned char shared[];
     // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
     // What a block is, and the keys that its rows look at.
-    const Work& work = parked(Rows::find_work(params));
+    const Work& work = spilled(Rows::find_work(params));
     const Rows rows(params, work);
     if (!rows.exist()) return;
     const int kv_head = rows.kv_head(params);
-    const Context& context = parked(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
+    const Context& context = spilled(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
                                                                 work.kv_len, work.q_start, work.kv_start)));
     QueryBlock block(params, context, rows);
 
@@ -1715,7 +1715,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
         };
         attend(block, tile, held, QueryAim(), stream.keys(), load_ahead, values_ready, normalizer, out);
     }
-    // Decoded again, neither kept nor parked, where the loop needs the registers.
+    // Decoded again, neither kept nor spilled, where the loop needs the registers.
     const Work done = Rows::find_work(params);
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };

@@ -3,7 +3,7 @@
 //
 // Contents, by line:
 //    13  sizes
-//    22  leaf code: element.cuh 24, math.cuh 38, keep_all.cuh 72, stretches.cuh 79, grid.cuh 103,
+//    22  leaf code: element.cuh 24, math.cuh 38, keep_all.cuh 72, tiles_1d.cuh 79, grid.cuh 103,
 //        head_rows.cuh 164, kept_rows.cuh 184, tile_kind.cuh 201, tiles.cuh 206, load.cuh 240
 //   294  paged: Params 296, Context 317, make_context 326, KvBounds 338, kv_bounds 342,
 //        tile_kind 352
@@ -76,9 +76,9 @@ template <int M_TILES>
 struct Dropout {
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -193,7 +193,7 @@ struct LaneRows {
     __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot)
         : q_first(rows.first), q_last(rows.last), slot(slot) {}
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -205,7 +205,7 @@ enum TileKind { EMPTY, PARTIAL, FULL };
 
 // ---- tiles.cuh
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -378,7 +378,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;

@@ -3,7 +3,7 @@
 //
 // Contents, by line:
 //    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_split_bf16.cuh 70,
-//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 228, stretches.cuh 254
+//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 228, tiles_1d.cuh 254
 //   276  parameters
 //   293  the kernel
 //   308    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
@@ -251,9 +251,9 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
     return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
 }
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>

@@ -3,7 +3,7 @@
 //
 // Contents, by line:
 //    12  leaf code: element.cuh 12, math.cuh 17, bf16.cuh 48, add_vector.cuh 63, finished.cuh 76,
-//        output.cuh 112, grid.cuh 196, row_blocks.cuh 250, stretches.cuh 276
+//        output.cuh 112, grid.cuh 196, row_blocks.cuh 250, tiles_1d.cuh 276
 //   302  parameters
 //   314  the kernel
 
@@ -273,9 +273,9 @@ __device__ __forceinline__ int all_row_blocks(const Params& params) {
     return (params.cu_seqlens_q == nullptr ? params.batch : 1) * params.num_heads * params.row_blocks;
 }
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>

@@ -4,18 +4,18 @@
 // Contents, by line:
 //    58  sizes
 //    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 202, running_max.cuh 226,
-//        stale_max_softmax.cuh 259, keep_all.cuh 397, stretches.cuh 408, grid.cuh 432,
+//        stale_max_softmax.cuh 259, keep_all.cuh 397, tiles_1d.cuh 408, grid.cuh 432,
 //        output.cuh 539, head_rows.cuh 641, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 710,
 //        scores.cuh 722, pair_tests.cuh 744, tile_kind.cuh 757, tiles.cuh 762, distances.cuh 792,
 //        load.cuh 824, score_form.cuh 836
 //   914  relative_bias: Params 916, Context 934, make_context 941, Row 947, make_row 952,
 //        score_form_holds 961, score_factor 969, score_bias 974
 //   984  a block of queries
-//  1155  leaf code, continued: blocks.cuh 1157, group_tiles.cuh 1179, descending_tiles.cuh 1202,
-//        lanes.cuh 1247, layout.cuh 1263, mma_16bit.cuh 1325, barrier.cuh 1385, words.cuh 1450,
-//        pipeline.cuh 1474, tma.cuh 1607, tma_stretches.cuh 1636, cluster_none.cuh 1670,
-//        ping_pong.cuh 1691, wgmma.cuh 1711, values_loaded.cuh 1783, rounded_late.cuh 1808,
-//        warpgroup.cuh 1821
+//  1155  leaf code, continued: tile_scheduler.cuh 1157, group_tiles.cuh 1179,
+//        descending_tiles.cuh 1202, lanes.cuh 1247, layout.cuh 1263, mma_16bit.cuh 1325,
+//        barrier.cuh 1385, words.cuh 1450, pipeline.cuh 1474, tma.cuh 1607, tma_1d.cuh 1636,
+//        cluster_none.cuh 1670, ping_pong.cuh 1691, wgmma.cuh 1711, values_loaded.cuh 1783,
+//        rounded_late.cuh 1808, warpgroup.cuh 1821
 //  1856  what the warps share
 //  1901  the planner
 //  1926  the producer
@@ -405,9 +405,9 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -690,7 +690,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -767,7 +767,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -988,7 +988,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1154,7 +1154,7 @@ struct Finished {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- blocks.cuh
+// ---- tile_scheduler.cuh
 
 /// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, bool SPLITS, class Params>
@@ -1165,10 +1165,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1573,7 +1573,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
@@ -1633,7 +1633,7 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// Brings a box into the L2 cache, ahead of its load.
 __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
@@ -1921,7 +1921,7 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
 }
 
 __device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, claim_block(params, index), 0);
+    return __shfl_sync(~0u, next_work_tile(params, index), 0);
 }
 // ---------------------------------------------------------------- the producer
 
@@ -2016,7 +2016,7 @@ struct Producer {
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
     /// other multiprocessors are done.
     __device__ __forceinline__ void ask_for_plan(int slot) {
     }

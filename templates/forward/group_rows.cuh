@@ -1,5 +1,5 @@
 #include "scheduler/grid.cuh"
-#include "memory/kept.cuh"
+#include "memory/in_registers.cuh"
 
 /// Rows of a group as they stand in a tensor: `target` is query 0 of the group's first head, strides are in elements.
 template <class Element>

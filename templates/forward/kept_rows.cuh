@@ -1,5 +1,5 @@
 #include "forward/head_rows.cuh"
-#include "memory/kept.cuh"
+#include "memory/in_registers.cuh"
 
 /// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
 /// the products.
@@ -16,7 +16,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is one-dimensional.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };

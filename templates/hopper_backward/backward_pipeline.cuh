@@ -23,10 +23,10 @@ struct BackwardPipeline {
     static constexpr int OF_KEYS = 2 * KEY_STAGES, QUERIES = OF_KEYS + KEY_BARRIERS, DOUTS = QUERIES + 2 * STAGES;
     static constexpr int DSCORES = DOUTS + 2 * STAGES, DSCORE_FACTORS = DSCORES + 2 * STAGES;
     static constexpr int OTHERS = DSCORE_FACTORS + (KEY_SHARES == 1 ? STAGES : 0);
-    static constexpr int CLAIM = OTHERS + (PAIRS ? STAGES : 0), BARRIERS = CLAIM + (PAIRS ? 2 : 0);
+    static constexpr int SCHEDULED = OTHERS + (IN_CLUSTER ? STAGES : 0), BARRIERS = SCHEDULED + (IN_CLUSTER ? 2 : 0);
     static constexpr int WORK_AT = (8 * BARRIERS + 15) / 16 * 16, QUERY_NOTES_AT = WORK_AT + WORK_BYTES * KEY_STAGES;
     static constexpr int RANGES_AT = QUERY_NOTES_AT + 16 * 2 * STAGES, ASKED_AT = RANGES_AT + 16 * KEY_SHARES * RANGE_STAGES;
-    static constexpr int CLAIM_AT = ASKED_AT + 16, BYTES = CLAIM_AT + (PAIRS ? 16 : 0), NO_STAGE = -1;
+    static constexpr int SCHEDULED_AT = ASKED_AT + 16, BYTES = SCHEDULED_AT + (IN_CLUSTER ? 16 : 0), NO_STAGE = -1;
     static constexpr int CONSUMER_WARPS = 8, DQ_CONSUMER_WARPS = 4;  // warps that own keys, warps that add to dQ
     static constexpr int DSCORES_WARPS = 4 * KEY_SHARES;    // warps that make dS
     static constexpr int DSCORES_ARRIVALS = KEY_SHARES == 1 ? 32 * DSCORES_WARPS : DSCORES_WARPS;
@@ -47,13 +47,13 @@ struct BackwardPipeline {
     /// dS of the other block of a pair.
     __device__ __forceinline__ unsigned others_full(int stage) const { return base + 8 * (OTHERS + stage); }
 
-    // The block of keys that the first block of a pair has claimed for both, as the second is told.
-    __device__ __forceinline__ unsigned claim_full() const { return base + 8 * CLAIM; }
-    __device__ __forceinline__ unsigned claim_empty() const { return base + 8 * (CLAIM + 1); }
-    __device__ __forceinline__ unsigned claim() const { return base + CLAIM_AT; }
-    __device__ __forceinline__ int claimed() const {
+    // The block of keys that the first block of a cluster has got for both, as the second is told.
+    __device__ __forceinline__ unsigned scheduled_full() const { return base + 8 * SCHEDULED; }
+    __device__ __forceinline__ unsigned scheduled_empty() const { return base + 8 * (SCHEDULED + 1); }
+    __device__ __forceinline__ unsigned scheduled_at() const { return base + SCHEDULED_AT; }
+    __device__ __forceinline__ int scheduled() const {
         int index, unused;
-        take_pair(claim(), index, unused);
+        take_pair(scheduled_at(), index, unused);
         return index;
     }
 
@@ -74,12 +74,12 @@ struct BackwardPipeline {
             barrier_init(douts_empty(stage), CONSUMER_WARPS * blocks);
             barrier_init(dscores_full(stage), DSCORES_ARRIVALS);
             barrier_init(dscores_empty(stage), DQ_CONSUMER_WARPS * blocks);
-            if (PAIRS) barrier_init(others_full(stage), 1);
+            if (IN_CLUSTER) barrier_init(others_full(stage), 1);
             if (KEY_SHARES == 1) barrier_init(dscore_factors_full(stage), 32 * (CONSUMER_WARPS - DSCORES_WARPS));
         }
-        if (PAIRS) {
-            barrier_init(claim_full(), 1);
-            barrier_init(claim_empty(), 1);
+        if (IN_CLUSTER) {
+            barrier_init(scheduled_full(), 1);
+            barrier_init(scheduled_empty(), 1);
         }
         barrier_init_done();
     }

@@ -1,6 +1,6 @@
 #include "hopper_backward/backward_pipeline.cuh"
 
-/// Where a warp beside the producer claims blocks of keys and loads keys and values, while the tiles of the block before are worked on. It
+/// Where a warp beside the producer asks for blocks of keys and loads keys and values, while the tiles of the block before are worked on. It
 /// does what the producer requests: the next block, or to ask what it looks at in another head. A stage of keys holds their values.
 template <int KEY_STAGES, int STAGES, int KEY_SHARES>
 struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES + 1, KEY_STAGES> {
@@ -42,7 +42,7 @@ struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2 * KEY_STAGES 
         return group;
     }
 
-    /// By a whole warp: claims the next block.
+    /// By a whole warp: asks for the next block.
     __device__ __forceinline__ void request_next() const { request_that(Base::NO_STAGE, 0); }
 
     /// What the planner is to ask for, by stage and head; NO_STAGE: what the next block looks at.

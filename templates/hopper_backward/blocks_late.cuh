@@ -1,6 +1,6 @@
 #include "hopper_backward/backward_pipeline.cuh"
 
-/// Where the producer claims a block of keys when it has loaded the tiles of the one before, and waits for what that looks at. There is
+/// Where the producer asks for a block of keys when it has loaded the tiles of the one before, and waits for what that looks at. There is
 /// one stage of values.
 template <int KEY_STAGES, int STAGES, int KEY_SHARES>
 struct Blocks : BackwardPipeline<KEY_STAGES, STAGES, KEY_SHARES, 2, 1> {

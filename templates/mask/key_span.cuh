@@ -1,6 +1,6 @@
 #include "mask/key_bits.cuh"
 
-/// A range of keys [begin, end); none where begin >= end.
+/// Keys [begin, end) in a row; none where begin >= end.
 struct KeySpan {
     int begin, end;
 

@@ -101,7 +101,7 @@ struct Ring {
 
 /// The same in one register, where dividing costs less than another.
 template <int STAGES>
-struct Turns {
+struct RingCounter {
     unsigned turn = 0;
 
     __device__ __forceinline__ int stage() const { return turn % STAGES; }

@@ -1,5 +1,5 @@
 #include "memory/barrier.cuh"
-#include "memory/tma_tiles_1d.cuh"
+#include "memory/tma_1d.cuh"
 
 __device__ __forceinline__ unsigned cluster_blocks() {
     unsigned blocks;

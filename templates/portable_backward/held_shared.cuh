@@ -1,4 +1,4 @@
-#include "memory/parked.cuh"
+#include "memory/spilled_to_smem.cuh"
 
 // What a backward kernel keeps for its loop, where each thread has few registers left: in shared memory. held_uniform.cuh has the
 // same interface.
@@ -9,7 +9,7 @@ constexpr bool KNOWS_FULL = false;
 template <class T>
 __device__ __forceinline__ const T& held(const T& x) {
     __syncthreads();
-    return parked(x);
+    return spilled(x);
 }
 
 /// The same of what is asked for between tiles, if that is WANTED.

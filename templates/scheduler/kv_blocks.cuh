@@ -28,7 +28,7 @@ __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index
 /// has its share of them. Else a counter has the next, so whoever gets a number runs, and so do those with smaller ones. The
 /// warp calls together.
 template <class Params>
-__device__ __forceinline__ int claim_keys(const Params& params, int index) {
+__device__ __forceinline__ int next_key_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index = index < 0 ? block_index() : index + gridDim.x;
     else if (thread_index() % 32 == 0)

@@ -1,6 +1,6 @@
 #include "common/math.cuh"
 
-/// Where the rows (or keys) of a tile stand: a tile is a range of SIZE positions. See tiles_2d.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>

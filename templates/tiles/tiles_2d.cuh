@@ -1,14 +1,14 @@
 #include "common/math.cuh"
 
 /// Where the rows (or keys) of a tile stand: a sequence is a 2-D grid of rows of WIDTH positions, which divides its length, and a
-/// tile has few of its rows and COLUMNS of its columns. See tiles_1d.cuh for the other way.
+/// tile is a rectangle of it, COLUMNS wide. See tiles_1d.cuh for the other way.
 ///
 /// The tiles of a sequence, laid out one after the other along bands of grid rows, are its slots: first those of the
 /// first band. The last band may reach beyond the sequence.
 template <int SIZE, int WIDTH, int COLUMNS>
 struct TileOrder {
     static constexpr int BLOCK = SIZE, GRID_WIDTH = WIDTH, ROWS = SIZE / COLUMNS, ACROSS = WIDTH / COLUMNS, BAND = ROWS * WIDTH;
-    static_assert(SIZE % COLUMNS == 0 && WIDTH % COLUMNS == 0, "tiles divide the grid");
+    static_assert(SIZE % COLUMNS == 0 && WIDTH % COLUMNS == 0, "tiles fill the grid");
     static_assert(8 % COLUMNS == 0, "offset(x + 8 * n) is offset(x) + offset(8 * n), on which fragments rely");
 
     /// Slots between which the positions from, or up to, a given one stand: whole bands.

@@ -26,7 +26,7 @@ __device__ __forceinline__ unsigned columns_below(int columns) {
     return bits;
 }
 
-/// Where the keys of a tile stand: row after row of a window of a 2-D grid (see tiles_2d.cuh) that begins where what a block of
+/// Where the keys of a tile stand: row after row of a window of a grid (see tiles_2d.cuh) that begins where what a block of
 /// queries looks at does. A tile is ROWS rows of COLUMNS. The window is wider than a tile, and then has several beside each
 /// other, only where the mask reaches further than its sample did. Slots are counted from the window's first key, tile after
 /// tile, as if each row of tiles had the SIDES that the grid has room for: so where a slot stands takes no division.

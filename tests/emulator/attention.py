@@ -90,7 +90,7 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     else:
         width, _, kv_columns = plan.tile_columns
         box = plan.block_kv, width, kv_columns
-        maps = b"".join(tensor_map(array, *box) for array in (call.k, call.v)) if facts_of(plan).loads_boxes else b""
+        maps = b"".join(tensor_map(array, *box) for array in (call.k, call.v)) if facts_of(plan).loads_by_tma else b""
         kernel.run(render(plan), facts_of(plan).parameters(), values, blocks, maps)
     del held
     if call.splits > 1:

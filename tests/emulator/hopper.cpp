@@ -54,7 +54,7 @@ void meet_named(int id, int threads) { Meeting& there = meetings[{block_rank, id
 // -------------------------------------------------------------------- TMA
 
 /// What a test puts into a TensorMap: axes (column, grid column, grid row, head, batch), sizes and strides in units of 16
-/// bits. Of 1-D tiles, rows are the grid columns of its only row.
+/// bits. Where tiles are 1-D, rows are the grid columns of its only row.
 struct Map {
     const uint16_t* base;
     long long sizes[5], strides[5];

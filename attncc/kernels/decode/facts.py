@@ -41,7 +41,7 @@ class Decode(PortableForward):
         return self.plan.dtype != "fp32"
 
     @property
-    def parks(self) -> bool:
+    def spills_to_smem(self) -> bool:
         return False
 
     @property

@@ -30,7 +30,7 @@ class PortableForward(ForwardFacts):
 
     @property
     def mapped(self) -> tuple[str, ...]:
-        return ("k", "v") if self.loads_boxes else ()
+        return ("k", "v") if self.loads_by_tma else ()
 
     @property
     def keeps_work(self) -> bool:
@@ -38,7 +38,7 @@ class PortableForward(ForwardFacts):
         return False
 
     @property
-    def parks(self) -> bool:
+    def spills_to_smem(self) -> bool:
         """Whether what a block knows of itself lies in shared memory, since accumulators leave no registers for it. A
         mask seldom asks for it; score lines do so in every tile."""
         plan = self.plan
@@ -48,7 +48,7 @@ class PortableForward(ForwardFacts):
         return crowded and bool(plan.variant.keeps) and not plan.variant.scores and plan.variant.dropout is None
 
     @property
-    def loads_boxes(self) -> bool:
+    def loads_by_tma(self) -> bool:
         """Whether TMA brings keys and values, as boxes of their tensors: to kernels of 16 bits, for targets that say
         so. Boxes are whole panels, and tiles follow one another."""
         plan = self.plan
@@ -61,11 +61,11 @@ class PortableForward(ForwardFacts):
 
     @property
     def searches(self) -> bool:
-        """Whether warps search for their keys, in kernels that park what they know of a block. Such kernels ask for all
-        that a block needs ahead of their first barrier (`block_searches.cu.j2`)."""
+        """Whether warps search for their keys, in kernels that spill what they know of a block. Such kernels ask for
+        all that a block needs ahead of their first barrier (`block_searches.cu.j2`)."""
         rules = self.plan.rules
         found = any(isinstance(node, ir.Search) for node in ir.walk(rules.kv_begin, rules.kv_end))
-        return self.parks and self.warps_see_less and found
+        return self.spills_to_smem and self.warps_see_less and found
 
     @property
     def warps_see_less(self) -> bool:
@@ -95,4 +95,4 @@ class PortableForward(ForwardFacts):
 
     @property
     def query_rows(self) -> str:
-        return f"parked_rows{'_ahead' * self.loads_boxes}" if self.parks else super().query_rows
+        return f"spilled_rows{'_ahead' * self.loads_by_tma}" if self.spills_to_smem else super().query_rows

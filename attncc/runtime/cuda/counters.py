@@ -1,6 +1,6 @@
 """Counters from which persistent kernels claim their blocks: each stream of a GPU has one, which launches find at 0.
 
-Launches of one stream run one after the other, and each leaves 0 behind (`claim_block` in blocks.cuh). So only the
+Launches of one stream run one after the other, and each leaves 0 behind (`tile_scheduler.cuh`). So only the
 first on a stream clears its counter: that takes the host as long as a launch.
 """
 

@@ -4,17 +4,17 @@
 // Contents, by line:
 //    61  sizes
 //    77  leaf code: element.cuh 79, math.cuh 93, e4m3.cuh 200, running_max.cuh 242,
-//        stale_max_softmax.cuh 275, keep_all.cuh 413, stretches.cuh 424, grid.cuh 448,
+//        stale_max_softmax.cuh 275, keep_all.cuh 413, tiles_1d.cuh 424, grid.cuh 448,
 //        output.cuh 555, head_rows.cuh 681, kept_rows.cuh 716, key_bits.cuh 738, rotation.cuh 756,
 //        scores.cuh 768, pair_tests.cuh 821, tile_kind.cuh 834, tiles.cuh 839, load.cuh 869
 //   895  causal: Params 897, Context 922, make_context 929, Row 939, make_row 944, keep_bits 953,
 //        KvBounds 962, kv_bounds 966, value_descale 977
 //   982  a block of queries
-//  1137  leaf code, continued: blocks.cuh 1139, group_tiles.cuh 1161, descending_tiles.cuh 1184,
-//        lanes.cuh 1229, layout.cuh 1245, mma_16bit.cuh 1307, barrier.cuh 1372, words.cuh 1432,
-//        pipeline.cuh 1456, tma.cuh 1589, tma_stretches.cuh 1625, cluster_none.cuh 1659,
-//        ping_pong_none.cuh 1684, transpose.cuh 1693, warpgroup.cuh 1751, wgmma.cuh 1786,
-//        values_transposed.cuh 1853, rounded_late.cuh 1955
+//  1137  leaf code, continued: tile_scheduler.cuh 1139, group_tiles.cuh 1161,
+//        descending_tiles.cuh 1184, lanes.cuh 1229, layout.cuh 1245, mma_16bit.cuh 1307,
+//        barrier.cuh 1372, words.cuh 1432, pipeline.cuh 1456, tma.cuh 1589, tma_1d.cuh 1625,
+//        cluster_none.cuh 1659, ping_pong_none.cuh 1684, transpose.cuh 1693, warpgroup.cuh 1751,
+//        wgmma.cuh 1786, values_transposed.cuh 1853, rounded_late.cuh 1955
 //  1968  what the warps share
 //  2013  the planner
 //  2038  the producer
@@ -421,9 +421,9 @@ struct Dropout {
     __device__ __forceinline__ void drop(Probs&, Place...) {}
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -730,7 +730,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -844,7 +844,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -986,7 +986,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1136,7 +1136,7 @@ struct Finished {
 };
 // ---------------------------------------------------------------- leaf code, continued
 
-// ---- blocks.cuh
+// ---- tile_scheduler.cuh
 
 /// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, bool SPLITS, class Params>
@@ -1147,10 +1147,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1555,7 +1555,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
@@ -1622,7 +1622,7 @@ __device__ __forceinline__ void bulk_load(unsigned target, const void* source, i
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// Brings a box into the L2 cache, ahead of its load.
 __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
@@ -2033,7 +2033,7 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
 }
 
 __device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, claim_block(params, index), 0);
+    return __shfl_sync(~0u, next_work_tile(params, index), 0);
 }
 // ---------------------------------------------------------------- the producer
 
@@ -2142,7 +2142,7 @@ struct Producer {
         }
         values.advance();
     }
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
     /// other multiprocessors are done.
     __device__ __forceinline__ void ask_for_plan(int slot) {
     }

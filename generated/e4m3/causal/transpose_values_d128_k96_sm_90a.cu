@@ -3,9 +3,9 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: math.cuh 15, stretches.cuh 43, grid.cuh 56, barrier.cuh 104, tma.cuh 137,
-//        tma_stretches.cuh 171, layout.cuh 191, mma_16bit.cuh 219, transpose.cuh 231,
-//        words.cuh 289, warpgroup.cuh 298
+//    15  leaf code: math.cuh 15, tiles_1d.cuh 43, grid.cuh 56, barrier.cuh 104, tma.cuh 137,
+//        tma_1d.cuh 171, layout.cuh 191, mma_16bit.cuh 219, transpose.cuh 231, words.cuh 289,
+//        warpgroup.cuh 298
 //   316  parameters
 //   329  the kernel
 
@@ -40,9 +40,9 @@ __device__ __forceinline__ int thread_index() {
     return index;
 }
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -168,7 +168,7 @@ __device__ __forceinline__ void bulk_store(void* target, unsigned source, int by
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// A tile whose rows stand as `Order` says, its first at `position`; what lies outside the tensor becomes zeros. `barrier`
 /// expects its bytes already.

@@ -108,7 +108,7 @@ def test_when_p_is_rounded(dtype: str, head_dim: int, lines: str, expected: tupl
         (HINTED.replace("nondecreasing", ""), {}, False),
         ("keep if q_pos >= kv_idx", {}, False),
         (HINTED, {"stages": 1}, False),  # warps have no registers for what they know of their own
-        (HINTED, {"block_q": 64, "block_kv": 32}, False),  # nor is anything parked
+        (HINTED, {"block_q": 64, "block_kv": 32}, False),  # nor is anything spilled
         (HINTED, {"skip": "never"}, False),
     ],
 )

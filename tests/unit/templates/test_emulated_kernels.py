@@ -131,11 +131,11 @@ def test_everything_at_once(dtype, changes) -> None:
 
 @pytest.mark.parametrize("warps", [1, 4])
 @pytest.mark.parametrize("text", [CAUSAL, DOCUMENTS, WINDOW])
-def test_what_a_block_knows_of_itself_is_parked(text: str, warps: int) -> None:
+def test_what_a_block_knows_of_itself_is_spilled(text: str, warps: int) -> None:
     """Tiles whose accumulators leave no registers for it; of packed sequences, since those change it most. Warps
     know of their own rows, some of which have none."""
     plan = plan_of(text, "bf16", (32, 128), block_q=32 * warps, block_kv=64, warps=warps, stages=2)
-    assert facts_of(plan).parks and facts_of(plan).warps_see_less
+    assert facts_of(plan).spills_to_smem and facts_of(plan).warps_see_less
     cu = np.int32([0, 3, 3, 70, 131]), np.int32([0, 5, 12, 92, 200])
     doc = {"doc": np.sort(np.random.default_rng(1).integers(0, 6, 200).astype(np.int32))} if text == DOCUMENTS else {}
     check(plan, Call(*qkv(plan, (2, 131), (1, 200)), cu=cu, inputs=doc))

@@ -1,6 +1,6 @@
 #include "memory/copy.cuh"
 #include "tiles/tiles.cuh"
-#include "memory/tma_tiles_1d.cuh"
+#include "memory/tma_1d.cuh"
 #include "memory/words.cuh"
 
 /// The keys and values of one head of one sequence, as entries of their maps.
@@ -18,7 +18,7 @@ struct KvStream {
     const TensorMap &k_map, &v_map;
     KvRows& rows;  // in shared memory
     unsigned key_buffers, value_buffers, barriers;
-    Turns<STAGES> turn = {};
+    RingCounter<STAGES> turn = {};
     bool last = false;  // the lane was the last one to leave the tile before
     bool here = false;  // the tile in hand has come
 
@@ -60,7 +60,7 @@ struct KvStream {
     __device__ __forceinline__ void wait() {
         if (!here) barrier_wait(full(turn.stage()), turn.parity());
         if (!__any_sync(~0u, last)) return;
-        const Turns<STAGES> left = {turn.turn - 1};
+        const RingCounter<STAGES> left = {turn.turn - 1};
         barrier_wait(empty(left.stage()), left.parity());  // it is over: what others read is ordered before the loads
         if (elected_lane()) load(turn.turn + STAGES - 1, left.stage());
     }

@@ -1,6 +1,6 @@
-/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
+/// What a block knows of itself stays in registers: nothing is spilled. See spilled_to_smem.cuh for the other way.
 template <class T>
-__device__ __forceinline__ T parked(const T& x) {
+__device__ __forceinline__ T spilled(const T& x) {
     return x;
 }
 

@@ -1,6 +1,6 @@
-/// The same as `parked`, but not to be read before the block's next barrier.
+/// As `spilled` below, but not to be read before the block's next barrier.
 template <class T>
-__device__ __forceinline__ const T& parking(const T& x) {
+__device__ __forceinline__ const T& spilling(const T& x) {
     __shared__ T place;
     if (threadIdx.x == 0) place = x;
     return place;
@@ -9,8 +9,8 @@ __device__ __forceinline__ const T& parking(const T& x) {
 /// x, which is the same in all threads of the block, in shared memory: for what a loop asks of it seldom and has no registers
 /// for. It is read anew after each wait for copies, which may write anywhere for all the compiler knows. All threads must call.
 template <class T>
-__device__ __forceinline__ const T& parked(const T& x) {
-    const T& place = parking(x);
+__device__ __forceinline__ const T& spilled(const T& x) {
+    const T& place = spilling(x);
     __syncthreads();
     return place;
 }

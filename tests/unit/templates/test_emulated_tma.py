@@ -39,7 +39,7 @@ variant alibi {
 def test_dense_batches(text: str, head_dims: tuple[int, int], stages: int, dtype: str) -> None:
     """Heads share keys; the scale's sign goes into Q, for which all that was copied is waited for."""
     plan = plan_of(text, dtype, head_dims, block_q=64, block_kv=32, warps=2, stages=stages)
-    assert forward_facts(plan).loads_boxes
+    assert forward_facts(plan).loads_by_tma
     doc = np.sort(np.random.default_rng(1).integers(0, 6, (2, 300)).astype(np.int32))
     inputs = {"doc": doc} if text == DOCUMENTS else {"slope": np.float32([0.5, 0.1])} if text == ALIBI else {}
     scale = -0.2 if head_dims == (64, 64) else None
@@ -51,7 +51,7 @@ def test_dense_batches(text: str, head_dims: tuple[int, int], stages: int, dtype
 def test_rows_of_neighbours_are_zeros(text: str, warps: int) -> None:
     """A box reaches beyond its sequence, here into what is no number. With four warps, some have no rows in a tile."""
     plan = plan_of(text, "bf16", (64, 128), block_q=32 * warps, block_kv=64, warps=warps, stages=2)
-    assert forward_facts(plan).loads_boxes
+    assert forward_facts(plan).loads_by_tma
     q, k, v = qkv(plan, (2, 331), (1, 420))
     k[:, 400:] = v[:, 400:] = np.nan
     doc = {"doc": np.sort(np.random.default_rng(1).integers(0, 6, 420).astype(np.int32))} if text == DOCUMENTS else {}
@@ -72,7 +72,7 @@ def test_no_keys() -> None:
 
 def test_what_is_copied() -> None:
     """Where boxes aren't whole panels, with one stage or in fp32, not on Hopper, and where tiles aren't in turn."""
-    assert forward_facts(plan_of(WINDOW, "bf16", (64, 64))).loads_boxes
+    assert forward_facts(plan_of(WINDOW, "bf16", (64, 64))).loads_by_tma
     copied = [
         plan_of(WINDOW, "bf16", (80, 64)),
         plan_of(WINDOW, "bf16", (64, 64), stages=1),
@@ -82,4 +82,4 @@ def test_what_is_copied() -> None:
         plan_of(DILATED, "bf16", (64, 64)),
         decode_plan(CAUSAL, "bf16", (64, 64)),
     ]
-    assert not any(forward_facts(plan).loads_boxes for plan in copied)
+    assert not any(forward_facts(plan).loads_by_tma for plan in copied)

@@ -1,7 +1,7 @@
 #include "forward/head_rows.cuh"
-#include "memory/parked.cuh"
+#include "memory/spilled_to_smem.cuh"
 
-/// What a lane knows of its rows, made anew of parked work wherever it is used.
+/// What a lane knows of its rows, made anew wherever it is used, from what was spilled to shared memory.
 template <class Order, int M_TILES>
 struct LaneRows {
     const Work& work;
@@ -13,7 +13,7 @@ struct LaneRows {
         return min(lane_first + Order::offset(16 * m + 8 * r), q_last());
     }
 
-    /// Of the warp, where a tile is one-dimensional.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(q_first() + warp_row(), q_last()); }
     __device__ __forceinline__ int last() const { return min(q_first() + warp_row() + 16 * M_TILES - 1, q_last()); }
 

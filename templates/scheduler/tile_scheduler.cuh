@@ -9,10 +9,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
