@@ -26,7 +26,7 @@ LONG_CODE, SHORT_CODE = 2600, 1300
 SELDOM_CODE = 1100  # of masked tiles, and of those that the cheap form of score lines doesn't serve
 WIDE_SELDOM_CODE = 1000  # the same where O has more than 128 columns, whose code is long
 ENDS_CODE = 750  # of those at the ends of a loop without a mask, if they are in rounds at all
-LONG_TEST = 256  # of one pair: such a test is a function that is called, since a tile has room for no copy a pair
+LONG_TEST = 128  # of one pair: such a test is a function that is called. Copies for each pair spilled in all tiles
 LONG_TESTS = 3500  # of what a mask asks about the pairs of a tile
 
 # Variants above this get the smaller tiles. Measured on an H200: causal 1 and ALiBi 6 ran best in tiles of 128 x 64,

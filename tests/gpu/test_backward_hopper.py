@@ -148,3 +148,10 @@ def test_packed_calls_side_by_side() -> None:
     cu = {"q": [0, 3, 3, 3700, 5900, 5910], "kv": [0, 5, 12, 4920, 4920, 7500]}
     given = {f"cu_seqlens_{name}": torch.tensor(x).int().cuda() for name, x in cu.items()}
     check_streams(CAUSAL, [(8, 5910, 64), (2, 7500, 64)], **given)
+
+
+def test_tests_of_hundreds_of_instructions_are_called() -> None:
+    lookups = "any(t[kv_idx // (i + 1)] < q_idx - 40 * i for i in range(20))"
+    text = f"attn 1\nvariant long_test {{\n    input t: i32[kv] nondecreasing\n    keep if {lookups}\n}}\n"
+    q, kv = (2, 4, 1000, 128), (2, 2, 1100, 128)
+    check(text, "bf16", (128, 128), normal(q, kv, kv), t=np.linspace(100, 900, 1100).astype(np.int32))

@@ -174,3 +174,10 @@ def test_packed_documents_count_anew_in_each_sequence(family: str) -> None:
             alone = kernel(own, own, own, doc=doc[None, first : first + length])
             torch.testing.assert_close(out[None, :, first : first + length], alone, rtol=1e-2, atol=1e-2)
         first += length
+
+
+def test_tests_of_hundreds_of_instructions_are_called(family: str) -> None:
+    """Some rows keep nothing, others a part of the keys."""
+    lines = "input t: i32[kv] nondecreasing\nkeep if any(t[kv_idx // (i + 1)] < q_idx - 40 * i for i in range(20))"
+    kernel, thresholds = compiled(lines, family), torch.linspace(100, 900, 1100, device="cuda").int()
+    check(kernel, normal(2, 4, 1000), normal(2, 2, 1100), normal(2, 2, 1100), t=thresholds)
