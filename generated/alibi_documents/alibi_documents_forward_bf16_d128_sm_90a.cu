@@ -1127,28 +1127,6 @@ private:
     }
 };
 
-// ---- claims.cuh
-
-// The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
-constexpr int PIECES = 64;
-
-/// Whether all pieces of a line hold what was claimed.
-__device__ __forceinline__ bool claim_holds(const unsigned char* pieces) {
-    constexpr unsigned ALL = 0x01010101;
-    unsigned held = ALL;
-#pragma unroll
-    for (int i = 0; i < PIECES / 16; ++i) {
-        const uint4 four = __ldg((const uint4*)pieces + i);
-        held &= four.x & four.y & four.z & four.w;
-    }
-    return held == ALL;
-}
-
-/// The same, false where there is no such line.
-__device__ __forceinline__ bool claim_holds_if(bool inside, const unsigned char* pieces) {
-    return inside && claim_holds(pieces);
-}
-
 // ---- functions.cuh
 
 // Float functions that CUDA lacks or computes with branches, accurate to 2 ulp or so.
@@ -1271,6 +1249,28 @@ __device__ __forceinline__ int first_above(const Element* line, long long stride
     return first_not(length, [&](int place) { return load(line + place * stride) <= value; });
 }
 
+// ---- sorted_hints.cuh
+
+// The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
+constexpr int PIECES = 64;
+
+/// Whether all pieces of a line hold what the hint says.
+__device__ __forceinline__ bool sorted_hint_holds(const unsigned char* pieces) {
+    constexpr unsigned ALL = 0x01010101;
+    unsigned held = ALL;
+#pragma unroll
+    for (int i = 0; i < PIECES / 16; ++i) {
+        const uint4 four = __ldg((const uint4*)pieces + i);
+        held &= four.x & four.y & four.z & four.w;
+    }
+    return held == ALL;
+}
+
+/// The same, false where there is no such line.
+__device__ __forceinline__ bool sorted_hint_holds_if(bool inside, const unsigned char* pieces) {
+    return inside && sorted_hint_holds(pieces);
+}
+
 using Element = Dtype::Element;
 using QOrder = TileOrder<BLOCK_Q, 1, 1>;
 using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
@@ -1337,7 +1337,7 @@ __device__ __forceinline__ Context make_context(
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
 #line 1339 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
-    ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
+    ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
 }
 
