@@ -52,7 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     build(SPEC, out, **SMALL, decode=True, advance=names.append)
     assert sorted(names) == [
         "capped_decode_fp16_d16_sm_90", "capped_forward_fp16_d16_sm_90", "combine_fp16_sm_90",
-        "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90", "min_max_table_i32_sm_90",
+        "min_max_table_i32_sm_90", "plain_decode_fp16_d16_sm_90", "plain_forward_fp16_d16_sm_90",
     ]  # fmt: skip
     return out
 

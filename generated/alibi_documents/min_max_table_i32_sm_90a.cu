@@ -1,17 +1,27 @@
-// zone_map: extremes of blocks, and claims, of an i32 input
+// min_max_table: extremes of blocks, and whether hints hold, of an i32 input
 // Written by attncc 0.2.0. Do not edit.
-//
-// Contents, by line:
-//    11  leaf code: claims.cuh 11
-//    18  parameters
-//    35  zone maps
-//    64  claims
-//   104  the kernel
 
-// ---- claims.cuh
+// ---- sorted_hints.cuh
 
 // The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
 constexpr int PIECES = 64;
+
+/// Whether all pieces of a line hold what the hint says.
+__device__ __forceinline__ bool sorted_hint_holds(const unsigned char* pieces) {
+    constexpr unsigned ALL = 0x01010101;
+    unsigned held = ALL;
+#pragma unroll
+    for (int i = 0; i < PIECES / 16; ++i) {
+        const uint4 four = __ldg((const uint4*)pieces + i);
+        held &= four.x & four.y & four.z & four.w;
+    }
+    return held == ALL;
+}
+
+/// The same, false where there is no such line.
+__device__ __forceinline__ bool sorted_hint_holds_if(bool inside, const unsigned char* pieces) {
+    return inside && sorted_hint_holds(pieces);
+}
 
 constexpr int WARPS = 256 / 32;
 
@@ -22,7 +32,7 @@ struct Params {
     const int *starts;
     long long stride0, stride1, stride2, stride3;
     int size0, size1, size2, size3;
-    int block, claimed, sequences;
+    int block, checked, sequences;
 };
 
 template <class Element>
@@ -32,7 +42,7 @@ __device__ const Element* line_of(const Params& params, const Element* input, lo
            line % params.size2 * params.stride2;
 }
 
-// ---------------------------------------------------------------- zone maps
+// ---------------------------------------------------------------- min/max tables
 
 /// The least and the greatest entry of each block of `params.block` entries of the last axis. A warp takes a block at a
 /// time: its lanes share the entries, then meet by shuffles.
@@ -40,10 +50,10 @@ template <class Element>
 __device__ void find_extremes(const Params& params, const Element* input, Element* minimum, Element* maximum) {
     using Wide = decltype(Element() + 0);  // shuffles take no type narrower than an int
     const int lane = threadIdx.x % 32, blocks = (params.size3 + params.block - 1) / params.block;
-    const long long zones = (long long)params.size0 * params.size1 * params.size2 * blocks;
-    for (long long zone = blockIdx.x * WARPS + threadIdx.x / 32; zone < zones; zone += gridDim.x * WARPS) {
-        const Element* row = line_of(params, input, zone / blocks);
-        const int first = zone % blocks * params.block, end = min(first + params.block, params.size3);
+    const long long entries = (long long)params.size0 * params.size1 * params.size2 * blocks;
+    for (long long entry = blockIdx.x * WARPS + threadIdx.x / 32; entry < entries; entry += gridDim.x * WARPS) {
+        const Element* row = line_of(params, input, entry / blocks);
+        const int first = entry % blocks * params.block, end = min(first + params.block, params.size3);
         Wide least = row[first * params.stride3], greatest = least;
         for (int index = first + lane; index < end; index += 32) {
             const Wide x = row[index * params.stride3];
@@ -55,13 +65,13 @@ __device__ void find_extremes(const Params& params, const Element* input, Elemen
             greatest = max(greatest, __shfl_xor_sync(~0u, greatest, distance));
         }
         if (lane == 0) {
-            minimum[zone] = least;
-            maximum[zone] = greatest;
+            minimum[entry] = least;
+            maximum[entry] = greatest;
         }
     }
 }
 
-// ---------------------------------------------------------------- claims
+// ---------------------------------------------------------------- sorted hints
 
 /// Whether a sequence of a packed batch starts at this place: the entry before it belongs to another.
 __device__ bool starts_sequence(const Params& params, int place) {
@@ -78,14 +88,14 @@ __device__ bool starts_sequence(const Params& params, int place) {
 }
 
 /// For each piece of a line whether none of its entries is below the one before it in the sequence. Of the line, the first
-/// `params.claimed` entries are looked at. A block takes a piece at a time.
+/// `params.checked` entries are looked at. A block takes a piece at a time.
 template <class Element>
 __device__ void verify_nondecreasing(const Params& params, const Element* input, unsigned char* holds) {
     const long long pieces = (long long)params.size0 * params.size1 * params.size2 * PIECES;
-    const int length = (params.claimed + PIECES - 1) / PIECES;
+    const int length = (params.checked + PIECES - 1) / PIECES;
     for (long long piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
         const Element* line = line_of(params, input, piece / PIECES);
-        const int begin = piece % PIECES * length, end = min(begin + length, params.claimed);
+        const int begin = piece % PIECES * length, end = min(begin + length, params.checked);
         const int first = max(begin, 1) + threadIdx.x;
         auto falls = [&](int place) { return line[place * params.stride3] < line[(place - 1) * params.stride3]; };
         bool fallen = false;
@@ -100,8 +110,8 @@ __device__ void verify_nondecreasing(const Params& params, const Element* input,
     }
 }
 
-/// What masks ask of an input: zone maps, whether a claim holds, or both. What isn't asked for is null.
-extern "C" __global__ void __launch_bounds__(32 * WARPS) zone_map(const __grid_constant__ Params params) {
+/// What masks ask of an input: min/max tables, whether a sorted hint holds, or both. What isn't asked for is null.
+extern "C" __global__ void __launch_bounds__(32 * WARPS) min_max_table(const __grid_constant__ Params params) {
     if (params.minimum != nullptr) find_extremes(params, params.input, params.minimum, params.maximum);
     if (params.holds != nullptr) verify_nondecreasing(params, params.input, params.holds);
 }
