@@ -7,7 +7,7 @@ __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column
                  : "memory");
 }
 
-/// The same for a tile whose rows stand as `Order` says.
+/// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
 __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
@@ -24,7 +24,7 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
-/// The same; `barrier` counts its bytes.
+/// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
                                                  int head, int batch) {

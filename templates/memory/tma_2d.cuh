@@ -18,7 +18,7 @@ __device__ __forceinline__ void tma_fetch_2d_ahead(const TensorMap& map, int col
                  : "memory");
 }
 
-/// The same for a tile whose rows stand as `Order` says.
+/// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
 __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
@@ -37,7 +37,7 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
                        position / Order::GRID_WIDTH, head, batch);
 }
 
-/// The same; `barrier` counts its bytes.
+/// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
                                                  int head, int batch) {
