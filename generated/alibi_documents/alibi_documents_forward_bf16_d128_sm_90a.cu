@@ -1,6 +1,44 @@
 // alibi_documents, forward pass: bf16, head dim 128, for sm_90a.
 // Written by attncc 0.2.0 from specs/alibi_documents.attn (sha256 5cfbfee3e8a0f194). Do not edit.
 //
+// Contents, by line:
+//    70  sizes
+//    87  leaf code: element.cuh 89, math.cuh 103, bf16.cuh 210, running_max.cuh 234,
+//        stale_max_softmax.cuh 267, philox.cuh 405, tiles_1d.cuh 500, grid.cuh 524, output.cuh 631,
+//        head_rows.cuh 733, in_registers.cuh 768, kept_rows.cuh 772, key_bits.cuh 794,
+//        rotation.cuh 812, scores.cuh 824, shared_tests.cuh 877, tile_kind.cuh 926, tiles.cuh 931,
+//        claims.cuh 961, functions.cuh 978, load.cuh 994, search.cuh 1054
+//  1097  alibi_documents: Params 1099, Context 1127, make_context 1140, Row 1159, make_row 1165,
+//        rows_alike 1174, row_of_lane 1178, keep 1185, keep_bits 1195, score_mod 1207,
+//        KvBounds 1219, kv_bounds 1223, dropout_threshold 1250
+//  1255  a block of queries
+//  1422  leaf code, continued: tile_scheduler.cuh 1424, group_tiles.cuh 1446,
+//        descending_tiles.cuh 1469, lanes.cuh 1514, layout.cuh 1530, mma_16bit.cuh 1592,
+//        barrier.cuh 1652, words.cuh 1712, pipeline.cuh 1736, tma.cuh 1869, tma_1d.cuh 1898,
+//        cluster_none.cuh 1932, ping_pong_none.cuh 1953, wgmma.cuh 1963, values_loaded.cuh 2035,
+//        rounded_late.cuh 2060, warpgroup.cuh 2073
+//  2108  what the warps share
+//  2153  the planner
+//  2178  the producer
+//  2202    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2286    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2310  queries times keys
+//  2368  the consumers
+//  2609    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2615    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2621    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2626    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2629    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2632    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2636    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2641    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2657    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2673    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2683  the kernel
+//  2691    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2702    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2709    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
 //
@@ -97,17 +135,10 @@ __device__ __forceinline__ float normal_reciprocal(float x) {
 /// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
 struct PowersOfTwo {
     static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
 
     /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
     static constexpr int PARTS = 1;
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
-};
-
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
-struct PowersOfE {
-    static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
-    static __device__ __forceinline__ float power(float x) { return expf(x); }
 };
 
 /// The largest of the four values that the lanes of a quad hold.
@@ -121,18 +152,6 @@ __device__ __forceinline__ float quad_sum(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-__device__ __forceinline__ float warp_max(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, distance));
-    return x;
-}
-
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-    for (int distance = 16; distance; distance /= 2) x += __shfl_xor_sync(~0u, x, distance);
-    return x;
-}
-
 /// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
 /// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
 /// and so leave the result unset.
@@ -141,8 +160,6 @@ __device__ __forceinline__ int uniform(int x) {
     asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
     return result;
 }
-
-__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
 
 __device__ __forceinline__ long long uniform_long(long long x) {
     const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
@@ -172,12 +189,7 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-__device__ __forceinline__ float opaque_float(float x) {
-    asm volatile("" : "+f"(x));
-    return x;
-}
-
-/// The same for a whole struct of 32-bit words.
+/// `uniform` of a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
@@ -200,8 +212,6 @@ __device__ __forceinline__ int thread_index() {
 struct Dtype : PowersOfTwo {
     using Element = bf16;
     static constexpr unsigned SIGN_BITS = 0x80008000;
-    static constexpr float NO_WEIGHT = 1e30f;  // less than this the exponent of a probability may be that must be 0
-    static constexpr float LEAST_SCALE = 0x1p-100f, MOST_SCALE = 0x1p100f;  // whose reciprocals are precise in pieces
     static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
 
     static __device__ __forceinline__ unsigned pack(float low, float high) {
@@ -209,9 +219,6 @@ struct Dtype : PowersOfTwo {
         asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
         return word;
     }
-
-    static __device__ __forceinline__ float low(unsigned word) { return __uint_as_float(word << 16); }
-    static __device__ __forceinline__ float high(unsigned word) { return __uint_as_float(word & 0xffff0000); }
 
     static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
 
@@ -224,16 +231,16 @@ struct Dtype : PowersOfTwo {
     }
 };
 
-// ---- row_references.cuh
+// ---- running_max.cuh
 
-/// What exponents of the rows of a warp are relative to, as long as it stays. Who derives from it (normalize_softmax.cuh,
-/// trust_softmax.cuh) says when it moves.
+/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
+/// stale_max_softmax.cuh) says when it moves.
 template <int M_TILES>
-struct RowReferences {
+struct RunningMax {
     float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
-    float offset[M_TILES][2];  // minus the reference of each row, as an exponent
+    float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
 
-    __device__ __forceinline__ explicit RowReferences(float factor) : factor(factor) {}
+    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
 
     /// The score of a pair that isn't kept.
     static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
@@ -244,7 +251,7 @@ struct RowReferences {
         for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
     }
 
-    /// An exponent relative to the row's reference.
+    /// An exponent relative to the row's maximum.
     __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
 
     template <int N_TILES>
@@ -257,52 +264,47 @@ struct RowReferences {
     }
 };
 
-// ---- trust_softmax.cuh
+// ---- stale_max_softmax.cuh
 
-/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that trusts old maxima. Any reference in place of a row's
-/// maximum gives the same softmax, so where nothing is masked the exponentials subtract what earlier tiles have left, and
+/// Online softmax (FlashAttention-2, Algorithm 1, lines 8 to 12) that keeps stale maxima. Any number in place of a row's
+/// maximum gives the same softmax, so where nothing is masked the exponentials subtract the maxima of earlier tiles, and
 /// the tile's own sum, which is needed anyway, tells whether that was safe. It is for the caller to compute the
 /// scores again where it wasn't, and to take the textbook step.
 template <int M_TILES>
-struct Normalizer : RowReferences<M_TILES> {
-    using References = RowReferences<M_TILES>;
-    using References::factor, References::offset, References::each_row;  // a row without keys so far has an infinite offset
+struct Normalizer : RunningMax<M_TILES> {
+    using Base = RunningMax<M_TILES>;
+    using Base::factor, Base::offset, Base::each_row;  // a row without keys so far has an infinite offset
 
-    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the reference
+    float row_sum[M_TILES][2] = {};  // of this lane's columns, relative to the maximum
     float tile_sum[M_TILES][2];      // the sums of that tile
     float rescale[M_TILES][2];       // what it makes of earlier sums and outputs
 
     /// `unit`: natural units in one unit of the scores; positive.
-    __device__ __forceinline__ explicit Normalizer(float unit) : References(unit * LOG2_E) {
-        refer(-NEGATIVE_INFINITY);
+    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * LOG2_E) {
+        set_max(-NEGATIVE_INFINITY);
     }
 
-    /// Gives all rows the same reference: minus it, as an exponent.
-    __device__ __forceinline__ void refer(float exponent) {
+    /// Gives all rows the same maximum: minus it, as an exponent.
+    __device__ __forceinline__ void set_max(float exponent) {
         each_row([&](int m, int r) { offset[m][r] = exponent; });
     }
 
-    /// To be called where a branch that is seldom taken has moved references, or the compiler would copy them in the other, too.
-    __device__ __forceinline__ void stay() {
-        each_row([&](int m, int r) { offset[m][r] = opaque_float(offset[m][r]); });
-    }
-
     /// Whether all rows of the warp have met a key.
-    __device__ __forceinline__ bool has_references() const {
+    __device__ __forceinline__ bool has_max() const {
         float highest = NEGATIVE_INFINITY;
         each_row([&](int m, int r) { highest = fmaxf(highest, offset[m][r]); });
         return __all_sync(~0u, highest < -NEGATIVE_INFINITY);
     }
 
-    /// Begins a tile whose exponents are relative to the references that earlier tiles left. A row without one gets an
+    /// Begins a tile whose exponents are relative to the maxima that earlier tiles left. A row without one gets an
     /// infinite sum.
-    __device__ __forceinline__ void trust() {
+    __device__ __forceinline__ void keep_max() {
         each_row([&](int m, int r) { tile_sum[m][r] = -0.0f; });  // what it is added to stays as it is: no instruction
     }
 
-    /// Begins a tile by the book: each row's largest score so far becomes its reference, and scores exponents.
+    /// The step of the paper: each row's largest score so far becomes its maximum, and scores become exponents.
     template <int N_TILES>
-    __device__ __forceinline__ void observe(float (&scores)[M_TILES][N_TILES][4]) {
+    __device__ __forceinline__ void online_softmax_step(float (&scores)[M_TILES][N_TILES][4]) {
         each_row([&](int m, int r) {
             float even = scores[m][0][2 * r], odd = scores[m][0][2 * r + 1];
 #pragma unroll
@@ -310,11 +312,11 @@ struct Normalizer : RowReferences<M_TILES> {
                 even = fmaxf(even, scores[m][n][2 * r]);
                 odd = fmaxf(odd, scores[m][n][2 * r + 1]);
             }
-            float reference = -quad_max(fmaxf(even, odd)) * factor;
-            if constexpr (Dtype::FIRST != 0) reference += Dtype::FIRST;
-            const float lowest = fminf(offset[m][r], reference);
+            float maximum = -quad_max(fmaxf(even, odd)) * factor;
+            if constexpr (Dtype::FIRST != 0) maximum += Dtype::FIRST;
+            const float lowest = fminf(offset[m][r], maximum);
             const bool unset = lowest == -NEGATIVE_INFINITY;  // the row has met only scores of -inf
-            // Of a row without a reference, earlier output is 0 as it is.
+            // Of a row without a maximum, earlier output is 0 as it is.
             rescale[m][r] = offset[m][r] == -NEGATIVE_INFINITY ? 1.0f : exp2_flushed(lowest - offset[m][r]);
             row_sum[m][r] *= rescale[m][r];
             offset[m][r] = lowest;
@@ -337,29 +339,22 @@ struct Normalizer : RowReferences<M_TILES> {
         }
     }
 
-    /// Whether the references served the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
+    /// Whether the maxima are still valid for the warp's rows: no sum beyond what a probability can be, none that is NaN. `held`: what
     /// else must be true in all lanes.
-    __device__ __forceinline__ bool served(float limit, bool held = true) const {
+    __device__ __forceinline__ bool max_still_valid(float limit, bool held = true) const {
         bool all = held;
         each_row([&](int m, int r) { all &= tile_sum[m][r] <= limit; });
         return __all_sync(~0u, all);
     }
 
-    /// Whether none is so small that references were far above what a row has: what is smaller would be lost.
-    __device__ __forceinline__ bool weighs(float least) const {
-        bool all = true;
-        each_row([&](int m, int r) { all &= tile_sum[m][r] >= least; });
-        return __all_sync(~0u, all);
-    }
-
-    /// Where they didn't serve: lowers the references of rows with a sum beyond the limit, so that the largest of the probabilities
+    /// Where they aren't: raises the maxima of rows with a sum beyond the limit, so that the largest of the probabilities
     /// that are there is 2^FIRST, which rounds to itself: a key that outweighs all others needs that. Where it was hardly more,
     /// and many are large, by 2^2, or each tile would come here. False if a sum isn't finite, nothing is changed then; and for
     /// dtypes with so high a limit that this is as good as all cases.
     template <int N_TILES>
     __device__ __forceinline__ bool lowered(float (&probs)[M_TILES][N_TILES][4], float limit) {
         if constexpr (Dtype::FIRST == 0) return false;
-        if (!served(__int_as_float(0x7f7fffff))) return false;
+        if (!max_still_valid(__int_as_float(0x7f7fffff))) return false;
         each_row([&](int m, int r) {
             float peak = 0;
 #pragma unroll
@@ -381,7 +376,7 @@ struct Normalizer : RowReferences<M_TILES> {
         each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
     }
 
-    /// Earlier output, relative to the references that `observe` left.
+    /// Earlier output, relative to the maxima that `online_softmax_step` left.
     template <int D_TILES>
     __device__ __forceinline__ void rescale_rows(float (&out)[M_TILES][D_TILES][4]) const {
         bool moved = false;
@@ -397,11 +392,11 @@ struct Normalizer : RowReferences<M_TILES> {
     /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
     __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
         sum = quad_sum(row_sum[m][r]);
-        const float reference = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
-        row_max = fmaxf(reference, sink);
+        const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * LN_2;
+        row_max = fmaxf(maximum, sink);
         if (row_max == NEGATIVE_INFINITY) return 0;
         if (sink == NEGATIVE_INFINITY) return normal_reciprocal(sum);  // known where there is no sink
-        const float weight = expf(reference - row_max);
+        const float weight = expf(maximum - row_max);
         sum = sum * weight + expf(sink - row_max);
         return weight / sum;
     }
@@ -502,9 +497,9 @@ struct Dropout {
     }
 };
 
-// ---- stretches.cuh
+// ---- tiles_1d.cuh
 
-/// Where the rows (or keys) of a tile stand: a tile is a stretch of SIZE positions. See patches.cuh for the other way.
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
 ///
 /// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
 template <int SIZE, int WIDTH, int COLUMNS>
@@ -524,9 +519,6 @@ struct TileOrder {
 
     /// The position of a slot of a tile, counted from the tile's first.
     static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
-
-    /// The position of a slot of the sequence.
-    static __device__ __forceinline__ int position(int slot) { return slot; }
 };
 
 // ---- grid.cuh
@@ -567,7 +559,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
+/// The rows and the keys of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
@@ -636,29 +628,7 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     return work;
 }
 
-/// The work of this block in the kv_outer grid: one block for each head of each sequence.
-template <class Params>
-__device__ __forceinline__ Work find_head(const Params& params) {
-    Work work;
-    work.q_block = work.split = 0;
-    work.head = uniform(blockIdx.x % params.num_heads);
-    work.sequence = uniform(blockIdx.x / params.num_heads);
-    work.batch_index = params.cu_seqlens_q == nullptr ? work.sequence : 0;
-    find_rows(work, params);
-    return work;
-}
-
 // ---- output.cuh
-
-/// fp32 results as they are. What a type of stored results tells: how two neighbouring columns become 32-bit words.
-struct Unrounded {
-    using Element = float;
-    static constexpr int WORDS = 2;
-    static __device__ __forceinline__ void words(unsigned (&word)[2], float x, float y) {
-        word[0] = __float_as_uint(x);
-        word[1] = __float_as_uint(y);
-    }
-};
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
     *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
@@ -666,17 +636,6 @@ __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]
 
 __device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
     *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
-}
-
-/// Stores four neighbouring columns.
-template <class Stored>
-__device__ __forceinline__ void store_four(typename Stored::Element* target, float4 x) {
-    unsigned low[Stored::WORDS], high[Stored::WORDS], all[2 * Stored::WORDS];
-    Stored::words(low, x.x, x.y);
-    Stored::words(high, x.z, x.w);
-#pragma unroll
-    for (int word = 0; word < Stored::WORDS; ++word) all[word] = low[word], all[Stored::WORDS + word] = high[word];
-    store_words(target, all);
 }
 
 /// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
@@ -707,19 +666,6 @@ struct ColumnsInPairs {
                 if (columns > 8 * half) store_words(target + 8 * half, packed);
             }
         }
-    }
-};
-
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
-struct ColumnsInFours {
-    template <class Stored>
-    static __device__ __forceinline__ int first(int lane) {
-        return lane % 4 * 4;
-    }
-
-    template <class Stored>
-    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
-        if (columns > 0) store_four<Stored>(target, {x[0][0], x[1][0], x[0][1], x[1][1]});
     }
 };
 
@@ -758,7 +704,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// The same of a tile whose row 0 goes to `target`.
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
@@ -809,13 +755,6 @@ struct QueryRows {
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
 
-    __device__ __forceinline__ int head() const { return work.head; }
-
-    template <class Params>
-    __device__ __forceinline__ int kv_head(const Params& params) const {
-        return work.head / (params.num_heads / params.num_kv_heads);
-    }
-
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
     __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
@@ -826,15 +765,8 @@ struct QueryRows {
     }
 };
 
-// ---- kept.cuh
+// ---- in_registers.cuh
 
-/// What a block knows of itself, in registers. See parked_rows.cuh for the other way.
-template <class T>
-__device__ __forceinline__ T parked(const T& x) {
-    return x;
-}
-
-__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
 __device__ __forceinline__ int lane_of_tests() { return (int)threadIdx.x % 32; }
 
 // ---- kept_rows.cuh
@@ -854,7 +786,7 @@ struct LaneRows {
         return min(first + Order::offset(16 * m + 8 * r), q_last);
     }
 
-    /// Of the warp, where a tile is a stretch.
+    /// Of the warp, where tiles are 1-D.
     __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
     __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
 };
@@ -876,24 +808,6 @@ template <int STEP = 8, int SIDE = 1>
 __device__ __forceinline__ unsigned bits_below(int positions) {
     return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
 }
-
-/// Those whose place in a period is below `limit`, at most PERIOD; `place` is that of the lane's first key.
-template <int PERIOD, int PERIODS>
-__device__ __forceinline__ unsigned remainder_bits(int place, int limit) {
-    unsigned bits = bits_below(limit - place);
-#pragma unroll
-    for (int start = PERIOD; start < PERIODS * PERIOD; start += PERIOD)
-        bits |= bits_below(start + limit - place) & ~bits_below(start - place);
-    return bits;
-}
-
-/// What holds for the lane's first two keys holds for all.
-__device__ __forceinline__ unsigned repeated_bits(bool first, bool second) {
-    return (first ? 0x55555555u : 0u) | (second ? 0xaaaaaaaau : 0u);
-}
-
-/// All or none.
-__device__ __forceinline__ unsigned row_bits(bool holds) { return holds ? ~0u : 0u; }
 
 // ---- rotation.cuh
 
@@ -1022,7 +936,7 @@ struct Tile {
     TileKind kind;
 };
 
-/// The keys that a block of queries has to look at, as slots (see stretches.cuh): [begin, end), of which [full_begin, full_end)
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
 /// are kept by all rows.
 struct TileRange {
     int begin, full_begin, full_end, end;
@@ -1035,23 +949,6 @@ struct TileRange {
     }
 };
 
-/// The same, from a multiple of BLOCK on.
-template <int BLOCK>
-__device__ __forceinline__ TileRange aligned(TileRange range) {
-    range.begin = range.begin / BLOCK * BLOCK;
-    return range;
-}
-
-/// One of `splits` equal shares of the range, in whole tiles.
-template <int BLOCK_KV>
-__device__ __forceinline__ TileRange share(TileRange range, int split, int splits) {
-    const int first = range.begin / BLOCK_KV, tiles = max((range.end + BLOCK_KV - 1) / BLOCK_KV - first, 0);
-    const int size = (tiles + splits - 1) / splits;
-    range.begin = max(range.begin, (first + split * size) * BLOCK_KV);
-    range.end = min(range.end, (first + (split + 1) * size) * BLOCK_KV);
-    return range;
-}
-
 /// What is kept of a tile that the loop bounds leave open. A tile that reaches beyond the last key is never FULL.
 template <class Order, class KindOf>
 __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, int kv_len, KindOf& kind_of) {
@@ -1061,71 +958,22 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
-/// All tiles of a range in ascending order, from its first key on, where nothing is to be passed over. The interface is that
-/// of LiveTiles.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct AllTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
+// ---- claims.cuh
 
-    const TileRange& range;
-    int next;
+// The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
+constexpr int PIECES = 64;
 
-    __device__ __forceinline__ AllTiles(const TileRange& range, int, KindOf&)
-        : range(range), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        const int kv_first = next;
-        next += BLOCK_KV;
-        return {kv_first, kv_first >= range.end ? EMPTY : next <= range.full_end ? FULL : PARTIAL};
+/// Whether all pieces of a line hold what was claimed.
+__device__ __forceinline__ bool claim_holds(const unsigned char* pieces) {
+    constexpr unsigned ALL = 0x01010101;
+    unsigned held = ALL;
+#pragma unroll
+    for (int i = 0; i < PIECES / 16; ++i) {
+        const uint4 four = __ldg((const uint4*)pieces + i);
+        held &= four.x & four.y & four.z & four.w;
     }
-};
-
-/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
-/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
-/// over, and what follows the last tile is EMPTY.
-template <class Order, bool CLASSIFIES, class KindOf>
-struct LiveTiles {
-    static constexpr int BLOCK_KV = Order::BLOCK;
-
-    const TileRange& range;
-    KindOf& kind_of;
-    int kv_len;
-    int next;                     // the first slot that isn't classified
-    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
-
-    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
-        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
-
-    __device__ __forceinline__ Tile advance() {
-        while (live == 0) {
-            if (next >= range.end) return {0, EMPTY};
-            live = tiles_up_to(range.end + BLOCK_KV - 1);
-            // A split may end before the full range does.
-            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
-            if (CLASSIFIES) classify_open();
-            next += 32 * BLOCK_KV;
-        }
-        const int bit = __ffs(live) - 1;
-        live &= live - 1;
-        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
-    }
-
-private:
-    /// Those of the next 32 tiles that end at or before kv_end.
-    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
-        const int keys = kv_end - next;
-        const unsigned tiles = (unsigned)keys / BLOCK_KV;
-        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
-    }
-
-    __device__ __forceinline__ void classify_open() {
-        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
-        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
-        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
-        live = __ballot_sync(~0u, kind != EMPTY);
-        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
-    }
-};
+    return held == ALL;
+}
 
 // ---- functions.cuh
 
@@ -1142,11 +990,6 @@ __device__ __forceinline__ float tanh_branchless(float x) {
     const float far = fmaf(-2.0f, fast_reciprocal(exp2_flushed(2 * LOG2_E * fabsf(x)) + 1.0f), 1.0f);
     return fabsf(x) < 0.65f ? near : copysignf(far, x);
 }
-
-__device__ __forceinline__ float sigmoid(float x) { return fast_reciprocal(1.0f + expf(-x)); }
-
-// The greatest int not above x; the nearest end of the range where there is none, and 0 for NaN.
-__device__ __forceinline__ long long floor_to_int(float x) { return x == x ? __float2ll_rd(x) : 0; }
 
 // ---- load.cuh
 
@@ -1243,34 +1086,6 @@ __device__ __forceinline__ int first_at_least(const Element* line, long long str
     return first_not(length, [&](int place) { return load(line + place * stride) < value; });
 }
 
-/// The first of `length` entries that is greater than `value`; `length` if none is.
-template <class Element, class Value>
-__device__ __forceinline__ int first_above(const Element* line, long long stride, int length, Value value) {
-    return first_not(length, [&](int place) { return load(line + place * stride) <= value; });
-}
-
-// ---- sorted_hints.cuh
-
-// The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
-constexpr int PIECES = 64;
-
-/// Whether all pieces of a line hold what the hint says.
-__device__ __forceinline__ bool sorted_hint_holds(const unsigned char* pieces) {
-    constexpr unsigned ALL = 0x01010101;
-    unsigned held = ALL;
-#pragma unroll
-    for (int i = 0; i < PIECES / 16; ++i) {
-        const uint4 four = __ldg((const uint4*)pieces + i);
-        held &= four.x & four.y & four.z & four.w;
-    }
-    return held == ALL;
-}
-
-/// The same, false where there is no such line.
-__device__ __forceinline__ bool sorted_hint_holds_if(bool inside, const unsigned char* pieces) {
-    return inside && sorted_hint_holds(pieces);
-}
-
 using Element = Dtype::Element;
 using QOrder = TileOrder<BLOCK_Q, 1, 1>;
 using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
@@ -1335,9 +1150,9 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1339 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1154 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
-    ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
+    ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
 }
 
@@ -1352,7 +1167,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 #line 15 "specs/alibi_documents.attn"
     row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
     row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1356 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1171 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1371,7 +1186,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1375 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1190 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1382,7 +1197,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 14 "specs/alibi_documents.attn"
     const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
     const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1386 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1201 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1396,7 +1211,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1400 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1215 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1444,7 +1259,7 @@ struct QueryBlock {
     const Params& params;
     const Context& context;
     int q_first, q_last;  // of the block
-    int warp_row;         // this warp's first slot (see stretches.cuh) of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
     LaneRows<QOrder, M_TILES> lane_rows;
     float magnitude = 1;  // of the scale, whose sign is in the Q tile
     Dropout<M_TILES> dropout;
@@ -1604,8 +1419,9 @@ struct Finished {
                                       [&](int own) { return row_max[own] + logf(row_sum[own]); });
     }
 };
+// ---------------------------------------------------------------- leaf code, continued
 
-// ---- blocks.cuh
+// ---- tile_scheduler.cuh
 
 /// Block `index` of queries of persistent kernels.
 template <int BLOCK_Q, bool SPLITS, class Params>
@@ -1616,10 +1432,10 @@ __device__ __forceinline__ Work find_work(const Params& params, int index) {
 }
 
 /// The block to work on after `index`, -1 if none is left: where all take alike long, each thread block has its share of
-/// them. Its first lane's answer counts. Thread blocks claim until they are told -1: as the first block of each isn't claimed,
-/// there are `blocks` claims in all, and the last brings the counter back to the 0 where the first found it.
+/// them. Its first lane's answer counts. Thread blocks ask until they are told -1: as none asks for its first block,
+/// there are `blocks` questions in all, and the last brings the counter back to the 0 where the first found it.
 template <class Params>
-__device__ __forceinline__ int claim_block(const Params& params, int index) {
+__device__ __forceinline__ int next_work_tile(const Params& params, int index) {
     if (params.next_block == nullptr)
         index += gridDim.x;
     else if (threadIdx.x % 32 == 0)
@@ -1648,12 +1464,6 @@ __device__ __forceinline__ TileRange span(const TileRange& own) {
     const int begin = __reduce_min_sync(~0u, some ? own.begin : 0x7fffffff);
     const int end = __reduce_max_sync(~0u, some ? own.end : 0);
     return {min(begin, end), 0, 0, end};
-}
-
-/// For which groups it holds, as bits, by what the lane says of its own.
-template <int GROUPS>
-__device__ __forceinline__ unsigned of_groups(bool holds) {
-    return __ballot_sync(~0u, holds) & ((1u << GROUPS) - 1);
 }
 
 // ---- descending_tiles.cuh
@@ -1757,11 +1567,6 @@ struct SharedTile {
         return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
     }
 
-    /// The lane that many rows below, a multiple of 8.
-    static __device__ __forceinline__ Lane down(const Lane& lane, int rows) {
-        return {lane.wide + rows * 128, lane.half + rows * 64, lane.quarter + rows * 32};
-    }
-
     /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
     /// must be a multiple of 8.
     static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
@@ -1793,11 +1598,6 @@ struct SharedTile {
 
 __device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
-}
-
-__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
 }
 
@@ -1849,70 +1649,6 @@ __device__ __forceinline__ void multiply_queries_keys(float (&scores)[M_TILES][N
     multiply_fragments_keys<Dtype, KTile, UNROLLED>(scores, read, key_lane<KTile>(keys, threadIdx.x % 32), [](int) {});
 }
 
-/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
-/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
-template <class QTile, int M_TILES, int REGISTERS>
-struct QueryFragments {
-    static constexpr int STEPS = QTile::CHUNKS / 2;
-    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
-
-    unsigned queries;
-    int first_row;
-    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
-
-    /// Q must have come.
-    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
-#pragma unroll
-        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
-    }
-
-    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
-    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
-                                             Meanwhile meanwhile) const {
-        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
-            if (step < KEPT)
-                memcpy(q, kept[step], sizeof(q));
-            else
-                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
-        };
-        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
-    }
-};
-
-/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
-/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
-template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
-__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
-                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
-                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
-    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
-#pragma unroll
-    for (int n = 0; n < N_TILES; n += 2) {
-        unsigned probs[M_TILES][4];
-#pragma unroll
-        for (int m = 0; m < M_TILES; ++m) {
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float(&x)[4] = scores[m][n + half];
-                to_probs(m, x);
-                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
-                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
-            }
-            dropout.drop(probs[m], m, n);
-        }
-#pragma unroll
-        for (int d = 0; d < D_TILES; d += 2) {
-            unsigned v[4];
-            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
-#pragma unroll
-            for (int m = 0; m < M_TILES; ++m) {
-                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
-                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
-            }
-        }
-    }
-}
-
 // ---- barrier.cuh
 
 // Barriers in shared memory (mbarrier, sm_90): a full one counts the bytes that TMA brings, an empty one the warps that have
@@ -1933,44 +1669,6 @@ __device__ __forceinline__ void barrier_arrive(unsigned barrier) {
 /// before a barrier of theirs is done, and what the producer wrote this lane alone has read.
 __device__ __forceinline__ void warp_arrive(unsigned barrier) {
     if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
-}
-
-/// One arrival for those lanes that arrive; whether it was the phase's last one.
-__device__ __forceinline__ bool last_arrival(unsigned barrier, bool arrives) {
-    unsigned pending;  // before
-    asm volatile(
-        "{ .reg .pred p;\n"
-        ".reg .b64 state;\n"
-        "setp.ne.u32 p, %2, 0;\n"
-        "mov.b64 state, 0;\n"
-        "@p mbarrier.arrive.shared::cta.b64 state, [%1];\n"
-        "mbarrier.pending_count.b64 %0, state; }"
-        : "=r"(pending) : "r"(barrier), "r"((unsigned)arrives)
-        : "memory");
-    return arrives & (pending == 1);
-}
-
-/// Whether the barrier's phase of this parity is over.
-__device__ __forceinline__ bool barrier_test(unsigned barrier, unsigned parity) {
-    unsigned over;
-    asm volatile(
-        "{ .reg .pred over;\n"
-        "mbarrier.test_wait.parity.shared::cta.b64 over, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, over; }"
-        : "=r"(over) : "r"(barrier), "r"(parity)
-        : "memory");
-    return over;
-}
-
-/// Whether the lane is the one of its warp that asks TMA: the compiler knows that it is alone.
-__device__ __forceinline__ bool elected_lane() {
-    unsigned elected;
-    asm volatile(
-        "{ .reg .pred elected;\n"
-        "elect.sync _|elected, 0xffffffff;\n"
-        "selp.u32 %0, 1, 0, elected; }"
-        : "=r"(elected));
-    return elected;
 }
 
 /// Arrives; the phase then also waits for this many bytes of TMA.
@@ -1994,11 +1692,6 @@ __device__ __forceinline__ void named_wait(int id, int threads) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/// Counts among those threads, and goes on.
-__device__ __forceinline__ void named_arrive(int id, int threads) {
-    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-}
-
 /// A position in a ring of stages. The parity flips at each turn: consumers begin with 0, a producer, whose stages are
 /// all free, with 1.
 template <int STAGES>
@@ -2014,15 +1707,6 @@ struct Ring {
             parity ^= 1;
         }
     }
-};
-
-/// The same in one register, where dividing costs less than another.
-template <int STAGES>
-struct Turns {
-    unsigned turn = 0;
-
-    __device__ __forceinline__ int stage() const { return turn % STAGES; }
-    __device__ __forceinline__ unsigned parity() const { return turn / STAGES % 2; }
 };
 
 // ---- words.cuh
@@ -2052,7 +1736,7 @@ __device__ __forceinline__ void store_words(unsigned address, const unsigned (&x
 // ---- pipeline.cuh
 
 /// What the producer tells a group of a block's rows, a warpgroup's or all, about a stage of keys.
-struct Note {
+struct TileInfo {
     Tile tile;    // EMPTY: no key of it matters to the rows
     bool loaded;  // false: no key at all matters to the block of queries, and nothing is loaded for it
     bool last;    // of a block of queries
@@ -2067,19 +1751,19 @@ struct Plan {
 };
 
 /// What warps share, behind the tiles in shared memory: barriers, and what few work out for all. The planner hands blocks of
-/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys bears a note for each
+/// queries to the producer, with the keys that each group of rows looks at. Each stage of keys has tile info for each
 /// group, so that consumers walk no tiles; with its Q, each warpgroup gets the work, so that they decode no index. Of the
 /// works two are kept, since one is needed again when the next Q has come.
 ///
-/// A warp's first lane reads notes and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
+/// A warp's first lane reads tile info and works and arrives at the barriers that guard them, for all lanes. Of a plan each lane
 /// has a part, and arrives for itself.
 template <int STAGES, int WARPGROUPS, int GROUPS>
 struct Pipeline {
     static constexpr int QUERY_BARRIERS = 4 * STAGES, PLAN_BARRIERS = QUERY_BARRIERS + 2 * WARPGROUPS;
     static constexpr int SLOT_BYTES = 48;  // schedule/legality.py counts so many
     static constexpr int PLAN_AT = (8 * (PLAN_BARRIERS + 2) + 15) / 16 * 16, RANGES_AT = PLAN_AT + SLOT_BYTES;
-    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, NOTES_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
-    static constexpr int BYTES = NOTES_AT + 4 * STAGES * GROUPS;
+    static constexpr int WORKS_AT = RANGES_AT + 16 * GROUPS, TILE_INFO_AT = WORKS_AT + 2 * WARPGROUPS * SLOT_BYTES;
+    static constexpr int BYTES = TILE_INFO_AT + 4 * STAGES * GROUPS;
 
     static_assert(sizeof(Plan) <= SLOT_BYTES && sizeof(TileRange) == 16, "they fill what is kept for them");
 
@@ -2118,21 +1802,21 @@ struct Pipeline {
     }
 
     /// By one lane, before it arrives at the stage's full barrier.
-    __device__ __forceinline__ void write(int stage, int group, const Note& note) const {
-        const int kind = note.loaded ? (int)note.tile.kind : NONE;
-        const int flags = kind | (note.last ? LAST : note.gap ? GAP : 0);
-        store_word(note_at(stage, group), note.end ? NONE : note.tile.kv_first | flags);
+    __device__ __forceinline__ void write(int stage, int group, const TileInfo& info) const {
+        const int kind = info.loaded ? (int)info.tile.kind : NONE;
+        const int flags = kind | (info.last ? LAST : info.gap ? GAP : 0);
+        store_word(tile_info_at(stage, group), info.end ? NONE : info.tile.kv_first | flags);
     }
 
-    /// By a whole warp, as `read_work`; `address` is its `note_at`.
-    __device__ __forceinline__ Note read(unsigned address) const {
+    /// By a whole warp, as `read_work`; `address` is its `tile_info_at`.
+    __device__ __forceinline__ TileInfo read(unsigned address) const {
         const int word = take_word(address), flags = word & FRAGMENT_KEYS - 1;
         return {{word & -FRAGMENT_KEYS, (TileKind)(flags & NONE)}, (flags & NONE) != NONE, (flags & LAST) != 0,
                 (flags & GAP) != 0, flags == NONE};
     }
 
-    __device__ __forceinline__ unsigned note_at(int stage, int group) const {
-        return base + NOTES_AT + 4 * (stage * GROUPS + group);
+    __device__ __forceinline__ unsigned tile_info_at(int stage, int group) const {
+        return base + TILE_INFO_AT + 4 * (stage * GROUPS + group);
     }
 
     /// By one lane, before it arrives at the warpgroup's full barrier. `turn` is 0 and 1 by turns.
@@ -2141,13 +1825,6 @@ struct Pipeline {
     }
 
     __device__ __forceinline__ Work read_work(int warpgroup, unsigned turn) const { return take<Work>(work_at(warpgroup, turn)); }
-
-    /// By a whole warp, which arrives at the full barrier next; lane i brings the range of group i % GROUPS.
-    __device__ __forceinline__ void write_plan(const Plan& plan, const TileRange& range) const {
-        const int lane = threadIdx.x % 32;
-        if (lane == 0) put(base + PLAN_AT, plan);
-        if (lane < GROUPS) put(base + RANGES_AT + 16 * lane, range);
-    }
 
     /// By a whole warp. Lane i gets the range of group i % GROUPS.
     __device__ __forceinline__ Plan read_plan(TileRange& range) const {
@@ -2158,7 +1835,7 @@ struct Pipeline {
     }
 
 private:
-    // A tile begins at a slot (see stretches.cuh) that is a multiple of 16: the bits below say the rest.
+    // A tile begins at a slot (see tiles_1d.cuh) that is a multiple of 16: the bits below say the rest.
     static constexpr int FRAGMENT_KEYS = 16, NONE = 3, GAP = 4, LAST = 8;
 
     __device__ __forceinline__ unsigned work_at(int warpgroup, unsigned turn) const {
@@ -2215,26 +1892,10 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
         : "memory");
 }
 
-/// Bytes as they are, a multiple of 16. `barrier` expects them already.
-__device__ __forceinline__ void bulk_load(unsigned target, const void* source, int bytes, unsigned barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(target),
-                 "l"(source), "r"(bytes), "r"(barrier)
-                 : "memory");
-}
-
-/// The way back; returns when the bytes have been read, so that others may take their place.
-__device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
-    asm volatile(
-        "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
-        "cp.async.bulk.commit_group;\n"
-        "cp.async.bulk.wait_group.read 0;" ::"l"(target), "r"(source), "r"(bytes)
-        : "memory");
-}
-
 /// Orders this thread's ordinary accesses to shared memory before later ones by TMA and wgmma.
 __device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-// ---- tma_stretches.cuh
+// ---- tma_1d.cuh
 
 /// Brings a box into the L2 cache, ahead of its load.
 __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column, int row, int head, int batch) {
@@ -2243,7 +1904,7 @@ __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column
                  : "memory");
 }
 
-/// The same for a tile whose rows stand as `Order` says.
+/// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
 __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
@@ -2260,7 +1921,7 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
-/// The same; `barrier` counts its bytes.
+/// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
                                                  int head, int batch) {
@@ -2268,7 +1929,7 @@ __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMa
     tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
 }
 
-// ---- peers_none.cuh
+// ---- cluster_none.cuh
 
 /// A warp that leaves stages of its own block alone.
 struct Leaver {
@@ -2276,10 +1937,9 @@ struct Leaver {
     __device__ __forceinline__ void arrive(unsigned barrier) const { warp_arrive(barrier); }
 };
 
-/// Thread blocks that load all their tiles themselves. The interface is that of peers_paired.cuh.
-struct Peers {
+/// Thread blocks that load all their tiles themselves. The interface is that of cluster_of_two.cuh.
+struct Cluster {
     static constexpr __device__ int blocks() { return 1; }
-    static constexpr __device__ int rank() { return 0; }
     static __device__ __forceinline__ void begin() {}
     static __device__ __forceinline__ void end() {}
 
@@ -2288,20 +1948,12 @@ struct Peers {
                                                        int head, int batch, unsigned) {
         tma_load_panels<Tile, Order>(target, map, barrier, position, head, batch);
     }
-
-    static __device__ __forceinline__ void load_bytes(unsigned target, const unsigned char* source, int bytes, unsigned barrier) {
-        bulk_load(target, source, bytes, barrier);
-    }
-
-    static __device__ __forceinline__ void send(unsigned, unsigned, int, unsigned) {}
-    static __device__ __forceinline__ void tell(unsigned, int, unsigned) {}
-    static __device__ __forceinline__ void arrive_at_other(unsigned) {}
 };
 
-// ---- turns_none.cuh
+// ---- ping_pong_none.cuh
 
-/// Warpgroups that don't wait for each other. The interface is that of turns_taken.cuh.
-struct ProductTurns {
+/// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
+struct PingPong {
     static __device__ __forceinline__ void take(int) {}
     static __device__ __forceinline__ void give(int) {}
     static __device__ __forceinline__ void begin(int) {}
@@ -2314,6 +1966,10 @@ struct ProductTurns {
 // swizzle (`SharedTile` with rows of a multiple of 128 bytes), or A in registers. Accumulators are x[n][i] as in
 // mma_16bit.cuh: warp w of the group has rows 16w to 16w + 15.
 
+// Operands of products: the accumulators of a column tile, and a step's registers of A.
+#define SUM_TILE(n) "+f"(sum[n][0]), "+f"(sum[n][1]), "+f"(sum[n][2]), "+f"(sum[n][3])
+#define A_WORDS(step) "r"(a[step][0]), "r"(a[step][1]), "r"(a[step][2]), "r"(a[step][3])
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
@@ -2324,26 +1980,11 @@ __device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
-/// Leaves undefined what a product is about to overwrite: else the compiler would keep it until then.
-template <int N_TILES>
-__device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
-#pragma unroll
-    for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
-}
-
-/// The same for 16-bit operands in registers, which a product may still be reading.
+/// `pin` of 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
 #pragma unroll
     for (int i = 0; i < 4 * STEPS; ++i) asm volatile("" : "+r"(x[i / 4][i % 4])::"memory");
-}
-
-/// x, by an instruction that ptxas doesn't leave out, as it does with moves: were what the next product reads written in its
-/// place while another is under way, ptxas would serialise them.
-__device__ __forceinline__ unsigned moved(unsigned x) {
-    unsigned zero;
-    asm("mov.u32 %0, %%ctaid.y;" : "=r"(zero));  // grids have one dimension
-    return x | zero;
 }
 
 /// Waits until at most PENDING groups are under way; `result` is what the others computed.
@@ -2351,19 +1992,6 @@ template <int PENDING, int N_TILES>
 __device__ __forceinline__ void wgmma_wait(float (&result)[1][N_TILES][4]) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
     pin(result);
-}
-
-/// COUNT column tiles of accumulators, from FIRST on.
-template <int FIRST, int COUNT, int N_TILES>
-__device__ __forceinline__ float (&columns_of(float (&x)[N_TILES][4]))[COUNT][4] {
-    static_assert(FIRST + COUNT <= N_TILES, "within the tile");
-    return reinterpret_cast<float(&)[COUNT][4]>(x[FIRST]);
-}
-
-/// A step's registers of an A operand, as an operand of one step.
-template <int STEPS>
-__device__ __forceinline__ unsigned (&step_of(unsigned (&x)[STEPS][4], int step))[1][4] {
-    return reinterpret_cast<unsigned(&)[1][4]>(x[step]);
 }
 
 [[maybe_unused]] constexpr unsigned long long SWIZZLE_128 = 1, SWIZZLE_32 = 3;
@@ -2477,36 +2105,15 @@ __device__ __forceinline__ void clear_rows(unsigned tile, int rows, int barrier 
     named_wait(barrier, THREADS);
 }
 
-/// The scale that products with the keys of a block are to have: its reciprocal must be a number of the dtype, with all its bits.
-/// Of one that is too small, 0 included, or too large, the keys take the rest, a power of 2 if it is too large.
-template <class Dtype>
-__device__ __forceinline__ float effective_scale(float scale) {
-    if (fabsf(scale) > Dtype::MOST_SCALE) return __uint_as_float((__float_as_uint(scale) & 0x807fffff) | 0x3f800000);
-    return fabsf(scale) >= Dtype::LEAST_SCALE ? scale : copysignf(Dtype::LEAST_SCALE, scale);
-}
-
-/// Gives the keys their part, and returns the effective scale. All THREADS that multiply share the work.
-template <class Dtype, class KTile, int THREADS>
-__device__ __forceinline__ float take_scale(unsigned keys, float scale) {
-    const float effective = effective_scale<Dtype>(scale);
-    if (effective == scale) return scale;
-#pragma unroll 1
-    for (int byte = threadIdx.x * 4; byte < KTile::BYTES; byte += THREADS * 4) {
-        const unsigned word = load_word(keys + byte);
-        store_word(keys + byte, Dtype::pack(Dtype::low(word) * (scale / effective), Dtype::high(word) * (scale / effective)));
-    }
-    fence_async();
-    named_wait(1 + THREADS / 128, THREADS);
-    return effective;
-}
+// ---------------------------------------------------------------- what the warps share
 
 constexpr int WARPGROUPS = WARPS / 4;  // consumers, 64 rows each; one more warpgroup loads
-constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles are noted for
+constexpr int GROUPS = 1, GROUP_ROWS = BLOCK_Q / GROUPS;  // of a block's rows, which tiles have info for
 [[maybe_unused]] constexpr int HELD_STEPS = 0;  // of 16 columns of Q, in registers
 // Slots of a block that are left when the next one is planned: 128 keys.
 [[maybe_unused]] constexpr int PLANNED_SLOTS = 128;
 [[maybe_unused]] constexpr int FIRST_STEP = 8;  // column tiles whose pairs are tested at once in a block's first tile
-[[maybe_unused]] constexpr float TRUSTED = 0x1p40f;
+[[maybe_unused]] constexpr float STALE_MAX_LIMIT = 0x1p40f;
 constexpr int ELEMENT_BYTES = 2;  // of Q, K and V
 
 using QTile = SharedTile<64, (HEAD_DIM * ELEMENT_BYTES + 127) / 128 * 128>;  // of one warpgroup
@@ -2566,7 +2173,7 @@ __device__ __forceinline__ bool find_plan(const Params& params, int index, Plan&
 }
 
 __device__ __forceinline__ int next_block(const Params& params, int index) {
-    return __shfl_sync(~0u, claim_block(params, index), 0);
+    return __shfl_sync(~0u, next_work_tile(params, index), 0);
 }
 // ---------------------------------------------------------------- the producer
 
@@ -2592,6 +2199,7 @@ struct QueryLoader {
             if (elected) fetch_ordered_ahead<QTile, QOrder>(q_map, first_query(work, warpgroup), head, batch);
 #pragma unroll 1
         for (int warpgroup = WARPGROUPS - 1; warpgroup >= 0; --warpgroup) {
+            // FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
             barrier_wait(shared.queries_empty(warpgroup), parity);
             if (elected) {
                 shared.write_work(warpgroup, parity, work);
@@ -2616,7 +2224,7 @@ struct QueryLoader {
 };
 
 /// One warp, which loads K and V: for each block of queries its live tiles, the last first, the keys one tile ahead of the
-/// values. It alone walks tiles; consumers read its notes.
+/// values. It alone walks tiles; consumers read its tile info.
 struct Producer {
     const Params& params;
     const TensorMap &k_map, &v_map;
@@ -2627,7 +2235,7 @@ struct Producer {
     KvOrder order = {};
     int ask_below = 0;  // the slot below which the next plan is to be asked for; -1: it has been
 
-    /// `tile` may be none: there is a note even so. So may the `next` one.
+    /// `tile` may be none: there is tile info even so. So may the `next` one.
     __device__ __forceinline__ void load_keys(const GroupTile& tile, const GroupTile& next, const Plan& plan) {
         barrier_wait(shared.keys_empty(keys.stage), keys.parity);
         if (elected) {
@@ -2638,7 +2246,7 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Peers::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
+                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
                                                    coordinate(plan.kv_head, params.k_stride_head),
                                                    coordinate(plan.work.batch_index, params.k_stride_batch), 0);
             } else {
@@ -2653,14 +2261,14 @@ struct Producer {
         if (elected) {
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Peers::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
+            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
                                                coordinate(plan.kv_head, params.v_stride_head),
                                                coordinate(plan.work.batch_index, params.v_stride_batch), 1);
         }
         values.advance();
     }
 
-    /// Asks for the next plan when few keys are left, as long as planning takes: a block claimed sooner might wait here while
+    /// Asks for the next plan when few keys are left, as long as planning takes: a block that is asked for sooner might wait here while
     /// other multiprocessors are done.
     __device__ __forceinline__ void ask_for_plan(int slot) {
     }
@@ -2675,6 +2283,7 @@ struct Producer {
         DescendingTiles<KvOrder, GROUPS, decltype(kind_of)> tiles(own, all, plan.work.kv_len, kind_of);
         ask_below = all.begin + PLANNED_SLOTS;
         // Of three tiles in a row, the values of the first and the keys of the second are loaded. One piece of code for all.
+        // FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, load K and V.
         GroupTile before, tile = {}, next = {};
         for (int number = -1;; ++number) {
             before = tile;
@@ -2703,9 +2312,8 @@ struct Producer {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 64, over 8 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
     "}"
 template <class ASteps, class BSteps>
 __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
@@ -2713,47 +2321,29 @@ __device__ __forceinline__ void multiply_queries_keys_async(float (&sum)[8][4],
     asm volatile(
         "{ .reg .pred first, more; setp.ne.b32 first, %32, 0; setp.eq.b32 more, 0, 0;\n"
         ".reg .b64 a, b;\n"
-        "add.s64 b, %33, %35;\n"
-        "add.s64 a, %34, %36;\n"
+        "add.s64 b, %33, %35; add.s64 a, %34, %36;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, first, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %37;\n"
-        "add.s64 a, %34, %38;\n"
+        "add.s64 b, %33, %37; add.s64 a, %34, %38;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %39;\n"
-        "add.s64 a, %34, %40;\n"
+        "add.s64 b, %33, %39; add.s64 a, %34, %40;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %41;\n"
-        "add.s64 a, %34, %42;\n"
+        "add.s64 b, %33, %41; add.s64 a, %34, %42;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %43;\n"
-        "add.s64 a, %34, %44;\n"
+        "add.s64 b, %33, %43; add.s64 a, %34, %44;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %45;\n"
-        "add.s64 a, %34, %46;\n"
+        "add.s64 b, %33, %45; add.s64 a, %34, %46;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %47;\n"
-        "add.s64 a, %34, %48;\n"
+        "add.s64 b, %33, %47; add.s64 a, %34, %48;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
-        "add.s64 b, %33, %49;\n"
-        "add.s64 a, %34, %50;\n"
+        "add.s64 b, %33, %49; add.s64 a, %34, %50;\n"
         "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 " SUM ", a, b, more, 1, 1, 0, 0;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3])
-        : "r"(accumulate), "l"(b), "l"(a),
-          "n"(BSteps::at(0)), "n"(ASteps::at(0)),
-          "n"(BSteps::at(1)), "n"(ASteps::at(1)),
-          "n"(BSteps::at(2)), "n"(ASteps::at(2)),
-          "n"(BSteps::at(3)), "n"(ASteps::at(3)),
-          "n"(BSteps::at(4)), "n"(ASteps::at(4)),
-          "n"(BSteps::at(5)), "n"(ASteps::at(5)),
-          "n"(BSteps::at(6)), "n"(ASteps::at(6)),
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7)
+        : "r"(accumulate), "l"(b), "l"(a), "n"(BSteps::at(0)), "n"(ASteps::at(0)),
+          "n"(BSteps::at(1)), "n"(ASteps::at(1)), "n"(BSteps::at(2)), "n"(ASteps::at(2)),
+          "n"(BSteps::at(3)), "n"(ASteps::at(3)), "n"(BSteps::at(4)), "n"(ASteps::at(4)),
+          "n"(BSteps::at(5)), "n"(ASteps::at(5)), "n"(BSteps::at(6)), "n"(ASteps::at(6)),
           "n"(BSteps::at(7)), "n"(ASteps::at(7))
     );
 }
@@ -2780,12 +2370,10 @@ struct Queries {
 /// sum = A B, added to what it holds if `accumulate`: 64 x 128, over 4 times 16.
 #define SUM \
     "{" \
-    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11," \
-    "%12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, %23," \
-    "%24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35," \
-    "%36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47," \
-    "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59," \
-    "%60, %61, %62, %63" \
+    "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    "%20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
+    "%38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
+    "%56, %57, %58, %59, %60, %61, %62, %63" \
     "}"
 template <class BSteps>
 __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
@@ -2802,27 +2390,11 @@ __device__ __forceinline__ void multiply_probs_values_async(float (&sum)[16][4],
         "add.s64 b, %65, %81;\n"
         "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 " SUM ", {%82, %83, %84, %85}, b, more, 1, 1, 1;\n"
         "}"
-        : "+f"(sum[0][0]), "+f"(sum[0][1]), "+f"(sum[0][2]), "+f"(sum[0][3]),
-          "+f"(sum[1][0]), "+f"(sum[1][1]), "+f"(sum[1][2]), "+f"(sum[1][3]),
-          "+f"(sum[2][0]), "+f"(sum[2][1]), "+f"(sum[2][2]), "+f"(sum[2][3]),
-          "+f"(sum[3][0]), "+f"(sum[3][1]), "+f"(sum[3][2]), "+f"(sum[3][3]),
-          "+f"(sum[4][0]), "+f"(sum[4][1]), "+f"(sum[4][2]), "+f"(sum[4][3]),
-          "+f"(sum[5][0]), "+f"(sum[5][1]), "+f"(sum[5][2]), "+f"(sum[5][3]),
-          "+f"(sum[6][0]), "+f"(sum[6][1]), "+f"(sum[6][2]), "+f"(sum[6][3]),
-          "+f"(sum[7][0]), "+f"(sum[7][1]), "+f"(sum[7][2]), "+f"(sum[7][3]),
-          "+f"(sum[8][0]), "+f"(sum[8][1]), "+f"(sum[8][2]), "+f"(sum[8][3]),
-          "+f"(sum[9][0]), "+f"(sum[9][1]), "+f"(sum[9][2]), "+f"(sum[9][3]),
-          "+f"(sum[10][0]), "+f"(sum[10][1]), "+f"(sum[10][2]), "+f"(sum[10][3]),
-          "+f"(sum[11][0]), "+f"(sum[11][1]), "+f"(sum[11][2]), "+f"(sum[11][3]),
-          "+f"(sum[12][0]), "+f"(sum[12][1]), "+f"(sum[12][2]), "+f"(sum[12][3]),
-          "+f"(sum[13][0]), "+f"(sum[13][1]), "+f"(sum[13][2]), "+f"(sum[13][3]),
-          "+f"(sum[14][0]), "+f"(sum[14][1]), "+f"(sum[14][2]), "+f"(sum[14][3]),
-          "+f"(sum[15][0]), "+f"(sum[15][1]), "+f"(sum[15][2]), "+f"(sum[15][3])
-        : "r"(accumulate), "l"(b),
-          "n"(BSteps::at(0)), "r"(a[0][0]), "r"(a[0][1]), "r"(a[0][2]), "r"(a[0][3]),
-          "n"(BSteps::at(1)), "r"(a[1][0]), "r"(a[1][1]), "r"(a[1][2]), "r"(a[1][3]),
-          "n"(BSteps::at(2)), "r"(a[2][0]), "r"(a[2][1]), "r"(a[2][2]), "r"(a[2][3]),
-          "n"(BSteps::at(3)), "r"(a[3][0]), "r"(a[3][1]), "r"(a[3][2]), "r"(a[3][3])
+        : SUM_TILE(0), SUM_TILE(1), SUM_TILE(2), SUM_TILE(3), SUM_TILE(4), SUM_TILE(5), SUM_TILE(6),
+          SUM_TILE(7), SUM_TILE(8), SUM_TILE(9), SUM_TILE(10), SUM_TILE(11), SUM_TILE(12),
+          SUM_TILE(13), SUM_TILE(14), SUM_TILE(15)
+        : "r"(accumulate), "l"(b), "n"(BSteps::at(0)), A_WORDS(0), "n"(BSteps::at(1)), A_WORDS(1),
+          "n"(BSteps::at(2)), A_WORDS(2), "n"(BSteps::at(3)), A_WORDS(3)
     );
 }
 #undef SUM
@@ -2877,19 +2449,19 @@ struct Consumer {
         wgmma_commit();
     }
 
-    /// A note as it was written, with a slot in place of `kv_first`.
-    __device__ __forceinline__ Note read_note() {
-        const unsigned address = own_note();
+    /// The tile info as it was written, with a slot in place of `kv_first`.
+    __device__ __forceinline__ TileInfo read_tile_info() {
+        const unsigned address = own_tile_info();
         barrier_wait(shared.keys_full(keys.stage), keys.parity);
         return shared.read(address);
     }
 
-    __device__ __forceinline__ void place(Note& note) const { note.tile.kv_first = order.first(note.tile.kv_first); }
+    __device__ __forceinline__ void place(TileInfo& info) const { info.tile.kv_first = order.first(info.tile.kv_first); }
 
-    __device__ __forceinline__ Note next_note() {
-        Note note = read_note();
-        place(note);
-        return note;
+    __device__ __forceinline__ TileInfo read_next_tile_info() {
+        TileInfo info = read_tile_info();
+        place(info);
+        return info;
     }
 
     __device__ __forceinline__ void release_keys() {
@@ -2942,70 +2514,70 @@ struct Consumer {
         __syncwarp();
     }
 
-    /// Scores that are exponents relative to the old references become probabilities, rounded as soon as they are there.
-    __device__ __forceinline__ void exponentiate_trusting(Normalizer<1>& normalizer, Rounded& rounded) {
-        normalizer.trust();
+    /// Exponents relative to old maxima become probabilities, rounded as soon as they are there.
+    __device__ __forceinline__ void exponentiate_stale(Normalizer<1>& normalizer, Rounded& rounded) {
+        normalizer.keep_max();
         exponentiate(normalizer, rounded);
     }
 
-    /// The rest of such a tile. False if the old references didn't serve; the scores are lost then.
+    /// The rest of such a tile. False if the old maxima were no longer valid; the scores are lost then.
     template <class OutputDone>
-    __device__ __forceinline__ bool take_trusted(Normalizer<1>& normalizer, Rounded& rounded, bool served, OutputDone output_done) {
-        if (!served) {
-            if (!normalizer.lowered(scores, TRUSTED)) return false;
+    __device__ __forceinline__ bool finish_stale_max(Normalizer<1>& normalizer, Rounded& rounded, bool valid, OutputDone output_done) {
+        if (!valid) {
+            if (!normalizer.lowered(scores, STALE_MAX_LIMIT)) return false;
             round(rounded);
         }
         output_done();
         rounded.hand_over(probs, scores[0]);
-        if (!served) normalizer.rescale_rows(out);
+        if (!valid) normalizer.rescale_rows(out);
         return true;
     }
 
     /// A tile of which nothing is masked, and whose score lines have a cheap form here, which is tested ahead. False as above.
     template <class OutputDone>
-    __device__ __forceinline__ bool trust(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
+    __device__ __forceinline__ bool try_stale_max(Normalizer<1>& normalizer, QueryBlock& block, OutputDone output_done) {
         Rounded rounded;
         whole.to_exponents(block, normalizer, scores);
-        exponentiate_trusting(normalizer, rounded);
-        return take_trusted(normalizer, rounded, normalizer.served(TRUSTED), output_done);
+        exponentiate_stale(normalizer, rounded);
+        return finish_stale_max(normalizer, rounded, normalizer.max_still_valid(STALE_MAX_LIMIT), output_done);
     }
-    /// FlashAttention-2, Algorithm 1, lines 9 and 10, and earlier output relative to the new references.
+    /// FlashAttention-2, Algorithm 1, lines 9 and 10: new maxima, P, and earlier output relative to them.
     template <class OutputDone>
-    __device__ __forceinline__ void observe(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
+    __device__ __forceinline__ void online_softmax_step(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
                                             OutputDone output_done) {
         to_scores<FIRST_STEP>(block, tile);
-        normalizer.observe(scores);
+        normalizer.online_softmax_step(scores);
         exponentiate(normalizer);
         to_operands(output_done);
         normalizer.rescale_rows(out);
     }
 
-    /// A tile that others came before, and earlier output relative to its references. Where something is masked, old ones are
-    /// trusted if all rows have one: they may have no key here either.
+    /// Every tile after the first, and earlier output relative to its maxima. Where something is masked, old maxima stay if
+    /// all rows have one: they may have no key here either.
     template <class OutputDone>
-    __device__ __forceinline__ void follow(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
+    __device__ __forceinline__ void next_tile(Normalizer<1>& normalizer, QueryBlock& block, const Tile& tile,
                                            OutputDone output_done) {
         bool lost = full(tile) && whole.serves(block, scores);
-        if (lost && trust(normalizer, block, output_done)) return;
-        bool may_trust = false, trusts;
+        if (lost && try_stale_max(normalizer, block, output_done)) return;
+        bool may_keep_max = false, keeps_max;
         while (true) {
             if (lost) multiply_again();
 
             to_scores(block, tile);
-            trusts = may_trust && normalizer.has_references();
-            if (trusts) {
+            keeps_max = may_keep_max && normalizer.has_max();
+            if (keeps_max) {
                 normalizer.to_exponents(scores);
-                normalizer.trust();
+                normalizer.keep_max();
             } else {
-                normalizer.observe(scores);
+                normalizer.online_softmax_step(scores);
             }
             exponentiate(normalizer);
-            if (!trusts || normalizer.served(TRUSTED)) break;
+            if (!keeps_max || normalizer.max_still_valid(STALE_MAX_LIMIT)) break;
             lost = true;
-            may_trust = false;
+            may_keep_max = false;
         }
         to_operands(output_done);
-        if (!trusts) normalizer.rescale_rows(out);
+        if (!keeps_max) normalizer.rescale_rows(out);
     }
     /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
@@ -3021,10 +2593,10 @@ struct Consumer {
         release_values();
     }
 
-    /// Where a stage's note is: it is the same for all warpgroups.
-    __device__ __forceinline__ unsigned own_note() const { return shared.note_at(keys.stage, 0); }
+    /// Where a stage's tile info is: it is the same for all warpgroups.
+    __device__ __forceinline__ unsigned own_tile_info() const { return shared.tile_info_at(keys.stage, 0); }
 
-    __device__ __forceinline__ Note following(const Note&) { return next_note(); }
+    __device__ __forceinline__ TileInfo next_tile_info(const TileInfo&) { return read_next_tile_info(); }
     /// The products of a tile to scores; pairs are tested for STEP column tiles at once.
     template <int STEP = N_TILES>
     __device__ __forceinline__ void to_scores(const QueryBlock& block, const Tile& tile) {
@@ -3033,35 +2605,43 @@ struct Consumer {
         mask.apply<STEP>(block, tile.kv_first, scores);
     }
     /// The tiles of a block of queries, the first of which is in hand.
-    __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, Note note) {
-        ProductTurns::take(warpgroup);
-        start_scores(block, note.tile);
-        ProductTurns::give(warpgroup);
+    __device__ __forceinline__ void attend(QueryBlock& block, Normalizer<1>& normalizer, TileInfo info) {
+        // FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+        PingPong::take(warpgroup);
+        start_scores(block, info.tile);
+        PingPong::give(warpgroup);
         wgmma_wait<0>(scores);
         scores_done();
-        observe(normalizer, block, note.tile, [] {});
+        // FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+        online_softmax_step(normalizer, block, info.tile, [] {});
         normalizer.end_tile();
         tile_done();
-        clear_beyond(block, note.tile);
-        while (!note.last) {
-            const int before = note.tile.kv_first;
-            note = following(note);
-            ProductTurns::take(warpgroup);
-            start_scores(block, note.tile);
+        clear_beyond(block, info.tile);
+        while (!info.last) {
+            // FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, not waited for.
+            const int before = info.tile.kv_first;
+            info = next_tile_info(info);
+            PingPong::take(warpgroup);
+            start_scores(block, info.tile);
+            // FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not waited for.
             start_output(block, before);
-            ProductTurns::give(warpgroup);
+            PingPong::give(warpgroup);
+            // FlashAttention-3, Algorithm 2, line 12: wait for S_next.
             wgmma_wait<1>(scores);
             auto output_done = [&] { wgmma_wait<0>(out); };
+            // FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, then rescale O.
             scores_done();
-            follow(normalizer, block, note.tile, output_done);
+            next_tile(normalizer, block, info.tile, output_done);
             normalizer.end_tile();
+            // FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
             release_values();
             tile_done();
         }
         warp_arrive(shared.queries_empty(warpgroup));
-        finish_output(block, note.tile);
+        // FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+        finish_output(block, info.tile);
     }
-    __device__ __forceinline__ void work_on(Note note) {
+    __device__ __forceinline__ void work_on(TileInfo info) {
         const unsigned turn = 1 - queries_parity;
         barrier_wait(shared.queries_full(warpgroup), queries_parity);
         queries_parity ^= 1;
@@ -3069,16 +2649,17 @@ struct Consumer {
         const Context context = context_of(params, work);
         QueryBlock block(params, context, Rows(params, work));
         order = kv_order(block);
-        place(note);
-        if (note.loaded) {
+        place(info);
+        if (info.loaded) {
             block.magnitude = take_sign<Dtype, QTile>(queries.address, context.scale, warpgroup);
             queries.hold();
         }
+        // FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
         Normalizer<1> normalizer(1.0f);
 #pragma unroll
         for (int i = 0; i < 4 * D_TILES; ++i) out[0][i / 4][i % 4] = 0;
-        if (note.loaded) {
-            attend(block, normalizer, note);
+        if (info.loaded) {
+            attend(block, normalizer, info);
         } else {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
@@ -3089,13 +2670,14 @@ struct Consumer {
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
         const Rows rows(params, done);
+        // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);
     }
 
     __device__ __forceinline__ void run() {
-        ProductTurns::begin(warpgroup);
-        for (Note note = read_note(); !note.end; note = read_note()) work_on(note);
-        ProductTurns::end(warpgroup);
+        PingPong::begin(warpgroup);
+        for (TileInfo info = read_tile_info(); !info.end; info = read_tile_info()) work_on(info);
+        PingPong::end(warpgroup);
     }
 };
 // ---------------------------------------------------------------- the kernel
@@ -3106,25 +2688,28 @@ extern "C" __global__ void __launch_bounds__(THREADS + 128, 1)
              const __grid_constant__ TensorMap v_map, const __grid_constant__ Params params) {
     extern __shared__ __align__(1024) unsigned char memory[];
     const Shared shared(shared_address(memory));
-    if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Peers::blocks());
+    // FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+    if (threadIdx.x == 0) shared.init(4 * WARPGROUPS * Cluster::blocks());
     if (threadIdx.x == THREADS) {
         tma_prefetch(q_map);
         tma_prefetch(k_map);
         tma_prefetch(v_map);
     }
     __syncthreads();
-    Peers::begin();
+    Cluster::begin();
     const int warp = uniform(threadIdx.x / 32), warpgroup = uniform(threadIdx.x / 128);
     if (warpgroup == WARPGROUPS) {
+        // FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers away.
         give_registers<88>();
         if (warp == WARPS) {
             Producer producer = {params, k_map, v_map, shared, {params, q_map, shared}};
             producer.run();
         }
     } else {
+        // FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
         take_registers<208>();
         Consumer consumer(params, shared, warpgroup);
         consumer.run();
     }
-    Peers::end();
+    Cluster::end();
 }

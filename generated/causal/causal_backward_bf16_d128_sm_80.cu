@@ -125,7 +125,7 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-/// The same for a whole struct of 32-bit words.
+/// `uniform` of a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
@@ -184,7 +184,7 @@ struct alignas(8) RowStatistics {
     }
 };
 
-/// The same of two that lie side by side.
+/// Two rows that lie side by side, from shared memory.
 __device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned address) {
     const float4 both = load_float4(address);
     rows[0] = {both.x, both.y}, rows[1] = {both.z, both.w};
@@ -453,7 +453,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
+/// The rows and the keys of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
@@ -565,7 +565,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// The same of a tile whose row 0 goes to `target`.
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
@@ -666,7 +666,7 @@ struct TileRange {
     int begin, full_begin, full_end, end;
 };
 
-/// The same, from a multiple of BLOCK on.
+/// A range from a multiple of BLOCK on.
 template <int BLOCK>
 __device__ __forceinline__ TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;

@@ -152,7 +152,7 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-/// The same for a whole struct of 32-bit words.
+/// `uniform` of a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
@@ -392,7 +392,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
+/// The rows and the keys of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
@@ -537,7 +537,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// The same of a tile whose row 0 goes to `target`.
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
@@ -1304,7 +1304,7 @@ __device__ __forceinline__ void load_columns(unsigned tile, const char* source, 
     load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
 }
 
-/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
+/// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
     load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);

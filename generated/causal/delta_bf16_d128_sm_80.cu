@@ -89,7 +89,7 @@ __device__ __forceinline__ void clear_fours(float* target, int words, int thread
     for (int at = 4 * thread; at < words; at += 4 * threads) *(float4*)(target + at) = float4{};
 }
 
-/// The same, with any number of words anywhere.
+/// Clears any number of words anywhere.
 __device__ __forceinline__ void clear_words(int* target, int words, int thread, int threads) {
     for (int at = thread; at < words; at += threads) target[at] = 0;
 }

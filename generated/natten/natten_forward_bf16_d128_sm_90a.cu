@@ -181,7 +181,7 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-/// The same for a whole struct of 32-bit words.
+/// `uniform` of a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
@@ -467,7 +467,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
+/// The rows and the keys of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
@@ -612,7 +612,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// The same of a tile whose row 0 goes to `target`.
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
@@ -1612,7 +1612,7 @@ __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column
                  : "memory");
 }
 
-/// The same for a tile whose rows stand as `Order` says.
+/// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
 __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
@@ -1629,7 +1629,7 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
-/// The same; `barrier` counts its bytes.
+/// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
                                                  int head, int batch) {
@@ -1687,7 +1687,7 @@ __device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
-/// The same for 16-bit operands in registers, which a product may still be reading.
+/// `pin` of 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
 #pragma unroll

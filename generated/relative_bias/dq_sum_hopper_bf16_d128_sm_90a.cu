@@ -185,7 +185,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// The same of a tile whose row 0 goes to `target`.
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],

@@ -267,7 +267,7 @@ struct Ring {
     }
 };
 
-/// The same in one register, where dividing costs less than another.
+/// A position in a ring of stages in one register, where dividing costs less than another.
 template <int STAGES>
 struct RingCounter {
     unsigned turn = 0;
@@ -314,7 +314,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
+/// The rows and the keys of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
@@ -874,7 +874,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// The same of a tile whose row 0 goes to `target`.
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
@@ -1140,7 +1140,7 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
-/// The same; `barrier` counts its bytes.
+/// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
                                                  int head, int batch) {
@@ -1300,7 +1300,7 @@ __device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
 }
 
-/// The same for 16-bit operands in registers, which a product may still be reading.
+/// `pin` of 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
 #pragma unroll
@@ -2026,7 +2026,7 @@ struct Pairs {
         });
     }
 
-    /// The same in a tile of which all is kept.
+    /// Products to what P is computed of, in a tile of which all is kept.
     __device__ __forceinline__ void modify(const Context& context, int q_first, int kv_first) {
         kv_first = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));
         visit<WHOLE_STEP>([&](int column, int side, int r, float& x) {
@@ -2037,7 +2037,7 @@ struct Pairs {
         }, [] {});
     }
 
-    /// The same in any tile. With MASKS_AHEAD `kept_pairs` is what is kept of it.
+    /// Products to what P is computed of, in any tile. With MASKS_AHEAD `kept_pairs` is what is kept of it.
     __device__ __forceinline__ void modify_and_mask(const Context& context, int q_first, int kv_first, KeptPairs kept_pairs) {
         const int q_last = context.q_len - 1, kv_last = context.kv_len - 1;
         kv_first = opaque(kv_first + KvOrder::offset(own_thread() % 32 / 4));

@@ -38,7 +38,7 @@ struct PowersOfTwo {
     static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
 };
 
-/// The same in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
+/// How exponents become probabilities in fp32, where the factor log2(e) would cost more than all other roundings: powers of e, 1 ulp.
 struct PowersOfE {
     static constexpr float UNIT = 1, NATURAL = 1, FIRST = 0, GROWTH = 8;
     static __device__ __forceinline__ float power(float x) { return expf(x); }
@@ -111,7 +111,7 @@ __device__ __forceinline__ float opaque_float(float x) {
     return x;
 }
 
-/// The same for a whole struct of 32-bit words.
+/// `uniform` of a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];

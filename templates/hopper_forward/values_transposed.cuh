@@ -64,7 +64,7 @@ __device__ __forceinline__ void join_pairs(unsigned (&words)[4], const unsigned 
     for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
 }
 
-/// The same from their probabilities.
+/// The A operand of a step, from its probabilities.
 template <class Dtype>
 __device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
     unsigned short pairs[4][2];

@@ -99,7 +99,7 @@ struct Ring {
     }
 };
 
-/// The same in one register, where dividing costs less than another.
+/// A position in a ring of stages in one register, where dividing costs less than another.
 template <int STAGES>
 struct RingCounter {
     unsigned turn = 0;

@@ -66,7 +66,7 @@ __device__ __forceinline__ void send_to(unsigned target, unsigned source, int by
         : "memory");
 }
 
-/// The same of a word.
+/// Sends a word.
 __device__ __forceinline__ void send_word_to(unsigned target, int word, unsigned barrier, unsigned rank) {
     asm volatile(
         "{ .reg .b32 place, full;\n"

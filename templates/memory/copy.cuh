@@ -73,7 +73,7 @@ __device__ __forceinline__ void load_tile(unsigned tile, const void* source, lon
         load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, bytes, row_bytes, rows);
 }
 
-/// The same without a branch, for code that runs under products. No rows at all make a tile of zeros.
+/// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
 template <class Tile, class Order, int THREADS, int VALID_BYTES>
 __device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
     load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);

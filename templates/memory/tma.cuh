@@ -31,7 +31,7 @@ __device__ __forceinline__ void bulk_load(unsigned target, const void* source, i
                  : "memory");
 }
 
-/// The way back; returns when the bytes have been read, so that others may take their place.
+/// Stores bytes as they are; returns when they have been read, so that others may take their place.
 __device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
     asm volatile(
         "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"

@@ -23,7 +23,7 @@ __device__ __forceinline__ void forget(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "=f"(x[0][i / 4][i % 4]));
 }
 
-/// The same for 16-bit operands in registers, which a product may still be reading.
+/// `pin` of 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
 #pragma unroll

@@ -36,7 +36,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
+/// The rows and the keys of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);

@@ -21,7 +21,7 @@ __device__ __forceinline__ RowStatistics load_row(unsigned address) {
     return {row.x, row.y};
 }
 
-/// The same of two that lie side by side.
+/// Two rows that lie side by side, from shared memory.
 __device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned address) {
     const float4 both = load_float4(address);
     rows[0] = {both.x, both.y}, rows[1] = {both.z, both.w};

@@ -28,7 +28,7 @@ __device__ __forceinline__ RowStatistics load_row(unsigned address) {
     return {row.x, row.y, row.z, 0};
 }
 
-/// The same of two that lie side by side.
+/// Two rows that lie side by side, from shared memory.
 __device__ __forceinline__ void load_rows(RowStatistics (&rows)[2], unsigned address) {
     rows[0] = load_row(address), rows[1] = load_row(address + sizeof(RowStatistics));
 }

@@ -20,7 +20,7 @@ struct TileRange {
     }
 };
 
-/// The same, from a multiple of BLOCK on.
+/// A range from a multiple of BLOCK on.
 template <int BLOCK>
 __device__ __forceinline__ TileRange aligned(TileRange range) {
     range.begin = range.begin / BLOCK * BLOCK;

@@ -92,7 +92,7 @@ class HopperBackward(BackwardFacts):
 
     @property
     def statistics(self) -> str:
-        return "statistics_pieces"
+        return "statistics_split_bf16"
 
     @property
     def counts_finished(self) -> bool:

@@ -44,4 +44,4 @@ class PortableBackward(BackwardFacts):
 
     @property
     def statistics(self) -> str:
-        return "statistics_rests" if self.plan.dtype == "fp32" else "statistics_floats"
+        return "statistics_low_bits" if self.plan.dtype == "fp32" else "statistics_floats"

@@ -179,7 +179,7 @@ __device__ __forceinline__ T* opaque(T* x) {
     return x;
 }
 
-/// The same for a whole struct of 32-bit words.
+/// `uniform` of a whole struct of 32-bit words.
 template <class T>
 __device__ __forceinline__ T uniform_struct(const T& x) {
     int words[sizeof(T) / 4];
@@ -483,7 +483,7 @@ __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params)
     find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The same of its rows and its keys.
+/// The rows and the keys of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
@@ -604,7 +604,7 @@ struct ColumnsInPairs {
     }
 };
 
-/// The same where one fragment has the even columns and the next the odd ones: a lane holds four neighbours already.
+/// How the lanes of a quad store two fragments where one has the even columns and the next the odd ones: a lane holds four neighbours already.
 struct ColumnsInFours {
     template <class Stored>
     static __device__ __forceinline__ int first(int lane) {
@@ -652,7 +652,7 @@ __device__ __forceinline__ void store_rows(const Places& places, int slot, const
     }
 }
 
-/// The same of a tile whose row 0 goes to `target`.
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
 template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
 __device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
                                            const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
@@ -1631,7 +1631,7 @@ __device__ __forceinline__ void tma_fetch_ahead(const TensorMap& map, int column
                  : "memory");
 }
 
-/// The same for a tile whose rows stand as `Order` says.
+/// Brings a tile into the L2 cache whose rows stand as `Order` says.
 template <class Tile, class Order>
 __device__ __forceinline__ void fetch_ordered_ahead(const TensorMap& map, int position, int head, int batch) {
 #pragma unroll
@@ -1648,7 +1648,7 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
-/// The same; `barrier` counts its bytes.
+/// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
                                                  int head, int batch) {
@@ -1803,7 +1803,7 @@ __device__ __forceinline__ void pin(float (&x)[1][N_TILES][4]) {
     for (int i = 0; i < 4 * N_TILES; ++i) asm volatile("" : "+f"(x[0][i / 4][i % 4])::"memory");
 }
 
-/// The same for 16-bit operands in registers, which a product may still be reading.
+/// `pin` of 16-bit operands in registers, which a product may still be reading.
 template <int STEPS>
 __device__ __forceinline__ void pin(unsigned (&x)[STEPS][4]) {
 #pragma unroll
@@ -1913,7 +1913,7 @@ __device__ __forceinline__ void join_pairs(unsigned (&words)[4], const unsigned 
     for (int i = 0; i < 4; ++i) words[i] = pairs[i / 2 * 2][i % 2] | (unsigned)pairs[i / 2 * 2 + 1][i % 2] << 16;
 }
 
-/// The same from their probabilities.
+/// The A operand of a step, from its probabilities.
 template <class Dtype>
 __device__ __forceinline__ void pack_probs(unsigned (&words)[4], const float (*x)[4]) {
     unsigned short pairs[4][2];
@@ -2131,7 +2131,7 @@ struct Producer {
         values.advance();
     }
 
-    /// The same of a tile that was transposed ahead.
+    /// Loads V of a tile that was transposed ahead.
     __device__ __forceinline__ void load_values_ahead(const GroupTile& tile, const Plan& plan) {
         const unsigned full = shared.values_full(values.stage);
         barrier_wait(shared.values_empty(values.stage), values.parity);

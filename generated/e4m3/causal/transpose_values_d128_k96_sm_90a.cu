@@ -156,7 +156,7 @@ __device__ __forceinline__ void tma_load(unsigned target, const TensorMap& map, 
         : "memory");
 }
 
-/// The way back; returns when the bytes have been read, so that others may take their place.
+/// Stores bytes as they are; returns when they have been read, so that others may take their place.
 __device__ __forceinline__ void bulk_store(void* target, unsigned source, int bytes) {
     asm volatile(
         "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n"
@@ -180,7 +180,7 @@ __device__ __forceinline__ void tma_load_panels(unsigned target, const TensorMap
         tma_load(target + panel * Tile::ROWS * 128, map, barrier, panel * 64, position, head, batch);
 }
 
-/// The same; `barrier` counts its bytes.
+/// Loads such a tile; `barrier` counts its bytes.
 template <class Tile, class Order>
 __device__ __forceinline__ void tma_load_ordered(unsigned target, const TensorMap& map, unsigned barrier, int position,
                                                  int head, int batch) {
