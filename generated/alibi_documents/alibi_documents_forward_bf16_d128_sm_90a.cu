@@ -7,7 +7,7 @@
 //        stale_max_softmax.cuh 267, philox.cuh 405, tiles_1d.cuh 500, grid.cuh 524, output.cuh 631,
 //        head_rows.cuh 733, in_registers.cuh 768, kept_rows.cuh 772, key_bits.cuh 794,
 //        rotation.cuh 812, scores.cuh 824, shared_tests.cuh 877, tile_kind.cuh 926, tiles.cuh 931,
-//        claims.cuh 961, functions.cuh 978, load.cuh 994, search.cuh 1054
+//        functions.cuh 961, load.cuh 977, search.cuh 1037, sorted_hints.cuh 1072
 //  1097  alibi_documents: Params 1099, Context 1127, make_context 1140, Row 1159, make_row 1165,
 //        rows_alike 1174, row_of_lane 1178, keep 1185, keep_bits 1195, score_mod 1207,
 //        KvBounds 1219, kv_bounds 1223, dropout_threshold 1250
@@ -958,23 +958,6 @@ __device__ __forceinline__ TileKind classify(const TileRange& range, int slot, i
     return kind == FULL && !Order::whole(kv_first, kv_len) ? PARTIAL : kind;
 }
 
-// ---- claims.cuh
-
-// The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
-constexpr int PIECES = 64;
-
-/// Whether all pieces of a line hold what was claimed.
-__device__ __forceinline__ bool claim_holds(const unsigned char* pieces) {
-    constexpr unsigned ALL = 0x01010101;
-    unsigned held = ALL;
-#pragma unroll
-    for (int i = 0; i < PIECES / 16; ++i) {
-        const uint4 four = __ldg((const uint4*)pieces + i);
-        held &= four.x & four.y & four.z & four.w;
-    }
-    return held == ALL;
-}
-
 // ---- functions.cuh
 
 // Float functions that CUDA lacks or computes with branches, accurate to 2 ulp or so.
@@ -1086,6 +1069,23 @@ __device__ __forceinline__ int first_at_least(const Element* line, long long str
     return first_not(length, [&](int place) { return load(line + place * stride) < value; });
 }
 
+// ---- sorted_hints.cuh
+
+// The pieces in which a pre-pass looks at a line of an input, to verify that its entries never decrease.
+constexpr int PIECES = 64;
+
+/// Whether all pieces of a line hold what the hint says.
+__device__ __forceinline__ bool sorted_hint_holds(const unsigned char* pieces) {
+    constexpr unsigned ALL = 0x01010101;
+    unsigned held = ALL;
+#pragma unroll
+    for (int i = 0; i < PIECES / 16; ++i) {
+        const uint4 four = __ldg((const uint4*)pieces + i);
+        held &= four.x & four.y & four.z & four.w;
+    }
+    return held == ALL;
+}
+
 using Element = Dtype::Element;
 using QOrder = TileOrder<BLOCK_Q, 1, 1>;
 using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
@@ -1152,7 +1152,7 @@ __device__ __forceinline__ Context make_context(
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
 #line 1154 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
-    ctx.doc_sorted = claim_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
+    ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
 }
 
