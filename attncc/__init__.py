@@ -16,15 +16,18 @@ if TYPE_CHECKING:
 
     from .api import compile, parse
     from .diagnostics import AttnccError, AttnccWarning
+    from .flex import flex_attention, flex_spec
     from .runtime.kernel import Kernel
 
-__all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "parse"]
+__all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "flex_attention", "flex_spec", "parse"]
 
 _HOMES = {
     "AttnccError": ".diagnostics",
     "AttnccWarning": ".diagnostics",
     "Kernel": ".runtime.kernel",
     "compile": ".api",
+    "flex_attention": ".flex",
+    "flex_spec": ".flex",
     "parse": ".api",
 }
 

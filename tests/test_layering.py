@@ -23,8 +23,8 @@ FLOORS = {
     "kernels": 5,
     "executor": 6, "codegen": 6,
     "runtime": 7,
-    "__init__": 8, "__main__": 8, "api": 8, "compiler": 8, "cli": 8, "explain": 8, "import_flex": 8, "package": 8,
-    "machine_code": 8, "settle": 8, "show": 8, "stages": 8, "tune": 8,
+    "__init__": 8, "__main__": 8, "api": 8, "compiler": 8, "cli": 8, "explain": 8, "flex": 8, "import_flex": 8,
+    "integrations": 8, "machine_code": 8, "package": 8, "settle": 8, "show": 8, "stages": 8, "tune": 8,
     "torch": 8,
 }  # fmt: skip
 
@@ -42,6 +42,8 @@ COMPILER_PARTS = {
     "settle",
     "stages",
     "package",
+    "flex",
+    "integrations",
     "import_flex",
     "api",
     "cli",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..operators import OPERATORS, WHOLE_FUNCTIONS
 from .fold import known
-from .terms import Apply, Element, Named, Symbol, Term
+from .terms import Apply, Element, Named, Symbol, Term, Variable
 
 # Not negative where their operands aren't.
 _KEEP_SIGN = frozenset(
@@ -26,7 +26,7 @@ def least(term: Term, of_elements: float = -math.inf) -> float:
     match term:
         case Named():
             return least(term.value, of_elements)
-        case Symbol():
+        case Symbol() | Variable():
             return 0
         case Element():
             return of_elements

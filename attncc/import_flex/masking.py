@@ -38,6 +38,14 @@ def _peel(term: Term) -> tuple[Term, list[Term]]:
         case Apply(op="where", args=(condition, other, value)) if _is_minus_infinity(other):
             inner, conditions = _peel(value)
             return inner, [Apply(op="logical_not", args=(condition,), span=condition.span), *conditions]
+        case Apply(op="where", args=(condition, then, other), span=span):
+            left, if_true = _peel(then)
+            right, if_false = _peel(other)
+            if if_true or if_false:
+                chosen = (
+                    left if _is_same_score(left, right) else Apply(op="where", args=(condition, left, right), span=span)
+                )
+                return chosen, _of_sides(condition, if_true, if_false)
         case Apply(op="add", args=(value, bias), span=span):
             inner, more = _peel(value)
             added, conditions = _peel(bias)
@@ -45,6 +53,19 @@ def _peel(term: Term) -> tuple[Term, list[Term]]:
                 both = inner if known(added) == 0 else Apply(op="add", args=(inner, added), span=span)
                 return both, [*more, *conditions]
     return term, []
+
+
+def _is_same_score(left: Term, right: Term) -> bool:
+    one, other = bare(left), bare(right)
+    return isinstance(one, Score) and isinstance(other, Score) and one.version == other.version
+
+
+def _of_sides(condition: Term, if_true: Sequence[Term], if_false: Sequence[Term]) -> list[Term]:
+    """The conditions of the side that is taken."""
+    span = condition.span
+    other = Apply(op="logical_not", args=(condition,), span=span)
+    on_left = [Apply(op="logical_or", args=(other, item), span=span) for item in if_true]
+    return [*on_left, *(Apply(op="logical_or", args=(condition, item), span=span) for item in if_false)]
 
 
 def _keeps_infinity(term: Term) -> bool:

@@ -10,6 +10,11 @@ HIDDEN = [
     ("torch.where(q_idx >= kv_idx, score, -float('inf'))", [CAUSAL]),
     ("torch.where(q_idx < kv_idx, -math.inf, score * 2)", [CAUSAL, "score = score * 2"]),
     ("torch.where(q_idx >= kv_idx, torch.where(h > 1, score, -torch.inf), float('-inf'))", [CAUSAL, "keep if h > 1"]),
+    ("torch.where(b > 0, torch.where(h > 1, score, -torch.inf), score)", ["keep if b <= 0 or h > 1"]),
+    (
+        "torch.where(b > 0, score * 2, torch.where(h > 1, -torch.inf, score))",
+        ["let x = b > 0", "keep if x or h <= 1", "score = score * 2 if x else score"],
+    ),
     ("score.masked_fill(kv_idx > q_idx, float('-inf'))", ["keep if kv_idx <= q_idx"]),
     ("score + torch.where(q_idx >= kv_idx, 0, -math.inf)", [CAUSAL]),
     ("torch.where(q_idx >= kv_idx, h * 0.5, -math.inf) + score", [CAUSAL, "score = h * 0.5 + score"]),

@@ -37,7 +37,8 @@ def test_scores(lines, python: str, attn: str) -> None:  # noqa: F811
 
 
 def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    python, attn = (re.findall(rf"^```{kind}\n(.*?)^```$", TEXT, re.M | re.S)[0] for kind in ("python", "attn"))
+    text = TEXT[TEXT.index("## One file") :]
+    python, attn = (re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)[0] for kind in ("python", "attn"))
     monkeypatch.chdir(tmp_path)
     Path("example.py").write_text(python)
     assert statements(import_flex(["example.py:documents(1024)"]).text) == statements(attn)
