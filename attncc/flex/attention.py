@@ -16,10 +16,11 @@ from ..problem.refusal import refused
 from .inputs import found
 from .keys import Contents
 from .masks import check_lengths, mask_mods
-from .text import Traced, trace
+from .text import Settings, Traced, trace
 
 _MOST_ENTRIES = 1024
 _DTYPES = {getattr(torch, name): short for short, name in KERNEL_DTYPES.items() if short != "e4m3"}
+_KINDS = {torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32"}  # of a sink
 _NOT_EXPRESSED = ("A010", "A011", "A705", "A707", "A711", "A713")  # what `fallback` is for
 
 _lock = threading.Lock()
@@ -48,11 +49,13 @@ class Cache:
         self.entries: dict[Hashable, list[Entry]] = {}
         self.traces = 0  # that were made, for tests
 
-    def find(self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any) -> tuple[Entry, dict[str, Any]]:
+    def find(
+        self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any, settings: Settings
+    ) -> tuple[Entry, dict[str, Any]]:
         """The entry of some mods, and the inputs of a call. AttnccError as `trace`."""
         score_mod, *masks = map(_uncompiled, (score_mod, *masks))
         contents = Contents(score_mod, *masks)
-        key = (contents.key, torch.is_grad_enabled()), device, score_dtype
+        key = (contents.key, torch.is_grad_enabled()), device, score_dtype, settings
         try:
             kept = self.entries.get(key, []) if contents.known else []
         except TypeError:  # something in the key has no hash
@@ -65,7 +68,7 @@ class Cache:
 
     def _new(self, key: Any, contents: Contents, score_mod: Any, masks: Sequence[Any]) -> tuple[Entry, dict[str, Any]]:
         self.traces += 1
-        entry = Entry(trace(score_mod, masks, contents, *key[1:]))
+        entry = Entry(trace(score_mod, masks, contents, *key[1:-1], settings=key[-1]))
         if entry.traced.recipe.lasting:
             self._keep(key, entry)
         inputs = _inputs(entry, contents.tensors, key[1])
@@ -129,6 +132,8 @@ class Options:
     kernel_options: Any = None
     return_aux: Any = None
     fallback: str | None = None
+    sink: Any = None  # the logits of a sink [heads], which models have and torch's flex_attention hasn't
+    dropout: float = 0.0  # likewise
 
 
 def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Any:
@@ -145,12 +150,14 @@ def _attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> A
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     try:
         masks = mask_mods(mods.block_mask, mods.mask_mod)
-        entry, inputs = cache.find(mods.score_mod, masks, query.device, dtype)
+        settings = Settings("" if options.sink is None else _KINDS[options.sink.dtype], options.dropout > 0)
+        entry, inputs = cache.find(mods.score_mod, masks, query.device, dtype, settings)
         kernel = entry.kernel(query, value)
     except AttnccError as error:
         if options.fallback != "torch" or error.diagnostics[0].code not in _NOT_EXPRESSED:
             raise
         return _by_torch(query, key, value, mods, options)
+    inputs |= _set(entry.traced, options)
     result = kernel(query, key, value, scale=options.scale, return_lse=return_lse, **inputs)
     if options.return_aux is None:
         return result
@@ -158,6 +165,12 @@ def _attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> A
     from torch.nn.attention.flex_attention import AuxOutput
 
     return out, AuxOutput(lse=lse, max_scores=None)
+
+
+def _set(traced: Traced, options: Options) -> dict[str, Any]:
+    """The arguments of a call for a sink and for dropout, which draws its seed itself."""
+    given: dict[str, Any] = {traced.sink: options.sink} if traced.sink else {}
+    return given | ({traced.dropout: options.dropout} if traced.dropout else {})
 
 
 def _check(query: Any, key: Any, value: Any, options: Options) -> None:
@@ -219,4 +232,4 @@ def text(mods: Mods) -> str:
     score_mod, *masks = map(_uncompiled, (mods.score_mod, *mask_mods(mods.block_mask, mods.mask_mod)))
     contents = Contents(score_mod, *masks)
     device = next((item.device for item in contents.tensors), torch.device("cpu"))
-    return trace(score_mod, masks, contents, device, torch.float32).text
+    return trace(score_mod, masks, contents, device, torch.float32, settings=Settings()).text

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics
 from ..import_flex.draft import Draft
 from ..import_flex.inputs import Input, Inputs
@@ -28,26 +30,36 @@ class Traced:
     text: str
     inputs: Mapping[str, tuple[Source, bool]]
     recipe: Recipe
+    sink: str = ""  # the input that is the sink's logits
+    dropout: str = ""  # and the one that is dropout's rate
 
 
-def trace(score_mod: Any, mask_mods: Sequence[Any], contents: Contents, device: Any, score_dtype: Any) -> Traced:
+@dataclass(frozen=True)
+class Settings:
+    """What a variant has beside its mods: the dtype of a sink's logits ("" for none), and whether there is dropout."""
+
+    sink: str = ""
+    dropout: bool = False
+
+
+def trace(
+    score_mod: Any, mask_mods: Sequence[Any], contents: Contents, device: Any, score_dtype: Any, *, settings: Settings
+) -> Traced:
     """Runs the mods on symbols.
 
     AttnccError A713 for what `.attn` lacks, A705 and A707 from the writer, A711 for what is too deep for the stack.
     """
     try:
-        return _trace(score_mod, mask_mods, contents, device, score_dtype)
+        sources = Sources(contents, device, score_dtype == torch.float64)
+        return _trace(score_mod, mask_mods, Tracer(sources, device, score_dtype), settings)
     except RecursionError:
         what = "what the mods compute is nested too deep"
         help = "write a loop over many steps as one expression, or compute a part of it outside of the mod"
         raise AttnccError(Diagnostic("A711", what, help=help)) from None
 
 
-def _trace(score_mod: Any, mask_mods: Sequence[Any], contents: Contents, device: Any, score_dtype: Any) -> Traced:
-    import torch
-
-    sources = Sources(contents, device, score_dtype == torch.float64)
-    tracer = Tracer(sources, device, score_dtype)
+def _trace(score_mod: Any, mask_mods: Sequence[Any], tracer: Tracer, settings: Settings) -> Traced:
+    sources = tracer.sources
     keeps = [Line(tracer.mask(mod), tracer.tick()) for mod in mask_mods]
     scores = []
     if score_mod is not None:
@@ -57,10 +69,17 @@ def _trace(score_mod: Any, mask_mods: Sequence[Any], contents: Contents, device:
     draft = Draft(keeps, scores, inputs, found)
     mods = [*mask_mods, *([] if score_mod is None else [score_mod])]
     names = list(dict.fromkeys(map(_name, mods))) or ["full"]
-    text = draft.text(variant_name("_".join(names)), [f"Traced from FlexAttention: {', '.join(names)}."])
+    sink = draft.naming.fresh("sink_logit", "input") if settings.sink else ""
+    rate = draft.naming.fresh("dropout_rate", "input") if settings.dropout else ""
+    text = draft.text(
+        variant_name("_".join(names)),
+        [f"Traced from FlexAttention: {', '.join(names)}."],
+        [f"{sink}: {settings.sink}[head] learnable"] * bool(sink) + [f"{rate}: f32"] * bool(rate),
+        [f"sink {sink}"] * bool(sink) + [f"dropout {rate}"] * bool(rate),
+    )
     found.raise_errors()
     where = {line.name: (sources.inputs[item], "learnable" in line.declaration) for item, line in draft.inputs.items()}
-    return Traced(format_source(SourceFile("<traced>", text)), where, sources.recipe)
+    return Traced(format_source(SourceFile("<traced>", text)), where, sources.recipe, sink, rate)
 
 
 class _Inputs(Inputs):

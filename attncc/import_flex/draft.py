@@ -46,9 +46,10 @@ class Draft:
             shared = self.naming.fresh(group[0].name, "loop variable")
             self.writer.names.update(dict.fromkeys(group, shared))
 
-    def text(self, name: str, notes: Iterable[str]) -> str:
-        """The variant under this name, with the notes as comments above it."""
-        statements = [*self._consts(), *self._inputs(), *self._statements()]
+    def text(self, name: str, notes: Iterable[str], inputs: Iterable[str] = (), settings: Iterable[str] = ()) -> str:
+        """The variant under this name, with the notes as comments above it, and with further inputs and settings."""
+        further = [f"input {item}" for item in inputs]
+        statements = [*self._consts(), *self._inputs(), *further, *self._statements(), *settings]
         comment = "\n".join(f"# {line}" for part in notes for line in textwrap.wrap(attn_comment(part), _WIDTH))
         return "\n".join(["attn 1", "", comment, f"variant {name} {{", *statements, "}", ""])
 

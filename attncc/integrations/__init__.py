@@ -1,0 +1,1 @@
+"""Adapters to libraries that hand their attention over: a module for each, imported by name."""

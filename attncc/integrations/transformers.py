@@ -1,0 +1,183 @@
+"""attncc as an attention implementation of Hugging Face transformers.
+
+    from attncc.integrations import transformers as attncc_transformers
+
+    attncc_transformers.register()
+    model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="attncc")
+
+transformers hands over each mask as a function of indices, as FlexAttention has them. It is traced once. Tensors that
+it captures (padding, positions of packed sequences) are inputs of the kernel, and so are the offsets of a cache: a
+longer cache or another batch compiles nothing. Kernels have what models ask for: grouped heads, soft caps, sinks,
+dropout, and position biases that learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.attention.flex_attention import BlockMask
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import and_masks, causal_mask_function, padding_mask_function, prepare_padding_mask
+
+from ..flex.attention import Mods, Options, attend
+from ..problem.refusal import refused
+
+NAME = "attncc"
+
+
+def register(name: str = NAME) -> None:
+    """Makes `attn_implementation="attncc"` (or another name) known to transformers. A second call changes nothing."""
+    AttentionInterface.register(name, attention)
+    AttentionMaskInterface.register(name, mask)
+
+
+class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
+    """A mask as a function of indices. It has no blocks: the kernel's own analysis finds which tiles to skip.
+
+    A BlockMask, because transformers lets masks of that class pass where a model's caller has made them already.
+    """
+
+    def __init__(self, mask_mod: Callable[..., Any], batch: int, q_len: int, kv_len: int) -> None:
+        self.mask_mod = mask_mod
+        self._shape = batch, 1, q_len, kv_len
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """[batch, 1, q_len, kv_len]"""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    def to(self, *_: Any, **__: Any) -> Mask:
+        """Itself: the tensors that a mask function captures are where the model is."""
+        return self
+
+    def contiguous(self) -> Mask:
+        """Itself: generation with a static cache asks tensors for it."""
+        return self
+
+    def __repr__(self) -> str:
+        return f"Mask({getattr(self.mask_mod, '__name__', 'mask')}, shape={self._shape})"
+
+
+def mask(  # noqa: PLR0917  (transformers passes them by name)
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | torch.Tensor = 0,
+    kv_offset: int | torch.Tensor = 0,
+    mask_function: Callable[..., Any] = causal_mask_function,
+    attention_mask: torch.Tensor | None = None,
+    **_: Any,
+) -> Mask:
+    """What transformers calls for each kind of layer: see `AttentionMaskInterface`.
+
+    `attention_mask` is bool [batch, kv_len], False for padding. The offsets are the places of the first query and the
+    first key among all tokens of a sequence.
+    """
+    if attention_mask is not None:
+        padding = prepare_padding_mask(attention_mask, kv_length, int(kv_offset))
+        mask_function = and_masks(mask_function, padding_mask_function(padding))
+    return Mask(_moved(mask_function, q_offset, kv_offset), batch_size, q_length, kv_length)
+
+
+def _moved(mask_function: Callable[..., Any], q_offset: Any, kv_offset: Any) -> Callable[..., Any]:
+    """The mask of the query and the key at these offsets. They are tensors, so that the next token is no new mask."""
+    if _is_zero(q_offset) and _is_zero(kv_offset):
+        return mask_function
+    first_q, first_kv = _held(q_offset), _held(kv_offset)
+
+    def moved(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return mask_function(b, h, q_idx + _value(first_q), kv_idx + _value(first_kv))
+
+    return moved
+
+
+def _is_zero(offset: Any) -> bool:
+    return isinstance(offset, int) and offset == 0
+
+
+def _held(offset: Any) -> torch.Tensor:
+    """A number as a scalar input; what is on the GPU, as a static cache has it, as an array: nobody waits for it."""
+    return offset.reshape(1) if isinstance(offset, torch.Tensor) else torch.tensor(offset)
+
+
+def _value(offset: torch.Tensor) -> torch.Tensor:
+    return offset[0] if offset.ndim else offset
+
+
+def attention(  # noqa: PLR0917  (transformers' order)
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: Any,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    is_causal: bool | None = None,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
+    position_bias: torch.Tensor | None = None,
+    **given: Any,
+) -> tuple[torch.Tensor, None]:
+    """What transformers calls for each layer: see `AttentionInterface`.
+
+    query is [batch, heads, q_len, head_dim], key and value [batch, kv_heads, kv_len, head_dim]; the result is
+    [batch, q_len, heads, value_head_dim]. `attention_mask` is a `Mask`, None, or a tensor [batch, 1 or heads, q_len,
+    kv_len], bool or added to scores; `s_aux` are a sink's logits [heads]. Without a mask queries see all keys; in a
+    causal layer with more than one query, those up to their own.
+
+    AttnccError A713 for a mask function that `.attn` can't express, with its line, A714 for what no kernel has.
+    """
+    if given.get("output_attentions"):
+        help = 'attn_implementation="eager" keeps them'
+        raise refused(
+            "A714", "attention weights are never built", expected="output_attentions=False", came="True", help=help
+        )
+    if given.get("cache") is not None:
+        help = 'attn_implementation="sdpa" has them'
+        raise refused("A714", "there are no paged caches yet", expected="no cache=", came="one", help=help)
+    causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    if isinstance(attention_mask, BlockMask):
+        mask_mod = attention_mask.mask_mod
+    else:
+        mask_mod = _of_tensor(attention_mask, causal and query.shape[2] > 1)
+    bias = attention_mask if isinstance(attention_mask, torch.Tensor) and attention_mask.dtype != torch.bool else None
+    score_mod = _score_mod(softcap, bias, position_bias)
+    options = Options(scale=scaling, enable_gqa=True, sink=s_aux, dropout=dropout)
+    out = attend(query, key, value, Mods(score_mod, mask_mod=mask_mod), options)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _of_tensor(attention_mask: torch.Tensor | None, causal: bool) -> Callable[..., Any] | None:
+    """The mask of a layer without a mask function."""
+    if attention_mask is None:
+        return causal_mask_function if causal else None
+    if attention_mask.dtype != torch.bool:
+        return None
+    batched, by_head = attention_mask.shape[0] > 1, attention_mask.shape[1] > 1
+
+    def kept(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        return attention_mask[b if batched else 0, h if by_head else 0, q_idx, kv_idx]
+
+    return kept
+
+
+def _score_mod(softcap: float | None, *biases: torch.Tensor | None) -> Callable[..., Any] | None:
+    """The soft cap, then what is added: a mask of floats, a position bias, [batch or 1, heads or 1, q_len, kv_len]."""
+    added = [(bias, bias.shape[0] > 1, bias.shape[1] > 1) for bias in biases if bias is not None]
+    if softcap is None and not added:
+        return None
+
+    def scored(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+        if softcap is not None:
+            score = softcap * torch.tanh(score / softcap)
+        for bias, batched, by_head in added:
+            score = score + bias[b if batched else 0, h if by_head else 0, q_idx, kv_idx]
+        return score
+
+    return scored
