@@ -16,7 +16,7 @@ from ..problem.refusal import refused
 from .inputs import found
 from .keys import Contents
 from .masks import check_lengths, mask_mods
-from .text import Settings, Traced, trace
+from .text import NO_SETTINGS, Settings, Traced, trace
 
 _MOST_ENTRIES = 1024
 _DTYPES = {getattr(torch, name): short for short, name in KERNEL_DTYPES.items() if short != "e4m3"}
@@ -50,7 +50,7 @@ class Cache:
         self.traces = 0  # that were made, for tests
 
     def find(
-        self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any, settings: Settings
+        self, score_mod: Any, masks: Sequence[Any], device: Any, score_dtype: Any, settings: Settings = NO_SETTINGS
     ) -> tuple[Entry, dict[str, Any]]:
         """The entry of some mods, and the inputs of a call. AttnccError as `trace`."""
         score_mod, *masks = map(_uncompiled, (score_mod, *masks))
@@ -232,4 +232,4 @@ def text(mods: Mods) -> str:
     score_mod, *masks = map(_uncompiled, (mods.score_mod, *mask_mods(mods.block_mask, mods.mask_mod)))
     contents = Contents(score_mod, *masks)
     device = next((item.device for item in contents.tensors), torch.device("cpu"))
-    return trace(score_mod, masks, contents, device, torch.float32, settings=Settings()).text
+    return trace(score_mod, masks, contents, device, torch.float32, settings=NO_SETTINGS).text

@@ -42,6 +42,9 @@ class Settings:
     dropout: bool = False
 
 
+NO_SETTINGS = Settings()
+
+
 def trace(
     score_mod: Any, mask_mods: Sequence[Any], contents: Contents, device: Any, score_dtype: Any, *, settings: Settings
 ) -> Traced:

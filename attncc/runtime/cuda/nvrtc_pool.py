@@ -279,13 +279,13 @@ def _limit(variable: str, default: float, code: str) -> float:
     return value
 
 
-_pools: dict[tuple[tuple[str, ...], float, float], Pool] = {}
+_pools: dict[tuple[tuple[str, ...], float, float, int], Pool] = {}
 _pools_lock = Lock()
 
 
 def pool(names: tuple[str, ...]) -> Pool:
-    """This process's compilers that use the first of these libraries. AttnccError A907 or A908 for a wrong limit."""
-    limits = _limit(SECONDS, _DEFAULT_SECONDS, "A907"), _limit(GIBIBYTES, _DEFAULT_GIBIBYTES, "A908")
+    """This process's compilers that use the first of these libraries. AttnccError A906 to A908 for a wrong limit."""
+    limits = _limit(SECONDS, _DEFAULT_SECONDS, "A907"), _limit(GIBIBYTES, _DEFAULT_GIBIBYTES, "A908"), jobs()
     with _pools_lock:
         if (names, *limits) not in _pools:
             _pools[names, *limits] = Pool(names, *limits)
