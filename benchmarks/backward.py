@@ -6,7 +6,7 @@
 bf16 normal inputs, 16,384 tokens, num_heads * head_dim about 2048, q_len = kv_len. Useful TFLOP/s: 10 * head_dim for
 each kept pair, over all kernels of the backward pass; the forward pass isn't timed. Beside each family stands its
 deterministic mode. Every candidate's dq, dk and dv are first compared with fp64 autograd on one head. A peer that
-doesn't take a case is left out of it.
+doesn't take a case is left out of it. Each peer runs once before our kernels are compiled, as in `benchmarks.forward`.
 """
 
 from __future__ import annotations
@@ -157,6 +157,8 @@ def main() -> None:
     options = parser.parse_args()
     wanted = product(options.head_dims, options.lengths, options.masks)
     cases = [Case(head_dim, length, mask == "causal") for head_dim, length, mask in wanted]
+    tensors = cases[0].tensors()
+    peers(options.peers, tensors, tensors[0], cases[0].causal)  # each runs once
     with ThreadPoolExecutor() as pool:
         list(pool.map(lambda item: kernel(*item), product(cases, options.families)))
     record(

@@ -10,7 +10,8 @@ candidate is first compared with fp64 attention on one head. TFLOP/s are useful 
 `x4` behind it, so many warps share a tile.
 
 Processes that run one case each fill Inductor's cache first, all at once; what is timed is compiled in this process.
-`--without-flex` times our kernels alone, in a few seconds a case.
+One call of FlexAttention and one of cuDNN run here before our kernels are compiled, as in a user's process.
+`--without-flex` times our kernels alone, in a few seconds a case, where nothing else ran.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import torch
 import attncc
 from attncc.schedule.schedule import Schedule
 
-from . import flex
+from . import flex, peers
 from .flex import Launch, Mod, Tensors
 from .measure import RESULTS, Timing, check, compare, table, tflops, write
 
@@ -265,6 +266,9 @@ def fill_inductor_cache(cases: list[Case]) -> None:
 
 
 def run(cases: list[Case], candidates: list[str], folder: Path, *, with_flex: bool) -> None:
+    if with_flex:
+        peers.launches(("cudnn",), tensors(), causal=True)  # each runs once
+        flex.compiled_calls(tensors(), *cases[0].mods(), flex.TRITON[:1])
     with ThreadPoolExecutor(8) as pool:
         building: dict[tuple[str, str], Future[Any]] = {
             (case.name, candidate): pool.submit(case.kernel, candidate) for case in cases for candidate in candidates

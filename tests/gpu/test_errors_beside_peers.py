@@ -29,7 +29,7 @@ SEEDS = 3
 CHANCE = 0.005
 # Times FlashAttention-2's. Its running maximum makes the largest P of each tile 1, which rounds to itself; ours moves
 # seldom (docs/kernels.md, Softmax).
-LIMITS = {"out": 1.07, "dq": 1.02, "dk": 1.02, "dv": 1.02}
+LIMITS = {"out": 1.075, "dq": 1.02, "dk": 1.02, "dv": 1.02}
 EAGER_LIMIT = 1.1  # times eager attention's: the rule of FlexAttention's own suite
 
 

@@ -61,8 +61,10 @@ NAMES = (
 
 def farther(found: Any, theirs: Any, exact: Any) -> bool:
     """Whether a result is much farther from fp64 than torch's in the same dtype, on average: the rule of torch's tests.
-    Twice as far is allowed for gradients, whose probabilities are rounded."""
-    return bool((found - exact).abs().mean() > 2 * (theirs - exact).abs().mean() + 1e-7)
+    Twice as far is allowed for gradients, whose probabilities are rounded. Gradients of captured tensors are sums over
+    all pairs: fp32 rounds them by some units in the last place, whatever the order."""
+    error, limit = (found - exact).abs().mean(), 2 * (theirs - exact).abs().mean()
+    return bool(error > limit + 8 * torch.finfo(torch.float32).eps * exact.abs().mean() + 1e-7)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
@@ -79,7 +81,8 @@ def test_results_and_gradients(name: str, dtype: Any) -> None:
         out = call(*given)
         results += [out, *torch.autograd.grad((out.double() ** 2).sum(), [*given, *learned])]
     for place, triple in enumerate(zip(found, theirs, exact, strict=True)):
-        assert not farther(*(x.double() for x in triple)), place
+        errors = [float((x.double() - triple[2]).abs().mean()) for x in triple]
+        assert not farther(*(x.double() for x in triple)), (place, errors, float(triple[2].abs().mean()))
 
 
 def test_no_kernel_twice() -> None:

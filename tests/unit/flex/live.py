@@ -67,7 +67,7 @@ def dense(q: Any, k: Any, v: Any, score_mod: Any = None, mask_mod: Any = None) -
     if mask_mod is not None:
         score = score.masked_fill(~_everywhere(mask_mod)(*index), -torch.inf)
     lost = (score == -torch.inf).all(-1, keepdim=True)
-    return torch.where(lost, 0.0, score.masked_fill(lost, 0.0).softmax(-1)) @ v
+    return torch.where(lost, 0.0, score.masked_fill(lost, 0.0).softmax(-1)).to(v.dtype) @ v
 
 
 def _everywhere(mod: Any) -> Any:
