@@ -166,6 +166,9 @@ TILE_SYMBOLS = ("q_first", "q_last", "kv_first", "kv_last")
 # whole packed axis, so rules add these before they divide by the block.
 START_SYMBOLS = ("q_start", "kv_start")
 
+# What q_pos is beyond q_idx: kv_len - q_len, so that the last query is at the last key, or what the call says.
+OFFSET_SYMBOL = "q_offset"
+
 # Lengths are below 2**30, so that a difference of two positions fits 32 bits.
 MAX_LENGTH = 2**30 - 1
 

@@ -176,7 +176,7 @@ class _Probe:
     def _seen(self, drawn: dict[str, Array], pairs: dict[str, Array]) -> Array:
         """What becomes of a score of 1 at each pair: the new score, or -inf where it isn't kept."""
         problem = self.problem
-        sequence = Sequence(0, 0, problem.q_len, 0, problem.kv_len)
+        sequence = Sequence.whole(0, problem.q_len, problem.kv_len)
         bare = environment(self.variant, problem, sequence, drawn, np.float64)
         q_pos, kv_h = pairs["q_idx"] + problem.kv_len - problem.q_len, pairs["h"] // problem.group
         seen = bare.with_symbols(**pairs, q_pos=q_pos, kv_h=kv_h, scale=1.0)

@@ -136,7 +136,9 @@ class Facts(ABC):
         grid_2d = self.plan.grid_2d
         if grid_2d is None:
             return True
-        return not problem.packed and problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
+        if problem.varies or problem.has_offset:
+            return False
+        return problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
 
     @property
     def separates_dq(self) -> bool:
@@ -163,7 +165,7 @@ class Facts(ABC):
         plan = self.plan
         if plan.grid_2d is not None:
             return plan.grid_2d.tiles(problem.kv_len, plan.block_kv, plan.grid_2d.kv_columns)
-        if problem.packed:
+        if problem.packs_keys:
             return problem.kv_len // plan.block_kv + problem.batch
         return -(-problem.kv_len // plan.block_kv)
 

@@ -31,7 +31,7 @@ from attncc.kernels.parameters import field_name, struct_format
 from attncc.kernels.registry import facts_of
 from tests import plans
 from tests.emulator import kernel
-from tests.printed import kept_pair, variant
+from tests.printed import WORK, kept_pair, variant
 
 from .masks import mask_of, random_environment, random_variant
 
@@ -133,7 +133,7 @@ namespace v{number} {{
 void run(const void* given, int q_len, int kv_len, bool* kept) {{
     Params params;
     memcpy(&params, given, sizeof params);
-    const Context context = make_context(params, 1, 1, 0, q_len, kv_len, 0, 0);
+    const Context context = make_context(params, Given{{1, q_len, kv_len}}, 1, 0);
     for (int q_idx = 0; q_idx < q_len; ++q_idx) {{
         const Row row = make_row(params, context, q_idx);
         for (int column = 0; column < kv_len; ++column) *kept++ = {kept};
@@ -153,7 +153,7 @@ def printed_masks(drawn: list[Variant], block_kv: int, grid_2d: Grid2D | None) -
         includes |= set(code.includes.splitlines())
         texts.append(CASE.format(number=number, struct=code.params_struct, functions=code.functions, kept=kept))
     calls = "\n".join(f"    if (which == {n}) v{n}::run(given, q_len, kv_len, kept);" for n in range(len(drawn)))
-    text = assemble("\n".join([*sorted(includes), *texts, RUN.format(cases=calls)]), "printed_masks")
+    text = assemble("\n".join([*sorted(includes), WORK, *texts, RUN.format(cases=calls)]), "printed_masks")
     return kernel.evaluate("", text)
 
 

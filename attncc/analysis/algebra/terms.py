@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...evaluate import Environment, evaluate
-from ...ir import Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
+from ...ir import OFFSET_SYMBOL, Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
 from ..grid_2d import Grid2D, tile_axes
 from .affine import Affine, Facts
 from .ranges import INT64, Range, StaticRanges, transfer
@@ -40,7 +40,7 @@ class Terms:
             for name in axis.symbols:
                 self._places[self.leaf(symbol(name))] = name, place
                 self._varies[self.leaf(symbol(name))] = axis.side == "q", axis.side == "kv"
-        for name in ("kv_len", "q_len"):
+        for name in ("kv_len", "q_len", OFFSET_SYMBOL):
             length, names = self.leaf(symbol(name)), [axis.name for axis in self.axes]
             if name.removesuffix("_len") in names:
                 self._places[length] = name, names.index(name.removesuffix("_len"))

@@ -134,7 +134,7 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
 
 def few_keys(plan: KernelPlan, problem: Problem) -> bool:
     """Whether sorted hints are left unverified where all blocks run at once."""
-    return plan.loop == "q_outer" and not problem.packed and problem.kv_len < _MANY_KEYS
+    return plan.loop == "q_outer" and not problem.packs_keys and problem.kv_len < _MANY_KEYS
 
 
 class _Preparation:
