@@ -140,6 +140,10 @@ class Facts(ABC):
             return False
         return problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
 
+    def fits_pages(self, problem: Problem) -> bool:
+        """Whether the kernel can load pages of so many rows; calls without pages fit all."""
+        return True
+
     @property
     def separates_dq(self) -> bool:
         """Whether some of the calls get dQ from another kernel, of the pass `backward_dq`."""
@@ -260,6 +264,9 @@ class ForwardFacts(Facts):
         if self.transposes_values:
             yield from pointers("unsigned char", "values_ahead")
             yield from ints("kv_tiles")
+        if plan.paged:
+            yield Parameter("page_magic", "unsigned long long")
+            yield from ints("page_rows", "page_shift", "pages", "max_blocks", "box_rows")
         if self.tile_lists:
             yield from pointers("uint2", "tile_lists")
             yield from ints("list_batch", "list_heads", "list_words", "list_parts")

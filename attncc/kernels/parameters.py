@@ -189,6 +189,7 @@ FIELD_NAMES = frozenset(
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
     + ["turns", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + ["values_ahead", "kv_tiles", "q_offset_form"]
+    + ["page_magic", "page_rows", "page_shift", "pages", "max_blocks", "box_rows"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

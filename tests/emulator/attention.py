@@ -16,6 +16,7 @@ from attncc.kernels.helpers import combine, tile_lists, transposition
 from attncc.kernels.helpers import min_max_table as min_max_table_kernel
 from attncc.kernels.helpers.tile_lists import TileLists
 from attncc.kernels.helpers.transposition import TransposedValues
+from attncc.kernels.pages import box_rows, page_fields
 from attncc.kernels.parameters import (
     HINT_PIECES,
     input_prepasses,
@@ -49,6 +50,7 @@ class Call:
     paired: bool = False  # thread blocks are clusters of two
     inputs: dict[str, Array] = field(default_factory=dict)
     kv_lens: Array | None = None
+    block_table: Array | None = None  # k and v are pools of pages then
     q_offset: Array | int | None = None
 
     @property
@@ -59,6 +61,7 @@ class Call:
         """The call as the reference takes it."""
         given: dict[str, Any] = {"scale": self.scale, "seed": self.seed, **self.inputs}
         given |= {"kv_lens": self.kv_lens, "q_offset": self.q_offset}
+        given["block_table"] = self.block_table
         if self.cu is not None:
             given |= {"cu_seqlens_q": self.cu[0], "cu_seqlens_kv": self.cu[1]}
         return given
@@ -69,8 +72,9 @@ class Call:
         array = offset if isinstance(offset, np.ndarray) else None
         form = 0 if offset is None else 1 if array is None else 2 if array.ndim else 3
         arrays = {"cu_seqlens_q": starts[0], "cu_seqlens_kv": starts[1], "kv_lens": self.kv_lens, "q_offsets": array}
+        arrays["block_table"] = self.block_table
         pointers = {name: 0 if given is None else given.ctypes.data for name, given in arrays.items()}
-        return {**pointers, "block_table": 0, "q_offset": offset if form == 1 else 0, "q_offset_form": form}
+        return {**pointers, "q_offset": offset if form == 1 else 0, "q_offset_form": form}
 
 
 def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
@@ -92,7 +96,7 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         kernel.run(render_helper(tile_lists.kernel(forward_facts(plan))), facts_of(plan).parameters(), values, 2)
     if facts_of(plan).persistent:
         width, q_columns, kv_columns = plan.tile_columns
-        keys = plan.block_kv, width, kv_columns
+        keys = box_rows(plan.block_kv, problem_of(plan, call)), width, kv_columns
         boxes = ((call.q, 64, width, q_columns), (call.k, *keys), (call.v, *keys))
         maps = b"".join(tensor_map(*box) for box in boxes)
         ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
@@ -141,8 +145,11 @@ def tensor_map(array: Array, box_rows: int, width: int = 1, across: int = 1) -> 
 
 
 def problem_of(plan: KernelPlan, call: Call) -> Problem:
-    heads, lengths = (call.q.shape[-3], call.k.shape[-3]), (call.q.shape[-2], call.k.shape[-2])
+    heads, (q_len, kv_len) = (call.q.shape[-3], call.k.shape[-3]), (call.q.shape[-2], call.k.shape[-2])
+    page = None if call.block_table is None else kv_len
+    lengths = q_len, kv_len * (1 if call.block_table is None else call.block_table.shape[1])
     given = {"packed": call.cu is not None, "cached": call.kv_lens is not None, "has_offset": call.q_offset is not None}
+    given["page"] = page
     return Problem(call.batch, *heads, *lengths, plan.head_dim, plan.value_head_dim, **given)
 
 
@@ -154,6 +161,7 @@ def sizes(plan: KernelPlan, call: Call) -> Values:
         "q_blocks": facts_of(plan).q_blocks(problem),
         "outer": 1 if problem.packed else call.batch,  # length of the batch axis
         "scale": _scale(plan) if call.scale is None else call.scale,
+        **(page_fields(plan.block_kv, problem, len(call.k)) if plan.paged else {}),
         "seed": call.seed, "seed_pointer": 0, "values_ahead": 0, "kv_tiles": facts_of(plan).kv_blocks(problem),
     }  # fmt: skip
 

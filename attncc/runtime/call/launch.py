@@ -134,7 +134,8 @@ class Launcher:
         problem = bind(self._signatures[configuration], facts)
         warn_of_swapped_axes(self._store.variant.name, facts.q, problem)
         form = CallForm(facts, misaligned(values), call.scale is not None)
-        prepared = prepare(framework, self._loader.of(configuration, ordinal), form, problem)
+        serving = configuration._replace(paged=problem.page is not None)
+        prepared = prepare(framework, self._loader.of(serving, ordinal), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepared

@@ -16,6 +16,7 @@ from ...kernels.helpers.tile_lists import TileLists
 from ...kernels.helpers.transposition import TransposedValues, pays
 from ...kernels.kernel_names import kernel_name
 from ...kernels.live_tiles import most_tiles
+from ...kernels.pages import page_fields
 from ...kernels.registry import forward_facts
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.facts import out_dtype
@@ -231,6 +232,8 @@ class _Preparation:
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
         heads = section(self._plan, problem, self._facts.heads(problem), self._kernels.device.l2_bytes) * self._splits
         self._main.set({**sizes, "q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "section": heads})
+        if self._plan.paged:
+            self._main.set(page_fields(self._plan.block_kv, problem, call.k.shape[0]))
         assert call.out is not None
         for name, facts in (("q", call.q), ("k", call.k), ("v", call.v), ("out", call.out)):
             self._main.set(Strides.of(facts, problem).fields(name))

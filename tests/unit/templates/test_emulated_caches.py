@@ -6,15 +6,17 @@ Rows behind a sequence's last key hold what is no number.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from attncc import reference
+from attncc.kernels.registry import facts_of
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
-from tests.emulator.attention import Call, forward
+from tests.emulator.attention import Call, forward, problem_of
 from tests.unit.templates import test_emulated_hopper as hopper
 from tests.unit.templates.test_emulated_kernels import (
     CAUSAL,
@@ -124,3 +126,58 @@ def test_a_length_that_cannot_be_makes_nan(name: str) -> None:
     q, k, v = (arrays[x][1:2] for x in "qkv")
     expected, _ = reference.forward(plan.variant, q, k[:, :, :131], v[:, :, :131])
     np.testing.assert_allclose(out[1:2].astype(np.float64), expected, atol=2e-2)
+
+
+def in_pages(arrays: dict[str, Any], page: int) -> dict[str, Any]:
+    """The same cache in a pool of pages, in any order; what isn't in use holds NaN, tables go on with -1."""
+    lengths, rng = arrays["kv_lens"], np.random.default_rng(8)
+    batch, heads, _, _ = arrays["k"].shape
+    blocks = -(-ROOM // page)
+    used = [-(-int(length) // page) for length in lengths]
+    numbers = iter(rng.permutation(sum(used) + 3))
+    table = np.full((batch, blocks), -1, np.int32)
+    pools = {}
+    for name in "kv":
+        rows = arrays[name]
+        pools[name] = np.full((sum(used) + 3, heads, page, rows.shape[-1]), np.nan, rows.dtype)
+    for b, count in enumerate(used):
+        for block in range(count):
+            table[b, block] = next(numbers)
+            for name, pool in pools.items():
+                rows = arrays[name][b, :, block * page : min((block + 1) * page, lengths[b])]
+                pool[table[b, block], :, : rows.shape[1]] = rows
+    return {**arrays, **pools, "block_table": table}
+
+
+def paged(plan: KernelPlan) -> KernelPlan:
+    return replace(plan, paged=True)
+
+
+@pytest.mark.parametrize("page", [1, 7, 16, 64])
+@EVERY_PLAN
+def test_pages(name: str, page: int) -> None:
+    """Smaller than a tile, larger, and of a size that no tile has."""
+    plan = paged(PLANS[name](WINDOW))
+    call = Call(**in_pages(cache(plan, 3 if name == "decode" else 70), page))
+    if facts_of(plan).fits_pages(problem_of(plan, call)):
+        check(plan, call)
+    else:
+        assert plan.family == "hopper" and page in (1, 7)
+
+
+@pytest.mark.parametrize("name", ["portable", "decode", "hopper"])
+def test_packed_queries_over_pages(name: str) -> None:
+    plan = paged(PLANS[name](CAUSAL))
+    starts = (0, 2, 4, 5, 6) if name == "decode" else (0, 70, 71, 75, 80)
+    check(plan, Call(**in_pages(cache(plan, 0, packed=starts), 16)))
+
+
+@pytest.mark.parametrize("number", [-1, 1000])
+@EVERY_PLAN
+def test_a_page_that_cannot_be_makes_nan(name: str, number: int) -> None:
+    plan = paged(PLANS[name](CAUSAL))
+    arrays = in_pages(cache(plan, 3 if name == "decode" else 70), 16)
+    arrays["block_table"][1, 4] = number
+    out, lse = forward(plan, Call(**arrays))
+    assert all(np.isnan(array[1].astype(np.float32)).all() for array in (out, lse))
+    assert all(np.isfinite(out[b].astype(np.float32)).all() for b in (0, 2, 3))
