@@ -1,5 +1,7 @@
-"""Calls over caches on a GPU: lengths, pages and positions on the device, in every family; CUDA graphs that serve all of
-them. Rows and pages that no sequence uses hold NaN."""
+"""Calls over caches on a GPU: lengths, pages and positions on the device, in every family.
+
+Rows and pages that no sequence uses hold NaN. One CUDA graph serves all lengths.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class Launcher:
     def __init__(self, store: KernelStore, recorded: Callable[[Arguments], Any]) -> None:
         self._store = store
         self._recorded = recorded
-        self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
+        self._signatures = {item: Signature(store.variant, *item[:3]) for item in store.configurations}
         self._loader = KernelLoader(store)
         self._readers: dict[DeviceFramework, Reader] = {}
         self._prepared: dict[Any, Prepared] = {}
