@@ -100,8 +100,8 @@ def prepare(
     k, of values).
 
     With `decode` and `backward`, or where a variant has a schedule for them, the kernels of these passes too; without
-    those of decode, calls with few queries run the forward kernel. `serving` asks for these, and for kernels of caches in
-    pages, in which calls bring a block_table. AttnccError with everything that is wrong with the
+    those of decode, calls with few queries run the forward kernel. `serving` asks for these, and for kernels of caches
+    in pages, in which calls bring a block_table. AttnccError with everything that is wrong with the
     spec's text, with these variants' schedules or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
