@@ -5,6 +5,10 @@ Rows and pages that no sequence uses hold NaN. One CUDA graph serves all lengths
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,3 +197,13 @@ def test_gradients(family: str) -> None:
             for one, other, n in zip(found, wanted, (200, length, length), strict=True):
                 torch.testing.assert_close(one[b : b + 1, :, :n], other, rtol=2e-2, atol=2e-2)
             assert not any(x[b, :, length:].any() for x in found[1:])
+
+
+def test_the_example_generates_the_same_tokens_with_a_paged_cache() -> None:
+    """And one graph runs its steps."""
+    root = Path(__file__).parents[2]
+    command = [sys.executable, str(root / "examples" / "generate.py"), "--steps", "30"]
+    done = subprocess.run(
+        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, stdout=subprocess.PIPE, text=True
+    )
+    assert done.returncode == 0 and "tokens are the same" in done.stdout and "on cuda" in done.stdout
