@@ -24,8 +24,8 @@ FLOORS = {
     "executor": 6, "codegen": 6,
     "runtime": 7,
     "__init__": 8, "__main__": 8, "api": 8, "compiler": 8, "cli": 8, "explain": 8, "flex": 8, "import_flex": 8,
-    "integrations": 8, "machine_code": 8, "package": 8, "partial_results": 8, "settle": 8, "show": 8, "stages": 8, "tune": 8,
-    "torch": 8,
+    "integrations": 8, "machine_code": 8, "package": 8, "partial_results": 8, "settle": 8, "show": 8, "stages": 8,
+    "torch": 8, "tune": 8,
 }  # fmt: skip
 
 # What the package that `attncc build` writes may load, and what it must never load.

@@ -203,7 +203,6 @@ def test_the_example_generates_the_same_tokens_with_a_paged_cache() -> None:
     """And one graph runs its steps."""
     root = Path(__file__).parents[2]
     command = [sys.executable, str(root / "examples" / "generate.py"), "--steps", "30"]
-    done = subprocess.run(
-        command, cwd=root, env=os.environ | {"PYTHONPATH": str(root)}, stdout=subprocess.PIPE, text=True
-    )
-    assert done.returncode == 0 and "tokens are the same" in done.stdout and "on cuda" in done.stdout
+    env = os.environ | {"PYTHONPATH": str(root)}
+    done = subprocess.run(command, cwd=root, env=env, stdout=subprocess.PIPE, text=True, check=True)
+    assert "tokens are the same" in done.stdout and "on cuda" in done.stdout
