@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from .. import synthetic
 from ..evaluate import Array
 from ..ir import Variant
 from ..problem import Problem, Sequence
@@ -165,9 +164,3 @@ def copies_needed(operand_bytes: int, device: str) -> int:
         return 1
     wanted = _L2_FILLS * torch.cuda.get_device_properties().L2_cache_size
     return int(min(-(-wanted // operand_bytes), _MOST_COPIES))
-
-
-def drawn_inputs(variant: Variant, problem: Problem, seed: int, given: Mapping[str, Any]) -> dict[str, Array]:
-    """Random inputs, and those that are given instead."""
-    drawn = synthetic.inputs(variant, problem, np.random.default_rng(seed))
-    return drawn | {name: np.asarray(value) for name, value in given.items()}

@@ -150,12 +150,16 @@ def gpu_name() -> str:
 
 
 def _measured(specification: Specification, file: Path, given: dict[str, Any]) -> list[Measured]:
-    from ..bench.case import Case, drawn_inputs
+    import numpy as np
+
+    from ..bench.case import Case
+    from ..plausible import arrays
 
     bench, found = _bench(file, given), []
     for q_len, kv_len in given["lengths"]:
         problem = _problem(q_len, kv_len, given)
-        inputs = drawn_inputs(specification.variant, problem, given["seed"], given["given_inputs"])
+        inputs = arrays(specification.variant, problem, given["seed"], given["given_inputs"])
+        inputs = {name: np.asarray(value) for name, value in inputs.items()}
         _check_inputs(specification, problem, inputs)
         case = Case(specification.variant, problem, given["dtype"], given["pass_name"], inputs, given["seed"])
         with progress(f"timing {q_len} x {kv_len}"):

@@ -9,6 +9,7 @@ import pytest
 from attncc import library
 from attncc.compiler import load_specification
 from attncc.ir import Variant
+from attncc.plausible import arrays
 from attncc.problem import Problem
 from attncc.runtime.cuda.timing import Sustained
 from attncc.semantics.load import load
@@ -16,7 +17,7 @@ from attncc.source import SourceFile
 
 torch = pytest.importorskip("torch")
 
-from attncc.bench.case import Case, drawn_inputs  # noqa: E402
+from attncc.bench.case import Case  # noqa: E402
 
 SMALL = Problem(2, 4, 2, 48, 48, 16, 16)
 SHIPPED = library.names()
@@ -32,7 +33,7 @@ def variant(lines: str) -> Variant:
 
 def case(of: Variant | str, problem: Problem = SMALL, *, dtype: str = "fp32", pass_name: str = "forward") -> Case:
     of = variant(of) if isinstance(of, str) else of
-    return Case(of, problem, dtype, pass_name, drawn_inputs(of, problem, 0, {}), 3, "cpu")
+    return Case(of, problem, dtype, pass_name, arrays(of, problem, 0, {}), 3, "cpu")
 
 
 class Counting:
