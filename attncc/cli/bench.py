@@ -12,6 +12,7 @@ import click
 from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, progress
+from .explain import drawn_inputs
 from .files import check_element_types, load_specification, writing
 from .options import (
     SPEC_FILE,
@@ -153,13 +154,17 @@ def _measured(specification: Specification, file: Path, given: dict[str, Any]) -
     import numpy as np
 
     from ..bench.case import Case
-    from ..plausible import arrays
+    from ..bench.measure import Measured
+    from ..plausible import drawn
 
-    bench, found = _bench(file, given), []
+    bench, found = _bench(file, given), list[Measured]()
     for q_len, kv_len in given["lengths"]:
         problem = _problem(q_len, kv_len, given)
-        inputs = arrays(specification.variant, problem, given["seed"], given["given_inputs"])
-        inputs = {name: np.asarray(value) for name, value in inputs.items()}
+        made = drawn(specification.variant, problem, given["seed"], given["given_inputs"])
+        inputs = {name: np.asarray(value) for name, value in given["given_inputs"].items()}
+        inputs |= {name: item.array for name, item in made.items()}
+        if made and not found and not as_json():
+            click.echo(drawn_inputs(made))
         _check_inputs(specification, problem, inputs)
         case = Case(specification.variant, problem, given["dtype"], given["pass_name"], inputs, given["seed"])
         with progress(f"timing {q_len} x {kv_len}"):

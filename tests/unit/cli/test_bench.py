@@ -94,8 +94,12 @@ def test_a_torch_that_cannot_use_the_gpu_is_told(monkeypatch: pytest.MonkeyPatch
 def test_the_table_fits_80_columns() -> None:
     lines = run("bench", "alibi", *SIZES).output.splitlines()
     assert max(map(len, lines)) <= 80
-    assert lines[0] == "alibi, forward, fp32, 4 heads over 2 key heads, head dim 16, on a GPU"
-    assert [line.split()[:2] for line in lines[3:] if "  attncc  " in line] == [["32", "attncc"], ["7:40", "attncc"]]
+    assert lines[:2] == [
+        "inputs drawn at random; give yours with -i, others with --seed",
+        "  slope: f32[head]: floats at random",
+    ]
+    assert lines[3] == "alibi, forward, fp32, 4 heads over 2 key heads, head dim 16, on a GPU"
+    assert [line.split()[:2] for line in lines[6:] if "  attncc  " in line] == [["32", "attncc"], ["7:40", "attncc"]]
 
 
 @pytest.mark.usefixtures("on_the_cpu")
