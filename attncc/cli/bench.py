@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..diagnostics import AttnccError, Diagnostic
+from ..diagnostics import AttnccError, AttnccWarning, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, progress
 from .explain import drawn_inputs
@@ -178,7 +179,8 @@ def _bench(file: Path, given: dict[str, Any]) -> Bench:
     from ..bench.stopwatch import TorchStopwatch
 
     keys, values = given["head_dim"]
-    with progress("compiling"):
+    with progress("compiling"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", AttnccWarning)  # printed when the file was loaded
         kernel = compile(
             file,
             dtype=given["dtype"],

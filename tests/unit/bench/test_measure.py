@@ -120,6 +120,15 @@ def test_a_failing_kernel_of_ours_is_no_row() -> None:
         Bench(broken, (), Counting()).measure(case(shipped("causal")))
 
 
+def test_a_peer_that_cannot_be_made_is_a_row_that_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large(*_: Any) -> Any:
+        raise MemoryError("CUDA out of memory. Tried to allocate 68 GiB\nand more")
+
+    monkeypatch.setitem(peers.PEERS, "flex", too_large)
+    row = rows("causal")["flex"]
+    assert row.trouble == "MemoryError: CUDA out of memory. Tried to allocate 68 GiB" and not row.wrong
+
+
 def test_the_last_resort_is_timed_where_nothing_else_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     made = peers.sdpa
 

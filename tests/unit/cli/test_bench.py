@@ -135,3 +135,10 @@ def test_a_wrong_result_of_ours_ends_with_an_error(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("attncc.api.compile", lambda *_, **__: lambda q, k, v: q * 2)
     shown = run("bench", "causal", *SIZES, "--against", "sdpa", status=1).output
     assert "error[A904]" in shown and "wrong" in shown
+
+
+@pytest.mark.usefixtures("on_the_cpu")
+def test_warnings_of_a_file_are_printed_once(tmp_path: Path) -> None:
+    path = tmp_path / "mine.attn"
+    path.write_text("attn 1\nvariant mine {\n    keep if 3 >= 2\n}\n")
+    assert run("bench", path, *SIZES, "--against", "sdpa").output.count("warning[A302]") == 1
