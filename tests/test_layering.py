@@ -19,12 +19,13 @@ FLOORS = {
     "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "problem": 3,
-    "schedule": 4, "synthetic": 4,
+    "schedule": 4, "synthetic": 4, "plausible": 4,
     "kernels": 5,
     "executor": 6, "codegen": 6,
     "runtime": 7,
-    "__init__": 8, "__main__": 8, "api": 8, "compiler": 8, "cli": 8, "explain": 8, "flex": 8, "import_flex": 8,
-    "integrations": 8, "machine_code": 8, "package": 8, "partial_results": 8, "settle": 8, "show": 8, "stages": 8,
+    "__init__": 8, "__main__": 8, "advice": 8, "api": 8, "bench": 8, "compiler": 8, "cli": 8, "explain": 8, "flex": 8,
+    "import_flex": 8, "integrations": 8, "machine_code": 8, "package": 8, "partial_results": 8, "settle": 8,
+    "show": 8, "stages": 8,
     "torch": 8, "tune": 8,
 }  # fmt: skip
 
@@ -34,6 +35,7 @@ BUILT_PACKAGE_PARTS = {
     "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators", "version",
 }  # fmt: skip
 COMPILER_PARTS = {
+    "bench",
     "syntax",
     "semantics",
     "codegen",
