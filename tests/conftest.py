@@ -77,6 +77,8 @@ def _alone(item: pytest.Item) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """`-m gpu` asks for tests that need torch: without it they fail as one, and aren't skipped."""
+    if config.getoption("--update-golden"):
+        config.option.markexpr = re.sub(r" and not slow$", "", config.option.markexpr)
     if _asks_for_gpu(config) and find_spec("torch") is None:
         raise pytest.UsageError("pytest -m gpu needs torch: pip install '.[torch]'")
 
@@ -102,7 +104,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """What it waits for is begun at once, beside the collection of the rest. Not where several processes share the
     tests: each would compile all."""
     case, config = _case(item), item.config
-    if case is None or config.option.collectonly or hasattr(config, "workerinput") or _asks_for_gpu(config):
+    left_out = "not slow" in config.option.markexpr and item.get_closest_marker("slow") is not None
+    if case is None or left_out or config.option.collectonly or hasattr(config, "workerinput") or _asks_for_gpu(config):
         return
     COMPILATIONS.begin(case)
 
