@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
@@ -64,6 +65,7 @@ OTHERS = (
 )
 
 
+@cache
 def distinct() -> list[str]:
     """The first of the specs that mean the same, since their kernels are the same text but for names."""
     found: dict[Hashable, str] = {}
@@ -125,9 +127,11 @@ def backward_cases() -> Iterator[Case]:
 def every_day() -> set[Case]:
     """Each spec once, with the targets and head dims by turns; backward, decode and other targets by one of a kind:
     both families, both loops, narrow, wide and unequal heads, fp32."""
-    found = {case.spec: [other for other in default_cases() if other.spec == case.spec] for case in default_cases()}
-    first = {of_spec[number // 2 % len(of_spec)] for number, of_spec in enumerate(found.values())}
-    return first | {
+    by_spec: dict[str, list[Case]] = {}
+    for case in default_cases():
+        by_spec.setdefault(case.spec, []).append(case)
+    return {
+        *(of_spec[number // 2 % len(of_spec)] for number, of_spec in enumerate(by_spec.values())),
         Case("softcap", "sm_90a", "bf16", 128, backward=True),
         Case("documents", "sm_90a", "bf16", 128, backward=True),
         Case("relative_bias", "sm_80", "bf16", 128, backward=True),
