@@ -41,6 +41,8 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expr):
             return NotImplemented
+        if self._hash != other._hash or self._own != other._own:
+            return False
         seen: set[tuple[int, int]] = set()
         pending: list[tuple[Expr, Expr]] = [(self, other)]
         while pending:
@@ -284,17 +286,17 @@ class Variant:
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every distinct node below the roots, children before parents, each once."""
     seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    stack = list(reversed(roots))
     while stack:
-        node, expanded = stack.pop()
-        if node in seen:
-            continue
-        if expanded:
+        node = stack[-1]
+        if node not in seen:
+            below = [child for child in node.children if child not in seen]
+            if below:
+                stack.extend(reversed(below))
+                continue
             seen.add(node)
             yield node
-        else:
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(node.children))
+        stack.pop()
 
 
 def needs(variant: Variant, *roots: Expr) -> tuple[Let, ...]:

@@ -105,10 +105,10 @@ def updated(request: pytest.FixtureRequest) -> bool:
 
 @pytest.mark.parametrize("spec", SPECS)
 def test_hashes_of_texts(spec: str, updated: bool) -> None:
-    """Of all passes, at one head dim, for the targets by turns; `.ci/run` compares all. If what differs is meant to,
+    """At one head dim, for the targets and the passes by turns; `.ci/run` compares all. If what differs is meant to,
     write the hashes anew, and read what became of `generated/`."""
     if not updated:
-        target = DEFAULT_ARCHS[SPECS.index(spec) % len(DEFAULT_ARCHS)]
-        wanted = cases([spec], ARCHS, [target], [HEAD_DIM])
-        now = merged(found_in(TEXTS, tuple(PASSES), case) for case in wanted)
+        number, passes = SPECS.index(spec), tuple(PASSES)
+        wanted = cases([spec], ARCHS, [DEFAULT_ARCHS[number % len(DEFAULT_ARCHS)]], [HEAD_DIM])
+        now = merged(found_in(TEXTS, (passes[number % len(passes)],), case) for case in wanted)
         assert list(differences(read(TEXTS.file).hashes, now.hashes, whole=False)) == []

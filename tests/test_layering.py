@@ -6,7 +6,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -57,8 +58,17 @@ FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
 MODULES = sorted(path.with_suffix("") for path in FILES if path.parts[0] != "_data")
 
 
-def imports(module: Path, for_types: bool = True, package: Path = PACKAGE) -> Iterator[tuple[str, ...]]:
+def imports(module: Path, for_types: bool = True, package: Path = PACKAGE) -> Iterable[tuple[str, ...]]:
     """Every module that a file imports, anywhere in it, as its absolute dotted parts."""
+    return _of_attncc(module, for_types) if package == PACKAGE else _imports(module, for_types, package)
+
+
+@cache
+def _of_attncc(module: Path, for_types: bool) -> tuple[tuple[str, ...], ...]:
+    return tuple(_imports(module, for_types, PACKAGE))
+
+
+def _imports(module: Path, for_types: bool, package: Path) -> Iterator[tuple[str, ...]]:
     tree = ast.parse((package / module).with_suffix(".py").read_text(encoding="utf-8"))
     for node in _nodes(tree, for_types):
         if isinstance(node, ast.Import):

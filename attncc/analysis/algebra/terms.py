@@ -30,6 +30,7 @@ class Terms:
         self._facts = tuple(Facts(axis) for axis in self.axes)
         self._nodes: dict[Expr, Expr] = {}
         self._order: dict[Expr, int] = {}
+        self._numbers: dict[int, Expr] = {}
         self._forms: dict[Expr, Affine] = {}
         self._sums: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
         self._known: dict[Expr, Range] = {}
@@ -49,8 +50,10 @@ class Terms:
 
     def leaf(self, expr: Expr) -> Expr:
         """The one shared node that equals `expr`, not simplified."""
-        found = self._nodes.setdefault(expr, expr)
-        self._order.setdefault(found, len(self._order))
+        found = self._nodes.get(expr)
+        if found is None:
+            found = self._nodes[expr] = expr
+            self._order[expr] = len(self._order)
         return found
 
     def node(self, op: str, *args: Expr) -> Expr:
@@ -64,7 +67,10 @@ class Terms:
         return found
 
     def number(self, value: int) -> Expr:
-        return self.leaf(const(value))
+        found = self._numbers.get(value)
+        if found is None:
+            found = self._numbers[value] = self.leaf(const(value))
+        return found
 
     def symbol(self, name: str) -> Expr:
         return self.leaf(symbol(name))
