@@ -12,8 +12,8 @@ exercises the most code, and the backward pass on those that its parts differ by
 serialised products in every kernel of the default build, and in all backward kernels of its targets and head dims
 (`benchmarks.spills --shipped`).
 
-A plain `pytest` compiles every second spec once, and of the rest one of a kind (`every_day`). All others are marked slow:
-`pytest -m slow`, which `.ci/run` runs, too.
+A plain `pytest` compiles every second spec once, and of the rest one of a kind (`every_day`). All others are marked
+slow: `pytest -m 'slow and not gpu'`, which `.ci/run` runs, too.
 """
 
 from __future__ import annotations
