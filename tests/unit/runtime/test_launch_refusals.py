@@ -91,6 +91,15 @@ def test_a_grid_that_is_too_large(bench: MakeBench) -> None:
     assert "A653" in str(refused(made, q, k, k))
 
 
+def test_missing_kernels_of_pages_name_the_build_command(bench: MakeBench) -> None:
+    made = bench(plan(plans.FULL))
+    q, k, v = qkv()
+    lengths, table = FakeArray((BATCH,), "int32"), FakeArray((BATCH, 3), "int32")
+    error = refused(made, q, k, v, kv_lens=lengths, block_table=table)
+    assert error.diagnostics[0].code == "A505"
+    assert "--serving" in error.diagnostics[0].help
+
+
 def test_a_missing_target_names_the_build_command(bench: MakeBench) -> None:
     made = bench(plans.plan(plans.FULL, "fp16", target="sm_80"), capability=90)
     error = refused(made, *qkv())

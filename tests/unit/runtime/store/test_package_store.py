@@ -49,6 +49,7 @@ def test_configurations_targets_and_passes_come_from_file_names(tmp_path: Path) 
         plans.plan(plans.CAUSAL, "bf16", target="sm_90a"),
         plans.plan(plans.CAUSAL, "bf16", target="sm_90a", pass_name="decode", block_q=16, warps=1),
         plans.plan(plans.CAUSAL, "fp16", target="sm_80", **wide),
+        plans.plan(plans.CAUSAL, "bf16", target="sm_90a", paged=True),
     ]
     store = PackageStore(put(tmp_path, *made))
     small, large = Configuration("bf16", 16, 16), Configuration("fp16", 192, 128)
@@ -57,6 +58,8 @@ def test_configurations_targets_and_passes_come_from_file_names(tmp_path: Path) 
     assert store.plans(small, "sm_90a") == (made[1], made[2])
     assert store.plans(small, "sm_80") == (made[0],)
     assert store.plans(large, None) == (made[3],)
+    assert store.plans(small._replace(paged=True), "sm_90a") == (made[4],)
+    assert store.targets(large._replace(paged=True)) == ()
     assert store.variant == plans.CAUSAL
 
 
