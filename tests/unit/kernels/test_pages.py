@@ -14,8 +14,9 @@ from attncc.problem import Problem
 def test_division_by_multiplication_is_exact(divisor: int) -> None:
     division = Division.by(divisor)
     assert division.magic <= 2**32 and division.shift < 64
-    around = np.arange(0, MAX_LENGTH, divisor, dtype=np.int64)[:: max(MAX_LENGTH // divisor // 10_000, 1)]
-    numbers = np.concatenate([around, around - 1, around + 1, np.random.default_rng(0).integers(0, MAX_LENGTH, 10_000)])
+    rng = np.random.default_rng(0)
+    around = rng.integers(0, MAX_LENGTH // divisor + 1, 10_000) * divisor
+    numbers = np.concatenate([around, around - 1, around + 1, rng.integers(0, MAX_LENGTH, 10_000)])
     numbers = np.unique(np.clip(np.append(numbers, [0, MAX_LENGTH]), 0, MAX_LENGTH)).astype(np.uint64)
     found = numbers * np.uint64(division.magic) >> np.uint64(division.shift)
     assert np.array_equal(found, numbers // np.uint64(divisor))
