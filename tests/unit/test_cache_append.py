@@ -187,3 +187,64 @@ def test_entries_that_get_no_key_are_not_read() -> None:
     table = given["block_table"].copy()
     table[0, :4] = -1  # its new keys stand in its last page
     attncc.append(**{**given, "block_table": table}, **options(PAGED))
+
+
+@pytest.mark.parametrize("rotary_dim", [32, 12])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_rotation_is_that_of_transformers(dtype: str, rotary_dim: int) -> None:
+    """GPT-NeoX's and Llama's halves, GPT-J's pairs. Theirs rounds after each operation."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from transformers.models.gptj import modeling_gptj
+    from transformers.models.llama import modeling_llama
+
+    element, generator = getattr(torch, dtype), torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 9, 32, generator=generator).to(element) for heads in (4, 2, 2))
+    cos, sin = (torch.tensor(table).to(element) for table in angles(Case(rotary_dim=rotary_dim)))
+    for interleaved in (False, True):
+        caches = [torch.full((2, 2, ROOM, 32), torch.nan, dtype=element) for _ in range(2)]
+        lens = torch.tensor([9, 30])
+        found = attncc.append(*caches, k, v, lens, rotary=(cos, sin), interleaved=interleaved, q=q)
+        for b, rows in enumerate((slice(0, 9), slice(21, 30))):
+            for x, own in ((q[b : b + 1], found[b]), (k[b : b + 1], caches[0][b, :, rows])):
+                part, c, s = x[..., :rotary_dim], cos[None, rows], sin[None, rows]
+                if interleaved:  # theirs is [batch, rows, heads, columns]
+                    wanted = modeling_gptj.apply_rotary_pos_emb(part.transpose(1, 2), s, c).transpose(1, 2)
+                else:
+                    both = (torch.cat([table, table], -1) for table in (c, s))
+                    wanted, _ = modeling_llama.apply_rotary_pos_emb(part, part, *both)
+                wanted = torch.cat([wanted, x[..., rotary_dim:]], -1)[0]
+                tolerance = 1e-6 if dtype == "float32" else 3e-2
+                torch.testing.assert_close(own, wanted, rtol=0, atol=tolerance)
+
+
+def test_tensors_on_the_cpu_are_written_in_place() -> None:
+    torch = pytest.importorskip("torch")
+    case = Case("fp32", 7, True, rotary_dim=32)
+    plain, given = arrays_of(case), arrays_of(case)
+    tensors = {name: torch.from_numpy(x) for name, x in given.items()}
+    rotary = tuple(map(torch.from_numpy, angles(case)))
+    found = attncc.append(**tensors, rotary=rotary)
+    wanted = attncc.append(**plain, rotary=angles(case))
+    assert np.array_equal(found.numpy(), wanted)
+    assert np.array_equal(tensors["k_cache"].numpy(), plain["k_cache"], equal_nan=True)
+    with pytest.raises(AttnccError, match="A652"):
+        attncc.append(**{**tensors, "k_new": tensors["k_new"].clone().requires_grad_()}, rotary=rotary)
+    with pytest.raises(AttnccError, match="A654"):
+        attncc.append(**{**tensors, "k_new": given["k_new"]}, rotary=rotary)
+
+
+def test_torch_compile_calls_it_between_graphs() -> None:
+    torch = pytest.importorskip("torch")
+    case = Case("fp32", 7, True, rotary_dim=32)
+    tensors = {name: torch.from_numpy(x) for name, x in arrays_of(case).items()}
+    rotary = tuple(map(torch.from_numpy, angles(case)))
+
+    @torch.compile(backend="eager")
+    def step(k_new: Any) -> Any:
+        return attncc.append(**{**tensors, "k_new": 2 * k_new}, rotary=rotary).sum() * 2
+
+    found, keys = step(tensors["k_new"]), tensors["k_cache"].clone()
+    tensors["k_cache"].fill_(torch.nan)
+    wanted = attncc.append(**{**tensors, "k_new": 2 * tensors["k_new"]}, rotary=rotary).sum() * 2
+    assert torch.equal(found, wanted) and torch.equal(keys.nan_to_num(), tensors["k_cache"].nan_to_num())
