@@ -43,7 +43,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'attncc' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name], __name__), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+    return found
 
 
 def __dir__() -> list[str]:

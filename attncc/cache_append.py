@@ -28,6 +28,7 @@ _NEEDED = 5  # of the arrays of a call, the first
 
 _lock = Lock()
 _functions: dict[tuple[str, str, int], Function] = {}
+_frameworks: dict[tuple[type, ...], Framework] = {}  # by the types of a call's arrays
 _launchers: dict[Framework, AppendLauncher] = {}
 
 
@@ -86,6 +87,14 @@ def _run(call: Append, layout: str, interleaved: bool) -> Array | None:
 
 def _framework(call: Append) -> Framework:
     """That of all arrays. AttnccError A622 for what is none, A654 for several, A655 where arrays can't be written."""
+    kinds = tuple(map(type, call))
+    framework = _frameworks.get(kinds)
+    if framework is None:
+        framework = _frameworks[kinds] = _find_framework(call)
+    return framework
+
+
+def _find_framework(call: Append) -> Framework:
     if is_foreign(call.k_cache):
         raise refused(
             "A655",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import product
-from typing import Any, Protocol
+from operator import itemgetter, or_
+from typing import Any, NamedTuple, Protocol
 
 from ...kernels.helpers import append as append_kernel
 from ...kernels.pages import Division
@@ -28,6 +29,7 @@ _WRITTEN = ("k_cache", "v_cache")
 _INT_ARRAYS = ("kv_lens", "block_table", "cu_seqlens_q")
 _Q_OUT = len(Append._fields)  # the operand behind those that a call brings
 _ALIGNMENT = 16  # bytes: of bases and of strides
+_take_rows = itemgetter(*(n for n, name in enumerate(Append._fields) if name not in _INT_ARRAYS))
 _MOST_PREPARED = 4096  # forms of calls that are kept; at one more all are dropped
 _ANYWHERE = 1 << 40  # an address, for arrays of which only the distance counts
 
@@ -45,7 +47,18 @@ class _Prepared:
     launches: Launches
     new_q: Callable[[], Array] | None
     narrowed: tuple[int, ...]  # operands that are int64
-    spans: tuple[tuple[int, int, int, ArrayFacts], ...]  # operand; its first byte and the one after its last; facts
+    pairs: tuple[_Pair, ...]
+
+
+class _Pair(NamedTuple):
+    """A cache and another array, by operand. Their ranges of bytes meet if the second begins more than `low` and less
+    than `high` bytes behind the first."""
+
+    cache: int
+    other: int
+    low: int
+    high: int
+    facts: tuple[ArrayFacts, ArrayFacts]
 
 
 class AppendLauncher:
@@ -55,22 +68,30 @@ class AppendLauncher:
         self._framework, self._load = framework, load
         self._observer: Observer = framework.observer()
         self._prepared: dict[Any, _Prepared] = {}
+        self._last: tuple[Any, _Prepared | None] = None, None
 
     def run(self, ordinal: int, call: Append, layout: str, *, interleaved: bool) -> Array | None:
         """The rotated q, or None, queued on the framework's current stream. AttnccError before any launch."""
-        names, arrays = zip(*call.given(), strict=True)
-        bases, forms = self._observer.observe(arrays)
-        aligned = not any(base % _ALIGNMENT for name, base in zip(names, bases, strict=True) if name not in _INT_ARRAYS)
-        key = forms, names, layout, interleaved, aligned
+        given = [number for number, array in enumerate(call) if array is not None]
+        bases, forms = self._observer.observe([call[number] for number in given])
+        values: list[Any] = [0] * (_Q_OUT + 1)
+        for number, base in zip(given, bases, strict=True):
+            values[number] = base
+        aligned = not reduce(or_, _take_rows(values)) % _ALIGNMENT
+        key = forms, given, layout, interleaved, aligned
+        last, prepared = self._last
+        if prepared is None or key != last:
+            prepared = self._find(ordinal, call, (forms, tuple(given), layout, interleaved, aligned))
+            self._last = key, prepared
+        return self._launch(ordinal, call, prepared, values)
+
+    def _find(self, ordinal: int, call: Append, key: Any) -> _Prepared:
         prepared = self._prepared.get(key)
         if prepared is None:
             if len(self._prepared) >= _MOST_PREPARED:
                 self._prepared.clear()
-            prepared = self._prepared[key] = self._prepare(ordinal, call, layout, interleaved, aligned)
-        values: list[Any] = [0] * (_Q_OUT + 1)
-        for name, base in zip(names, bases, strict=True):
-            values[Append._fields.index(name)] = base
-        return self._launch(ordinal, call, prepared, values)
+            prepared = self._prepared[key] = self._prepare(ordinal, call, *key[2:])
+        return prepared
 
     def _prepare(self, ordinal: int, call: Append, layout: str, interleaved: bool, aligned: bool) -> _Prepared:
         facts = Append(**{name: self._framework.facts(array) for name, array in call.given()})
@@ -84,11 +105,10 @@ class AppendLauncher:
         if facts.q is not None:
             new_q = result_like(self._framework, facts.q, facts.q.shape, dtype, problem.head_dim, ordinal)
         narrowed = (n for n, name in enumerate(Append._fields) if name in _INT_ARRAYS and _is_wide(facts[n]))
-        spans = ((n, *byte_span(item), item) for n, item in enumerate(facts) if item is not None)
-        return _Prepared(Launches(step, driver), new_q, tuple(narrowed), tuple(spans))
+        return _Prepared(Launches(step, driver), new_q, tuple(narrowed), tuple(_pairs(facts)))
 
     def _launch(self, ordinal: int, call: Append, prepared: _Prepared, values: list[Any]) -> Array | None:
-        _check_spans(prepared, values)
+        _check_pairs(prepared, values)
         out, framework, copies = None, self._framework, []
         if prepared.new_q is not None:
             out = prepared.new_q()
@@ -156,14 +176,20 @@ def _result_facts(q: ArrayFacts) -> ArrayFacts:
     return q._replace(strides=dense_like(q.shape, q))
 
 
-def _check_spans(prepared: _Prepared, values: list[Any]) -> None:
-    """AttnccError A617 if a cache shares memory with another array of the call."""
-    for (a, a_low, a_high, a_facts), (b, b_low, b_high, b_facts) in product(prepared.spans[:2], prepared.spans):
+def _pairs(call: Append) -> Iterator[_Pair]:
+    """Each cache with all behind it."""
+    spans = [(number, *byte_span(facts), facts) for number, facts in enumerate(call) if facts is not None]
+    for (a, a_low, a_high, a_facts), (b, b_low, b_high, b_facts) in product(spans[: len(_WRITTEN)], spans):
         if a < b:
-            distance = values[b] - values[a]
-            ranges_meet = a_low < distance + b_high and distance + b_low < a_high
-            if ranges_meet and _meet(a_facts, b_facts, distance):
-                raise shares_memory(Append._fields[a], Append._fields[b])
+            yield _Pair(a, b, a_low - b_high, a_high - b_low, (a_facts, b_facts))
+
+
+def _check_pairs(prepared: _Prepared, values: list[Any]) -> None:
+    """AttnccError A617 if a cache shares memory with another array of the call."""
+    for cache, other, low, high, facts in prepared.pairs:
+        distance = values[other] - values[cache]
+        if low < distance < high and _meet(*facts, distance):
+            raise shares_memory(Append._fields[cache], Append._fields[other])
 
 
 @lru_cache(maxsize=1024)

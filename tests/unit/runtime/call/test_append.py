@@ -32,6 +32,7 @@ class Bench:
         monkeypatch.setattr(cache_append, "driver", lambda: gpu)
         monkeypatch.setattr(cache_append, "compiled", compiled)
         monkeypatch.setattr(cache_append, "_functions", {})
+        monkeypatch.setattr(cache_append, "_frameworks", {})
         monkeypatch.setattr(cache_append, "_launchers", {})
 
 
