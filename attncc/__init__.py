@@ -15,17 +15,21 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .api import compile, parse
+    from .cache_append import append
     from .diagnostics import AttnccError, AttnccWarning
     from .flex import flex_attention, flex_spec
     from .partial_results import merge
     from .runtime.kernel import Kernel
 
-__all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "flex_attention", "flex_spec", "merge", "parse"]
+__all__ = [
+    "AttnccError", "AttnccWarning", "Kernel", "append", "compile", "flex_attention", "flex_spec", "merge", "parse",
+]  # fmt: skip
 
 _HOMES = {
     "AttnccError": ".diagnostics",
     "AttnccWarning": ".diagnostics",
     "Kernel": ".runtime.kernel",
+    "append": ".cache_append",
     "compile": ".api",
     "flex_attention": ".flex",
     "flex_spec": ".flex",
@@ -39,7 +43,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'attncc' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(_HOMES[name], __name__), name)
+    found = globals()[name] = getattr(import_module(_HOMES[name], __name__), name)
+    return found
 
 
 def __dir__() -> list[str]:

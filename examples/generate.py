@@ -4,8 +4,9 @@
     python examples/generate.py --steps 60 --page 16
 
 Prompts of different lengths are packed into one call (cu_seqlens_q). Then each step brings one token a sequence. Keys
-and values lie in pages of a pool, in any order: `kv_lens` and `block_table` say where. The mask is a sliding window, so
-that old pages are never read again. On a GPU one CUDA graph serves all steps.
+and values lie in pages of a pool, in any order: `kv_lens` and `block_table` say where. `attncc.append` rotates queries
+and new keys and writes these into their pages. The mask is a sliding window, so that old pages are never read again. On
+a GPU one CUDA graph serves all steps.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import attncc
 VOCABULARY, WIDTH, LAYERS, HEADS, KV_HEADS = 61, 128, 2, 4, 2
 HEAD_DIM, WINDOW = WIDTH // HEADS, 24
 PROMPTS = (5, 17, 1, 30)  # tokens
+
+Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]  # layer; q, k and v [heads, tokens, head_dim], not rotated
 
 
 @dataclass
@@ -43,13 +46,6 @@ class Cache:
         table = pages.reshape(batch, blocks).to(device, torch.int32)
         return cls(*pools, table, torch.zeros(batch, dtype=torch.int32, device=device))
 
-    def write(self, layer: int, rows: Tensor, positions: Tensor, k: Tensor, v: Tensor) -> None:
-        """Puts keys and values [kv_heads, tokens, head_dim] where sequence `rows[i]` has position `positions[i]`."""
-        page = self.keys[layer].shape[2]
-        places = self.table[rows, positions // page], slice(None), positions % page
-        self.keys[layer][places] = k.transpose(0, 1)
-        self.values[layer][places] = v.transpose(0, 1)
-
 
 class Model(nn.Module):
     def __init__(self) -> None:
@@ -59,55 +55,47 @@ class Model(nn.Module):
         self.outputs = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS))
         self.head = nn.Linear(WIDTH, VOCABULARY)
 
-    def forward(
-        self, tokens: Tensor, positions: Tensor, attend: Callable[[int, Tensor, Tensor, Tensor], Tensor]
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, attend: Attend) -> Tensor:
         """Logits [tokens, vocabulary] of tokens of all sequences, one behind the other."""
         x = self.embedding(tokens)
         for layer, (projection, output) in enumerate(zip(self.projections, self.outputs, strict=True)):
             parts = projection(nn.functional.layer_norm(x, (WIDTH,))).unflatten(-1, (-1, HEAD_DIM)).transpose(0, 1)
             q, k, v = parts.split((HEADS, KV_HEADS, KV_HEADS))
-            out = attend(layer, rotated(q, positions), rotated(k, positions), v)
-            x = x + output(out.transpose(0, 1).flatten(1))
+            x = x + output(attend(layer, q, k, v).transpose(0, 1).flatten(1))
         return self.head(x)
 
 
-def rotated(x: Tensor, positions: Tensor) -> Tensor:
-    """RoPE (Su et al. 2021) of [heads, tokens, head_dim]."""
-    frequencies = 100.0 ** -(torch.arange(0, HEAD_DIM, 2, device=x.device) / HEAD_DIM)
-    angle = positions[:, None] * frequencies
-    a, b = x.chunk(2, dim=-1)
-    return torch.cat([a * angle.cos() - b * angle.sin(), a * angle.sin() + b * angle.cos()], dim=-1)
+def angles(length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """cos and sin for RoPE (Su et al. 2021) at positions from 0 on: [length, head_dim / 2]."""
+    frequencies = 100.0 ** -(torch.arange(0, HEAD_DIM, 2, device=device) / HEAD_DIM)
+    turns = torch.arange(length, device=device)[:, None] * frequencies
+    return turns.cos(), turns.sin()
 
 
 def with_cache(model: Model, kernel: attncc.Kernel, prompts: list[Tensor], steps: int, page: int) -> list[list[int]]:
     device, batch = prompts[0].device, len(prompts)
     lengths = torch.tensor([len(prompt) for prompt in prompts], dtype=torch.int32, device=device)
-    cache = Cache.empty(batch, max(map(len, prompts)) + steps, page, str(device))
+    room = max(map(len, prompts)) + steps
+    cache, rotary = Cache.empty(batch, room, page, str(device)), angles(room, device)
 
-    def layer_of(rows: Tensor, positions: Tensor, **starts: Tensor) -> Callable[[int, Tensor, Tensor, Tensor], Tensor]:
+    def attending(starts: Tensor) -> Attend:
+        """For the rows of all sequences, packed, the first of sequence b at starts[b]."""
+        where = {"kv_lens": cache.lengths, "block_table": cache.table, "cu_seqlens_q": starts}
+
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            cache.write(layer, rows, positions, k, v)
-            where = {"kv_lens": cache.lengths, "block_table": cache.table}
-            if starts:  # all sequences, packed
-                return kernel(q, cache.keys[layer], cache.values[layer], **where, **starts)
-            one_each = q.transpose(0, 1)[:, :, None]  # [batch, heads, 1, head_dim]
-            return kernel(one_each, cache.keys[layer], cache.values[layer], **where)[:, :, 0].transpose(0, 1)
+            pools = cache.keys[layer], cache.values[layer]
+            return kernel(attncc.append(*pools, k, v, **where, rotary=rotary, q=q), *pools, **where)
 
         return attend
 
     cache.lengths.copy_(lengths)
     starts = torch.cat([torch.zeros(1, dtype=torch.int32, device=device), lengths.cumsum(0, dtype=torch.int32)])
-    rows = torch.arange(batch, device=device)
-    of_tokens = torch.cat([torch.full((len(prompt),), b, device=device) for b, prompt in enumerate(prompts)])
-    positions = torch.cat([torch.arange(len(prompt), device=device) for prompt in prompts])
-    logits = model(torch.cat(prompts), positions, layer_of(of_tokens, positions, cu_seqlens_q=starts))
-    tokens = logits[starts[1:].long() - 1].argmax(-1)
+    tokens = model(torch.cat(prompts), attending(starts))[starts[1:].long() - 1].argmax(-1)
+    one_each = attending(torch.arange(batch + 1, dtype=torch.int32, device=device))
 
     def step() -> None:
-        positions = cache.lengths.long()  # of the new tokens
         cache.lengths += 1
-        tokens.copy_(model(tokens, positions, layer_of(rows, positions)).argmax(-1))
+        tokens.copy_(model(tokens, one_each).argmax(-1))
 
     found, advance = [tokens.tolist()], step
     if device.type == "cuda":
@@ -132,15 +120,19 @@ def recorded(step: Callable[[], None], cache: Cache, tokens: Tensor) -> Callable
 def without_cache(model: Model, kernel: attncc.Kernel, prompts: list[Tensor], steps: int) -> list[list[int]]:
     """Each sequence by itself, all of it again for each token."""
 
+    def rotated(x: Tensor) -> Tensor:
+        cos, sin = angles(x.shape[1], x.device)
+        a, b = x.chunk(2, dim=-1)
+        return torch.cat([a * cos - b * sin, a * sin + b * cos], dim=-1)
+
     def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return kernel(q[None], k[None], v[None])[0]
+        return kernel(rotated(q)[None], rotated(k)[None], v[None])[0]
 
     found = []
     for prompt in prompts:
         tokens = prompt
         for _ in range(steps):
-            logits = model(tokens, torch.arange(len(tokens), device=tokens.device), attend)
-            tokens = torch.cat([tokens, logits[-1:].argmax(-1)])
+            tokens = torch.cat([tokens, model(tokens, attend)[-1:].argmax(-1)])
         found.append(tokens[len(prompt) :].tolist())
     return found
 

@@ -43,6 +43,7 @@ _TEMPLATES = {
     "dq_sum": "helpers/dq_sum.cu.j2",
     "sink_gradient": "helpers/sink_gradient.cu.j2",
     "exact_sum": "helpers/exact_sum.cu.j2",
+    "append": "helpers/append.cu.j2",
 }
 
 

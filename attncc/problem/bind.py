@@ -190,7 +190,7 @@ def _check_argument(argument: CallArgument, call: Call, problem: Problem) -> Non
         return
     if isinstance(facts, ArrayFacts):
         if argument.shape is not None:
-            _check_array(argument, argument.shape, facts, problem)
+            check_array(argument, argument.shape, facts, problem)
         else:
             check_scalar(argument, facts)
         check_device(call.q, f"`{argument.name}`", facts)
@@ -198,7 +198,8 @@ def _check_argument(argument: CallArgument, call: Call, problem: Problem) -> Non
         raise _no_scalar(argument, type_text(facts))
 
 
-def _check_array(argument: CallArgument, shape: Shape, facts: ArrayFacts, problem: Problem) -> None:
+def check_array(argument: CallArgument, shape: Shape, facts: ArrayFacts, problem: Problem) -> None:
+    """AttnccError, with the argument's code, for an array of another shape or type than its record says."""
     if argument.sort is Sort.SCALAR and not facts.shape:
         return check_scalar(argument, facts)
     came = (*facts.shape, 0, 0)

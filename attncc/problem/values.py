@@ -100,9 +100,9 @@ def know_sequences(signature: Signature, call: Call, problem: Problem, given: Ar
     A626, A611, A609."""
     known = replace(
         problem,
-        q_starts=_starts("cu_seqlens_q", given.cu_seqlens_q, problem.q_len),
-        kv_starts=_starts("cu_seqlens_kv", given.cu_seqlens_kv, problem.kv_len),
-        kv_lens=_lengths(given.kv_lens, problem),
+        q_starts=known_starts("cu_seqlens_q", given.cu_seqlens_q, problem.q_len),
+        kv_starts=known_starts("cu_seqlens_kv", given.cu_seqlens_kv, problem.kv_len),
+        kv_lens=known_lengths(given.kv_lens, problem),
         q_offsets=_offsets(given.q_offset, problem),
     )
     if given.block_table is not None:
@@ -118,7 +118,8 @@ def know_sequences(signature: Signature, call: Call, problem: Problem, given: Ar
     return known
 
 
-def _starts(name: str, array: Any, total: int) -> tuple[int, ...] | None:
+def known_starts(name: str, array: Any, total: int) -> tuple[int, ...] | None:
+    """cu_seqlens of CPU arrays. AttnccError A616."""
     if array is None:
         return None
     starts = tuple(array.tolist())
@@ -134,7 +135,8 @@ def _starts(name: str, array: Any, total: int) -> tuple[int, ...] | None:
     return starts
 
 
-def _lengths(array: Any, problem: Problem) -> tuple[int, ...] | None:
+def known_lengths(array: Any, problem: Problem) -> tuple[int, ...] | None:
+    """kv_lens of CPU arrays. AttnccError A625."""
     if array is None:
         return None
     lengths = tuple(array.tolist())

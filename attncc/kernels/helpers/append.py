@@ -1,0 +1,43 @@
+"""`append_bf16_f32_sm_80`: rotates new keys and queries, and writes new keys and values into a cache.
+
+A call of its own (`attncc.append`): the launches of no plan need it.
+"""
+
+from __future__ import annotations
+
+from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, pointers, strides
+from .helper import HelperKernel
+
+THREADS = 128
+WIDE = 8  # columns that a thread takes where all accesses are aligned
+
+
+def kernel(dtype: str, angles: str, target: str) -> HelperKernel:
+    """Of caches of fp16, bf16 or fp32; `angles` is the type of cos and sin, fp32 or the same."""
+    return HelperKernel(
+        name=f"append_{dtype}_{angles}_{target}",
+        template="append",
+        what=f"append: rotates new keys and writes them into a cache; {dtype}, angles in {angles}",
+        parameters=parameters(dtype, angles),
+        threads=THREADS,
+        values={"dtype": dtype, "angle_type": ELEMENT_TYPES[angles]},
+    )
+
+
+def parameters(dtype: str, angles: str) -> tuple[Parameter, ...]:
+    """`rows` are the new rows of each sequence, of a packed batch those of all; `parts` the blocks that share a row.
+
+    `block_table`, `cu_seqlens_q`, `cos`, `sin`, `q` and `q_out` may be null; `pairs` is 0 then without `cos`, and
+    `num_heads` without `q`. `room`: keys that a sequence has room for. `wide`: all accesses to rows are aligned.
+    """
+    element, angle = ELEMENT_TYPES[dtype], ELEMENT_TYPES[angles]
+    fields = [*pointers(element, "k_cache", "v_cache"), *pointers(f"const {element}", "k_new", "v_new", "q")]
+    fields += [*pointers(element, "q_out"), *pointers(f"const {angle}", "cos", "sin")]
+    fields += [*pointers("const int", "kv_lens", "block_table", "cu_seqlens_q")]
+    for name in ("k_cache", "v_cache", "k_new", "v_new", "q", "q_out"):
+        fields += strides(name)
+    fields += [Parameter(name, "long long") for name in ("cos_stride_row", "sin_stride_row")]
+    fields += [Parameter("page_magic", "unsigned long long")]
+    fields += ints("batch", "num_heads", "num_kv_heads", "rows", "room", "head_dim", "value_head_dim")
+    fields += ints("pairs", "positions", "interleaved", "parts", "wide")
+    return ordered([*fields, *ints("page_rows", "page_shift", "pages", "max_blocks")])
