@@ -25,12 +25,6 @@ struct QueryRows {
     int base, count;         // the tile's first row, and how many the sequence and key head have
     int first, last;         // q_idx
 
-    /// The work of this block in a grid that counts key heads.
-    template <class Params>
-    static __device__ __forceinline__ Work find_work(const Params& params) {
-        return ::find_work<Order::BLOCK>(params, params.num_kv_heads, params.num_heads / params.num_kv_heads);
-    }
-
     template <class Params>
     __device__ __forceinline__ QueryRows(const Params& params, const Work& work)
         : work(work), group(params.num_heads / params.num_kv_heads), base(work.q_block * Order::BLOCK),
@@ -39,6 +33,31 @@ struct QueryRows {
     __device__ __forceinline__ bool exist() const { return base < count; }
 
     __device__ __forceinline__ bool holds(int slot) const { return base + slot < count; }
+
+    __device__ __forceinline__ int q_idx(int slot) const { return (base + slot) / group; }
+    __device__ __forceinline__ int head_of(int slot) const { return head() + (base + slot) % group; }
+
+    /// How many there are in the tile.
+    __device__ __forceinline__ int tile_rows() const { return min(Order::BLOCK, count - base); }
+
+    /// How many warps it takes to hold them, of WARP_ROWS each. Others have the same rows, and work on other keys.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int row_warps() const {
+        return (tile_rows() + WARP_ROWS - 1) / WARP_ROWS;
+    }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 % row_warps<WARP_ROWS>() * WARP_ROWS;
+    }
+
+    /// Of rows of several heads.
+    template <class Dropout, class LaneRows>
+    __device__ __forceinline__ void begin_dropout(Dropout& dropout, unsigned long long seed, unsigned threshold, int num_heads,
+                                                  const LaneRows& lane_rows, int) const {
+        dropout.begin_rows(seed, threshold, work.sequence * num_heads, lane_rows);
+    }
 
     /// The first of the group.
     __device__ __forceinline__ int head() const { return work.head * group; }

@@ -70,6 +70,9 @@ template <class T>
 static T __ldg(const T* address) { return *address; }
 template <class T>
 static T __ldcs(const T* address) { return *address; }
+template <class T>
+static T __ldcg(const T* address) { return *address; }
+static void __threadfence() {}
 
 [[noreturn]] void fail(const char* what);
 
@@ -114,6 +117,10 @@ static auto exchange(T value, Read read) {
 }
 template <class T>
 static T __shfl_xor_sync(unsigned, T x, int mask) { return exchange(x, [&] { return ask<T>(current % 32 ^ mask, 0); }); }
+template <class T>
+static T __shfl_up_sync(unsigned, T x, int distance) {
+    return exchange(x, [&] { return ask<T>(max(current % 32 - distance, current % 32 < distance ? current % 32 : 0), 0); });
+}
 template <class T>
 static T __shfl_sync(unsigned, T x, int lane, int width = 32) {
     return exchange(x, [&] { return ask<T>(current % 32 / width * width + lane % width, 0); });
@@ -214,7 +221,8 @@ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, f
 extern void (*before_block)();  // what other parts of the device have to do
 extern void (*between_turns)();
 
-/// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns.
-void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster);
+/// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns, and `order` says in
+/// which order blocks run: 0 from the first, 1 from the last, others at random. Clusters run from the first.
+void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster, unsigned order);
 
 #endif

@@ -1,15 +1,39 @@
-"""What a decode kernel is beyond its tiles: few rows, of several heads, and many keys (Flash-Decoding)."""
+"""What a decode kernel is beyond its tiles: few rows, of several heads, and many keys (Flash-Decoding), which persistent
+thread blocks share out among them in equal runs (LeanAttention)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
+
 from ... import ir
 from ...problem import Problem
+from ...schedule.plan import FRAGMENT
 from ..facts import IDLE_SHARE, SPLIT_KEYS
+from ..parameters import (
+    ELEMENT_TYPES,
+    Parameter,
+    call_fields,
+    ints,
+    pointers,
+    strides,
+    variant_fields,
+)
 from ..portable_forward.facts import PortableForward
+from ..shared import Parts
+
+MOST_BLOCKS = 512  # of a launch: each has a counter
+MERGED_ROWS = 64  # of one part that are merged in the time that a tile takes
+_FLOAT_BYTES, _LANES = 4, 32
+_PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 
 
 class Decode(PortableForward):
     """Of a plan of the pass `decode`."""
+
+    @property
+    def template(self) -> str:
+        return "decode"
 
     def serves(self, problem: Problem) -> bool:
         """Where one tile holds all rows."""
@@ -17,33 +41,112 @@ class Decode(PortableForward):
 
     @property
     def calls(self) -> str:
-        rows = "queries times the query heads of a key head" if self.packs_heads else "queries"
         return (
-            f"up to {self.plan.block_q} rows ({rows}), and those over {SPLIT_KEYS} keys or more for which the forward "
-            f"kernel would have one thread block for {IDLE_SHARE} multiprocessors or fewer"
+            f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over {SPLIT_KEYS} "
+            f"keys or more for which the forward kernel would have one thread block for {IDLE_SHARE} multiprocessors or "
+            "fewer"
         )
 
+    # ------------------------------------------------------------ the kernel
+
     def row_heads(self, problem: Problem) -> int:
-        return problem.group if self.packs_heads else 1
+        return problem.group
 
     @property
     def packs_heads(self) -> bool:
-        """Not where a mask may keep other tiles for each head of a group, nor with dropout, whose bits are drawn by
-        head."""
-        plan = self.plan
-        if plan.variant.dropout is not None:
-            return False
-        tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.tests_tiles else ()
-        return not any("h" in ir.reads(plan.variant, rule) for rule in (*plan.rules.bounds, *tests))
+        return True
 
     @property
-    def keeps_work(self) -> bool:
-        return self.plan.dtype != "fp32"
+    def persistent(self) -> bool:
+        return True
+
+    @property
+    def query_rows(self) -> str:
+        return "group_rows"
 
     @property
     def spills_to_smem(self) -> bool:
         return False
 
     @property
-    def query_rows(self) -> str:
-        return "group_rows" if self.packs_heads else super().query_rows
+    def warp_keys(self) -> int:
+        """A tile's keys are shared by warps that have the same rows."""
+        keys = self.plan.block_kv
+        return 2 * FRAGMENT if keys % (2 * FRAGMENT * self.plan.warps) == 0 else FRAGMENT
+
+    @property
+    def most_blocks(self) -> int:
+        """Two, whose tiles fill shared memory: the other registers are for Q."""
+        return 2
+
+    @property
+    def splits(self) -> int:
+        """Of each item, whatever else is in the batch; 0: equal runs of tiles for all thread blocks."""
+        return self.plan.split_kv or 0
+
+    @property
+    def heads_differ(self) -> bool:
+        """Whether the mask may keep other tiles for each head of a group."""
+        plan = self.plan
+        tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.tests_tiles else ()
+        asked = (*plan.rules.bounds, *tests) if plan.variant.keeps and plan.skip != "never" else ()
+        return any("h" in ir.reads(plan.variant, rule) for rule in asked)
+
+    @property
+    def knows_tiles(self) -> bool:
+        """Whether each lane can tell how many tiles the rows of a sequence have. A search takes a whole warp: there, and
+        where heads differ, runs are equal shares of all keys."""
+        bounds = self.plan.rules.kv_begin, self.plan.rules.kv_end
+        return not self.heads_differ and not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
+
+    # ------------------------------------------------------------ shared memory
+
+    def shared_parts(self) -> Parts:
+        """Where tiles leave too little of it for what is merged in their place, there is some more."""
+        parts, plan = super().shared_parts(), self.plan
+        rest = self._merged_bytes() - sum(prod(factors.values()) for factors in parts.values())
+        return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // (FRAGMENT * plan.warps)) * FRAGMENT * plan.warps}}
+
+    def _merged_bytes(self) -> int:
+        """Of the results of all warps but one; of the parts of a row."""
+        plan = self.plan
+        lane = plan.warp_rows * plan.padded_value_head_dim // _LANES + plan.warp_rows // 4
+        warps = (plan.warps - 1) * _LANES * lane * _FLOAT_BYTES
+        return max(warps, MOST_BLOCKS * _PART_FLOATS * _FLOAT_BYTES)
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(prod(factors.values()) for factors in self.shared_parts().values())
+
+    # ------------------------------------------------------------ the launch
+
+    def items(self, problem: Problem) -> int:
+        """Blocks of rows of all key heads; of packed batches a bound."""
+        return self.heads(problem) * self.q_blocks(problem)
+
+    def slot_rows(self, problem: Problem) -> int:
+        """Rows of a partial result."""
+        most = problem.total_q if problem.packed else problem.q_len
+        return min(self.plan.block_q, most * problem.group)
+
+    def slots(self, problem: Problem, blocks: int) -> int:
+        """Partial results that there may be: two of each thread block, or all splits."""
+        return 2 * blocks if self.splits == 0 else self.items(problem) * self.splits * (self.splits > 1)
+
+    def merge_cost(self, problem: Problem) -> float:
+        """See `share_of` (stream_k.cuh)."""
+        items = max(self.items(problem), 1)
+        return 0.0 if self.splits else self.slot_rows(problem) / MERGED_ROWS / items
+
+    def _parameters(self) -> Iterator[Parameter]:
+        plan = self.plan
+        yield from pointers(f"const {ELEMENT_TYPES[plan.dtype]}", "q", "k", "v")
+        yield from pointers(ELEMENT_TYPES[plan.out_dtype], "out")
+        yield from pointers("float", "lse", "partial_out", "row_max", "row_sum")
+        yield from pointers("unsigned", "arrivals")
+        yield from call_fields(plan.variant)
+        for name in ("q", "k", "v", "out"):
+            yield from strides(name)
+        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows")
+        yield Parameter("merge_cost", "float")
+        yield from variant_fields(plan)

@@ -1,0 +1,105 @@
+#include "memory/copy.cuh"
+#include "tiles/tiles.cuh"
+
+/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
+struct KvRows {
+    const char *keys, *values;
+    long long key_stride, value_stride;
+    int kv_len;
+};
+
+/// The tiles of a range (see LiveTiles), loaded into a ring of STAGES places while earlier ones are worked on, by all threads of the
+/// block, which must make the same calls. A tile is made of CHUNKS chunks, each as long as a warp works on at once: those of K, then
+/// those of V. Nothing beyond the last key is read: zeros take its place.
+template <int STAGES, int CHUNKS, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+struct KvRing {
+    static constexpr int AHEAD = STAGES - 1;
+    static constexpr int STAGE_BYTES = CHUNKS * (KTile::BYTES + VTile::BYTES);
+
+    struct Rows {
+        static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+    };
+
+    const KvRows& rows;
+    Tiles& tiles;
+    unsigned buffers;
+    int place = 0;       // of the tile in hand
+    Tile queue[STAGES];  // the tile in hand, and those ahead of it
+
+    /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
+    __device__ __forceinline__ KvRing(const KvRows& rows, Tiles& tiles, unsigned buffers)
+        : rows(rows), tiles(tiles), buffers(buffers) {
+#pragma unroll
+        for (int i = 0; i < AHEAD; ++i) {
+            queue[i] = tiles.advance();
+            load(queue[i], i);
+            copy_commit();
+        }
+        if (AHEAD == 0) {
+            queue[0] = tiles.advance();
+            copy_commit();
+        }
+    }
+
+    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
+    __device__ __forceinline__ Tile tile() const { return queue[0]; }
+    __device__ __forceinline__ unsigned keys(int chunk) const { return buffers + place * STAGE_BYTES + chunk * KTile::BYTES; }
+
+    __device__ __forceinline__ unsigned values(int chunk) const {
+        return buffers + place * STAGE_BYTES + CHUNKS * KTile::BYTES + chunk * VTile::BYTES;
+    }
+
+    /// Returns when the caller's own copies are in shared memory, and the first tile, if some are loaded ahead.
+    __device__ __forceinline__ void wait_first() const {
+        copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();
+        __syncthreads();
+    }
+
+    /// Returns when the tile in hand is in shared memory. Then all warps have left the tile before it: what takes its place
+    /// is asked for.
+    __device__ __forceinline__ void wait() {
+        if (AHEAD == 0) {
+            __syncthreads();
+            load(queue[0], 0);
+            copy_commit();
+        }
+        copy_wait<AHEAD == 0 ? 0 : AHEAD - 1>();
+        __syncthreads();
+        if (AHEAD == 0) return;
+        queue[AHEAD] = tiles.advance();
+        load(queue[AHEAD], place == 0 ? AHEAD : place - 1);
+        copy_commit();
+    }
+
+    __device__ __forceinline__ void step() {
+        if (AHEAD == 0) queue[0] = tiles.advance();
+#pragma unroll
+        for (int i = 1; i < STAGES; ++i) queue[i - 1] = queue[i];
+        place = place == AHEAD ? 0 : place + 1;
+    }
+
+    /// Returns when nothing is on its way to the ring, and all warps have left it.
+    __device__ __forceinline__ void drain() const {
+        copy_wait<0>();
+        __syncthreads();
+    }
+
+private:
+    __device__ __forceinline__ void load(const Tile& tile, int target) const {
+        if (tile.kind == EMPTY) return;
+        const char* keys = rows.keys + tile.kv_first * rows.key_stride;
+        const char* values = rows.values + tile.kv_first * rows.value_stride;
+        const unsigned stage = buffers + target * STAGE_BYTES;
+        const int left = rows.kv_len - tile.kv_first;
+#pragma unroll
+        for (int chunk = 0; chunk < CHUNKS; ++chunk)
+            load_tile_straight<KTile, Rows, THREADS, KEY_BYTES>(stage + chunk * KTile::BYTES,
+                                                                keys + chunk * KTile::ROWS * rows.key_stride,
+                                                                rows.key_stride, left - chunk * KTile::ROWS);
+#pragma unroll
+        for (int chunk = 0; chunk < CHUNKS; ++chunk)
+            load_tile_straight<VTile, Rows, THREADS, VALUE_BYTES>(
+                stage + CHUNKS * KTile::BYTES + chunk * VTile::BYTES, values + chunk * VTile::ROWS * rows.value_stride,
+                rows.value_stride, left - chunk * VTile::ROWS);
+    }
+};

@@ -1,0 +1,105 @@
+#include "memory/output.cuh"
+#include "common/math.cuh"
+
+// What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
+// comes last (LeanAttention, Algorithm 2; as Stream-K's fix-up). All is in fp32. Parts are merged in their order, whoever merges them.
+
+/// Rows of partial results: one for each row of a tile of Q.
+struct SlotRows {
+    float* target;
+    int width, count;
+
+    __device__ __forceinline__ bool holds(int row) const { return row < count; }
+    __device__ __forceinline__ long long offset(int row) const { return (long long)row * width; }
+};
+
+/// Whether this thread block is the last of `blocks` to come; then it sees what the others wrote before they came. The counter is 0
+/// before the first comes, and after the last.
+__device__ __forceinline__ bool comes_last(unsigned* counter, int blocks) {
+    __shared__ bool last;
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) last = atomicInc(counter, blocks - 1) == blocks - 1;
+    __syncthreads();
+    if (last) __threadfence();
+    return last;
+}
+
+/// The parts of an item: O normalised [slot, row, column], m and l [slot, row], for up to `slot_rows` rows a slot. Without a softmax
+/// `row_max` is null, and parts just add up.
+template <int COLUMNS>
+struct Parts {
+    const float *out, *row_max, *row_sum;
+    int slot_rows, count;
+    int first, second, stride;  // slots: of the first part, of the second, and how far it is to the others
+
+    __device__ __forceinline__ long long row(int part, int row) const {
+        const int slot = part == 0 ? first : second + (part - 1) * stride;
+        return (long long)slot * slot_rows + row;
+    }
+};
+
+/// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
+/// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
+/// `room` floats, at least two for each part.
+template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
+__device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room, Sink sink, Store store,
+                                            StoreLse store_lse) {
+    constexpr int QUADS = COLUMNS / 4, LANES = 8;  // LANES share the weights of a row
+    const int count = parts.count, at_once = min(room / (2 * count), rows);
+    for (int begin = 0; begin < rows; begin += at_once) {
+        const int here = min(at_once, rows - begin);
+        float *const weights = shared, *const sums = shared + here * count;  // [row, part]
+        __syncthreads();  // all have left what was there
+        if (parts.row_max != nullptr) {
+            for (int i = threadIdx.x; i < here * count; i += THREADS) {
+                const long long place = parts.row(i % count, begin + i / count);
+                weights[i] = __ldcg(parts.row_max + place);
+                sums[i] = __ldcg(parts.row_sum + place);
+            }
+            __syncthreads();
+            // The share of each part in l. All lanes go as often through the loop, since they exchange values.
+            for (int first = 0; first < here; first += THREADS / LANES) {
+                const int row = first + threadIdx.x / LANES, lane = threadIdx.x % LANES;
+                const bool exists = row < here;
+                float* const own = weights + row * count;
+                const float logit = exists ? sink(begin + row) : NEGATIVE_INFINITY;
+                float top = logit, sum = 0;
+                for (int part = lane; exists && part < count; part += LANES) top = fmaxf(top, own[part]);
+#pragma unroll
+                for (int distance = 1; distance < LANES; distance *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+                const float base = top == NEGATIVE_INFINITY ? 0.0f : top;  // of a row without keys all weigh 0
+                for (int part = lane; exists && part < count; part += LANES) {
+                    const float weight = expf(own[part] - base) * sums[row * count + part];
+                    own[part] = weight;
+                    sum += weight;
+                }
+#pragma unroll
+                for (int distance = 1; distance < LANES; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+                sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
+                const float factor = sum == 0 ? 0.0f : 1.0f / sum;
+                // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
+                for (int part = lane; exists && part < count; part += LANES) own[part] *= factor;
+                if (exists && lane == 0) store_lse(begin + row, top, sum);
+            }
+        } else {
+            for (int i = threadIdx.x; i < here * count; i += THREADS) weights[i] = 1;
+        }
+        __syncthreads();
+#pragma unroll 1
+        for (int i = threadIdx.x; i < here * QUADS; i += THREADS) {
+            const int row = i / QUADS, column = i % QUADS * 4;
+            const float* const own = weights + row * count;
+            float4 sum = {};
+#pragma unroll 16
+            for (int part = 0; part < count; ++part) {
+                const float4 x = __ldcg((const float4*)(parts.out + parts.row(part, begin + row) * COLUMNS + column));
+                sum.x = fmaf(own[part], x.x, sum.x);
+                sum.y = fmaf(own[part], x.y, sum.y);
+                sum.z = fmaf(own[part], x.z, sum.z);
+                sum.w = fmaf(own[part], x.w, sum.w);
+            }
+            store(begin + row, column, sum);
+        }
+    }
+}
