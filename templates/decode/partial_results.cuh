@@ -14,12 +14,12 @@ struct SlotRows {
 };
 
 /// Whether this thread block is the last of `blocks` to come; then it sees what the others wrote before they came. The counter is 0
-/// before the first comes, and after the last.
+/// before the first comes, and after the last. A block that is alone leaves it alone: others may count with it for another item.
 __device__ __forceinline__ bool comes_last(unsigned* counter, int blocks) {
     __shared__ bool last;
     __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = atomicInc(counter, blocks - 1) == blocks - 1;
+    if (threadIdx.x == 0) last = blocks == 1 || atomicInc(counter, blocks - 1) == blocks - 1;
     __syncthreads();
     if (last) __threadfence();
     return last;
