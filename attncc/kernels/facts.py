@@ -235,6 +235,11 @@ class ForwardFacts(Facts):
         return 3
 
     @property
+    def registers_besides(self) -> int:
+        """Of a thread, besides those for S, O and Q: where two blocks are to be on a multiprocessor."""
+        return 88
+
+    @property
     def steps(self) -> Steps:
         """How many of a warp's column tiles (8 keys) code handles at once."""
         # Analyses expressions: calls of built kernels needn't load that.

@@ -29,14 +29,12 @@ struct KvRing {
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
     __device__ __forceinline__ KvRing(const KvRows& rows, Tiles& tiles, unsigned buffers)
         : rows(rows), tiles(tiles), buffers(buffers) {
-#pragma unroll
-        for (int i = 0; i < AHEAD; ++i) {
-            queue[i] = tiles.advance();
-            load(queue[i], i);
-            copy_commit();
-        }
-        if (AHEAD == 0) {
-            queue[0] = tiles.advance();
+#pragma unroll 1
+        for (int i = 0; i < max(AHEAD, 1); ++i) {
+            shift(max(AHEAD, 1));
+            Tile& next = queue[max(AHEAD, 1) - 1];
+            next = tiles.advance();
+            if (AHEAD > 0) load(next, i);
             copy_commit();
         }
     }
@@ -73,8 +71,7 @@ struct KvRing {
 
     __device__ __forceinline__ void step() {
         if (AHEAD == 0) queue[0] = tiles.advance();
-#pragma unroll
-        for (int i = 1; i < STAGES; ++i) queue[i - 1] = queue[i];
+        shift(STAGES);
         place = place == AHEAD ? 0 : place + 1;
     }
 
@@ -85,6 +82,11 @@ struct KvRing {
     }
 
 private:
+    __device__ __forceinline__ void shift(int count) {
+#pragma unroll
+        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    }
+
     __device__ __forceinline__ void load(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;
         const char* keys = rows.keys + tile.kv_first * rows.key_stride;

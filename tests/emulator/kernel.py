@@ -161,7 +161,8 @@ static void body() {{
 }}
 extern "C" int size_of_params() {{ return sizeof(Params); }}
 extern "C" void run(
-    const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster, unsigned order) {{
+    const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster,
+    unsigned order) {{
     memcpy(&given, params, sizeof(Params));
     {of_maps if hopper else ""}
     launch(body, blocks, threads, shared_bytes, seed, cluster, order);

@@ -1,5 +1,5 @@
-"""What a decode kernel is beyond its tiles: few rows, of several heads, and many keys (Flash-Decoding), which persistent
-thread blocks share out among them in equal runs (LeanAttention)."""
+"""What a decode kernel is beyond its tiles: few rows, of several heads, and many keys (Flash-Decoding), which
+persistent thread blocks share out among them in equal runs (LeanAttention)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..shared import Parts
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
 MERGED_ROWS = 64  # of one part that are merged in the time that a tile takes
-_FLOAT_BYTES, _LANES = 4, 32
+_FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 
 
@@ -42,9 +42,9 @@ class Decode(PortableForward):
     @property
     def calls(self) -> str:
         return (
-            f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over {SPLIT_KEYS} "
-            f"keys or more for which the forward kernel would have one thread block for {IDLE_SHARE} multiprocessors or "
-            "fewer"
+            f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over "
+            f"{SPLIT_KEYS} keys or more for which the forward kernel would have one thread block for {IDLE_SHARE} "
+            "multiprocessors or fewer"
         )
 
     # ------------------------------------------------------------ the kernel
@@ -80,6 +80,11 @@ class Decode(PortableForward):
         return 2
 
     @property
+    def registers_besides(self) -> int:
+        """What a thread block knows of its run is there too."""
+        return 120
+
+    @property
     def splits(self) -> int:
         """Of each item, whatever else is in the batch; 0: equal runs of tiles for all thread blocks."""
         return self.plan.split_kv or 0
@@ -94,8 +99,8 @@ class Decode(PortableForward):
 
     @property
     def knows_tiles(self) -> bool:
-        """Whether each lane can tell how many tiles the rows of a sequence have. A search takes a whole warp: there, and
-        where heads differ, runs are equal shares of all keys."""
+        """Whether each lane can tell how many tiles the rows of a sequence have. A search takes a whole warp: there,
+        and where heads differ, runs are equal shares of all keys."""
         bounds = self.plan.rules.kv_begin, self.plan.rules.kv_end
         return not self.heads_differ and not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
 
@@ -103,9 +108,9 @@ class Decode(PortableForward):
 
     def shared_parts(self) -> Parts:
         """Where tiles leave too little of it for what is merged in their place, there is some more."""
-        parts, plan = super().shared_parts(), self.plan
+        parts = super().shared_parts()
         rest = self._merged_bytes() - sum(prod(factors.values()) for factors in parts.values())
-        return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // (FRAGMENT * plan.warps)) * FRAGMENT * plan.warps}}
+        return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // _ALIGNMENT) * _ALIGNMENT}}
 
     def _merged_bytes(self) -> int:
         """Of the results of all warps but one; of the parts of a row."""

@@ -40,7 +40,9 @@ variant grouped {
     sink logit
 }
 """
-SINK = "attn 1\nvariant sink_of_heads {\n    input logit: f32[head]\n    keep if q_pos >= kv_idx + 40\n    sink logit\n}\n"
+SINK = (
+    "attn 1\nvariant sink_of_heads {\n    input logit: f32[head]\n    keep if q_pos >= kv_idx + 40\n    sink logit\n}\n"
+)
 CHECKERED = """attn 1
 variant checkered {
     keep if (q_pos // 32 + kv_idx // 32 + h) % 3 != 0
