@@ -26,8 +26,9 @@ struct KvRing {
     int place = 0;       // of the tile in hand
     Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
-    /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
-    __device__ __forceinline__ KvRing(const KvRows& rows, Tiles& tiles, unsigned buffers)
+    /// Starts to load the first tiles. `load_beside` issues copies of the caller, which come with the first tile.
+    template <class LoadBeside>
+    __device__ __forceinline__ KvRing(const KvRows& rows, Tiles& tiles, unsigned buffers, LoadBeside load_beside)
         : rows(rows), tiles(tiles), buffers(buffers) {
 #pragma unroll 1
         for (int i = 0; i < max(AHEAD, 1); ++i) {
@@ -35,6 +36,7 @@ struct KvRing {
             Tile& next = queue[max(AHEAD, 1) - 1];
             next = tiles.advance();
             if (AHEAD > 0) load(next, i);
+            if (i == 0) load_beside();
             copy_commit();
         }
     }

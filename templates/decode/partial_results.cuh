@@ -13,15 +13,20 @@ struct SlotRows {
     __device__ __forceinline__ long long offset(int row) const { return (long long)row * width; }
 };
 
+/// atomicInc. What the block has written before its last barrier is there for whoever counts later, and the other way round.
+__device__ __forceinline__ unsigned count_arrival(unsigned* counter, unsigned most) {
+    unsigned before;
+    asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(most) : "memory");
+    return before;
+}
+
 /// Whether this thread block is the last of `blocks` to come; then it sees what the others wrote before they came. The counter is 0
 /// before the first comes, and after the last. A block that is alone leaves it alone: others may count with it for another item.
 __device__ __forceinline__ bool comes_last(unsigned* counter, int blocks) {
     __shared__ bool last;
-    __threadfence();
     __syncthreads();
-    if (threadIdx.x == 0) last = blocks == 1 || atomicInc(counter, blocks - 1) == blocks - 1;
+    if (threadIdx.x == 0) last = blocks == 1 || count_arrival(counter, blocks - 1) == blocks - 1;
     __syncthreads();
-    if (last) __threadfence();
     return last;
 }
 
@@ -39,6 +44,43 @@ struct Parts {
     }
 };
 
+/// The sums over all parts of COUNT quads of columns, [row, quad] from `first` on, a step of THREADS apart, of `end`. BATCH parts
+/// are on their way at once.
+template <int THREADS, int COUNT, int BATCH, int COLUMNS, class Store>
+__device__ __forceinline__ void sum_parts(const Parts<COLUMNS>& parts, const float* weights, int first_row, int first, int end,
+                                          Store store) {
+    constexpr int QUADS = COLUMNS / 4;
+    float4 sums[COUNT] = {};
+#pragma unroll 1
+    for (int part = 0; part < parts.count; part += BATCH) {
+        float4 x[BATCH][COUNT];
+#pragma unroll
+        for (int i = 0; i < BATCH * COUNT; ++i) {
+            const int quad = first + i % COUNT * THREADS;
+            if (part + i / COUNT < parts.count && quad < end)
+                x[i / COUNT][i % COUNT] =
+                    __ldcg((const float4*)(parts.out + parts.row(part + i / COUNT, first_row + quad / QUADS) * COLUMNS) + quad % QUADS);
+        }
+#pragma unroll
+        for (int i = 0; i < BATCH * COUNT; ++i) {
+            const int quad = first + i % COUNT * THREADS;
+            if (part + i / COUNT >= parts.count || quad >= end) continue;
+            const float weight = weights[quad / QUADS * parts.count + part + i / COUNT];
+            const float4 item = x[i / COUNT][i % COUNT];
+            float4& sum = sums[i % COUNT];
+            sum.x = fmaf(weight, item.x, sum.x);
+            sum.y = fmaf(weight, item.y, sum.y);
+            sum.z = fmaf(weight, item.z, sum.z);
+            sum.w = fmaf(weight, item.w, sum.w);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int quad = first + i * THREADS;
+        if (quad < end) store(first_row + quad / QUADS, quad % QUADS * 4, sums[i]);
+    }
+}
+
 /// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
 /// `room` floats, at least two for each part.
@@ -52,6 +94,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
         float *const weights = shared, *const sums = shared + here * count;  // [row, part]
         __syncthreads();  // all have left what was there
         if (parts.row_max != nullptr) {
+#pragma unroll 1
             for (int i = threadIdx.x; i < here * count; i += THREADS) {
                 const long long place = parts.row(i % count, begin + i / count);
                 weights[i] = __ldcg(parts.row_max + place);
@@ -59,6 +102,7 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
             }
             __syncthreads();
             // The share of each part in l. All lanes go as often through the loop, since they exchange values.
+#pragma unroll 1
             for (int first = 0; first < here; first += THREADS / LANES) {
                 const int row = first + threadIdx.x / LANES, lane = threadIdx.x % LANES;
                 const bool exists = row < here;
@@ -86,20 +130,13 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
             for (int i = threadIdx.x; i < here * count; i += THREADS) weights[i] = 1;
         }
         __syncthreads();
-#pragma unroll 1
-        for (int i = threadIdx.x; i < here * QUADS; i += THREADS) {
-            const int row = i / QUADS, column = i % QUADS * 4;
-            const float* const own = weights + row * count;
-            float4 sum = {};
-#pragma unroll 16
-            for (int part = 0; part < count; ++part) {
-                const float4 x = __ldcg((const float4*)(parts.out + parts.row(part, begin + row) * COLUMNS + column));
-                sum.x = fmaf(own[part], x.x, sum.x);
-                sum.y = fmaf(own[part], x.y, sum.y);
-                sum.z = fmaf(own[part], x.z, sum.z);
-                sum.w = fmaf(own[part], x.w, sum.w);
-            }
-            store(begin + row, column, sum);
+        // Few rows have many parts, and the other way round: in both cases 16 loads are on their way.
+        const int end = here * QUADS;
+        for (int i = threadIdx.x; i < end; i += end <= THREADS ? THREADS : 4 * THREADS) {
+            if (end <= THREADS)
+                sum_parts<THREADS, 1, 16>(parts, weights, begin, i, end, store);
+            else
+                sum_parts<THREADS, 4, 4>(parts, weights, begin, i, end, store);
         }
     }
 }

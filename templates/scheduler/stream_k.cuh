@@ -3,14 +3,28 @@
 
 // Work shared out by units that all take alike long (Stream-K, Osama et al. 2023, Algorithm 5; for attention LeanAttention, Sanovar
 // et al. 2024, section 4): the units of all items, laid out one after the other, are cut into equal runs, one for each thread
-// block, whatever item they are of.
+// block, whatever item they are of. Each warp finds its block's run for itself, so that no barrier stands before the first loads.
 
-/// A thread block's run of units, [begin, end); all runs but the last have `size`.
-struct Share {
-    int begin, end, size;
+/// All runs: of `size` units, but for the first `longer` ones, which have one more.
+struct Runs {
+    int size, longer;
+
+    /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
+    /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r).
+    __device__ __forceinline__ Runs(int total, float most_parts) {
+        const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
+        const int count = max(min(min(gridDim.x, total), (int)fminf(bound, 1e6f)), 1);
+        size = total / count;
+        longer = total - size * count;
+    }
+
+    __device__ __forceinline__ int begin(int block) const { return block * size + min(block, longer); }
 
     /// The thread block whose run a unit is in.
-    __device__ __forceinline__ int owner(int unit) const { return unit / size; }
+    __device__ __forceinline__ int owner(int unit) const {
+        const int in_longer = longer * (size + 1);
+        return unit < in_longer ? unit / (size + 1) : longer + (unit - in_longer) / size;
+    }
 };
 
 /// Of sequences that differ from lane to lane: what `find_rows` finds is the lane's own.
@@ -18,69 +32,50 @@ struct LaneWork : Work {};
 
 __device__ __forceinline__ int agreed(const LaneWork&, int x) { return x; }
 
-/// The sum of x over all threads up to this one; `total` is that of all. All threads of the block must call.
-template <int THREADS>
-__device__ __forceinline__ int running_sum(int x, int& total) {
-    __shared__ int sums[THREADS / 32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+/// The sum of x over all lanes up to this one.
+__device__ __forceinline__ int running_sum(int x) {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int distance = 1; distance < 32; distance *= 2) {
         const int before = __shfl_up_sync(~0u, x, distance);
         x += lane >= distance ? before : 0;
     }
-    __syncthreads();  // all have read what a call before has left
-    if (lane == 31) sums[warp] = x;
-    __syncthreads();
-    total = 0;
-    int before = 0;
-#pragma unroll
-    for (int of = 0; of < THREADS / 32; ++of) {
-        before += of < warp ? sums[of] : 0;
-        total += sums[of];
-    }
-    return before + x;
+    return x;
 }
 
-/// How many units all sequences have; `units_of` tells of each.
-template <int THREADS, class UnitsOf>
-__device__ __forceinline__ int all_units(int sequences, UnitsOf units_of) {
-    int units = 0, total;
-#pragma unroll 1
-    for (int sequence = threadIdx.x; sequence < sequences; sequence += THREADS) units += units_of(sequence);
-    running_sum<THREADS>(units, total);
-    return total;
-}
-
-/// The sequence that a unit is of, and that one's first unit.
+/// The units of all sequences, of which `units_of` tells of each: a lane has the sums of some that follow each other.
+template <class UnitsOf>
 struct SequenceUnits {
-    int sequence, first;
-};
+    UnitsOf units_of;
+    int sequences, each;  // how many there are, and how many a lane has
+    int end;              // the first unit behind the lane's
 
-/// The same sequences as `all_units`, a chunk of THREADS after the other.
-template <int THREADS, class UnitsOf>
-__device__ __forceinline__ SequenceUnits find_unit(int unit, int sequences, UnitsOf units_of) {
-    __shared__ SequenceUnits found;
-    int chunk = 0;  // the first unit of the chunk
+    __device__ __forceinline__ SequenceUnits(int sequences, UnitsOf units_of)
+        : units_of(units_of), sequences(sequences), each((sequences + 31) / 32) {
+        const int first = threadIdx.x % 32 * each;
+        int units = 0;
 #pragma unroll 1
-    for (int first = 0; first < sequences && chunk <= unit; first += THREADS) {
-        const int sequence = first + threadIdx.x, units = sequence < sequences ? units_of(sequence) : 0;
-        int total;
-        const int end = chunk + running_sum<THREADS>(units, total);
-        if (end - units <= unit && unit < end) found = {sequence, end - units};
-        chunk += total;
+        for (int sequence = first; sequence < min(first + each, sequences); ++sequence) units += units_of(sequence);
+        end = running_sum(units);
     }
-    __syncthreads();
-    return found;
-}
 
-/// The run of this thread block, of `total` units. Shares have at least so many units that merging what cut items have in parts
-/// takes no longer than it spares: with n units an item and r rows, s = sqrt(merge_cost total), merge_cost = c r / items, makes
-/// n / s parts.
-__device__ __forceinline__ Share share_of(int total, float merge_cost) {
-    const int even = (total + gridDim.x - 1) / gridDim.x, least = (int)sqrtf(merge_cost * total);
-    Share share;
-    share.size = max(max(even, least), 1);
-    share.begin = min(block_index() * share.size, total);
-    share.end = min(share.begin + share.size, total);
-    return share;
-}
+    __device__ __forceinline__ int total() const { return __shfl_sync(~0u, end, 31); }
+
+    /// The sequence that a unit is of; `first` becomes that one's first unit.
+    __device__ __forceinline__ int find(int unit, int& first) const {
+        const int lane = __popc(__ballot_sync(~0u, end <= unit));
+        const int before = __shfl_sync(~0u, end, max(lane - 1, 0));
+        first = lane == 0 ? 0 : before;
+        int sequence = lane * each;
+        // 32 of that lane's at a time; of few sequences it has one.
+        for (int left = each; left > 1; left -= 32, sequence += 32) {
+            const int own = threadIdx.x % 32;
+            const int units = own < left && sequence + own < sequences ? units_of(sequence + own) : 0;
+            const int upto = running_sum(units), passed = __popc(__ballot_sync(~0u, first + upto <= unit));
+            const int ahead = __shfl_sync(~0u, upto, max(min(passed, 32) - 1, 0));
+            first += passed == 0 ? 0 : ahead;
+            if (passed < 32) return sequence + passed;
+        }
+        return sequence;
+    }
+};

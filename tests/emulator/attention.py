@@ -81,7 +81,7 @@ def decode(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     weighed = plan.variant.normalize == "softmax"
     values |= {"lse": lse.ctypes.data, "partial_out": partial_out.ctypes.data, "arrivals": arrivals.ctypes.data}
     values |= {"row_max": row_max.ctypes.data if weighed else 0, "row_sum": row_sum.ctypes.data if weighed else 0}
-    values |= {"slot_rows": rows, "merge_cost": facts.merge_cost(problem)}
+    values |= facts.shared_out(problem)
     fields, held = input_values(plan, call)
     kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, order=call.order)
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"

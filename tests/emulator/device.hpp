@@ -63,6 +63,7 @@ static unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
 static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return (((uint64_t)high << 32 | low) << (shift & 31)) >> 32;
 }
+static unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32; }
 static int __ffs(unsigned x) { return __builtin_ffs(x); }
 static int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -72,7 +73,6 @@ template <class T>
 static T __ldcs(const T* address) { return *address; }
 template <class T>
 static T __ldcg(const T* address) { return *address; }
-static void __threadfence() {}
 
 [[noreturn]] void fail(const char* what);
 

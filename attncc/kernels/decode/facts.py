@@ -24,6 +24,7 @@ from ..shared import Parts
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
 MERGED_ROWS = 64  # of one part that are merged in the time that a tile takes
+ALL_PARTS = 1e30  # any number of thread blocks may share items
 _FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 
@@ -138,10 +139,12 @@ class Decode(PortableForward):
         """Partial results that there may be: two of each thread block, or all splits."""
         return 2 * blocks if self.splits == 0 else self.items(problem) * self.splits * (self.splits > 1)
 
-    def merge_cost(self, problem: Problem) -> float:
-        """See `share_of` (stream_k.cuh)."""
-        items = max(self.items(problem), 1)
-        return 0.0 if self.splits else self.slot_rows(problem) / MERGED_ROWS / items
+    def shared_out(self, problem: Problem) -> dict[str, int | float]:
+        """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
+        group, rows = problem.group, self.slot_rows(problem)
+        most_parts = ALL_PARTS if self.splits else max(self.items(problem), 1) * MERGED_ROWS / max(rows, 1)
+        inverse = min(-(-(2**32) // group), 2**32 - 1)
+        return {"slot_rows": rows, "group": group, "group_inverse": inverse, "most_parts": most_parts}
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan
@@ -152,6 +155,7 @@ class Decode(PortableForward):
         yield from call_fields(plan.variant)
         for name in ("q", "k", "v", "out"):
             yield from strides(name)
-        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows")
-        yield Parameter("merge_cost", "float")
+        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows", "group")
+        yield Parameter("group_inverse", "unsigned")
+        yield Parameter("most_parts", "float")
         yield from variant_fields(plan)

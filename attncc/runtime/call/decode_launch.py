@@ -30,7 +30,7 @@ def decode_grid(facts: Decode, problem: Problem, resident: int) -> int:
 def set_decode(main: StepBuilder, facts: Decode, problem: Problem, workspace: Workspace, grid: int) -> None:
     """The fields that a decode kernel alone has: where partial results go, and what counts those that have come."""
     plan, slots, rows = facts.plan, facts.slots(problem, grid), facts.slot_rows(problem)
-    main.set({"slot_rows": rows, "merge_cost": facts.merge_cost(problem)})
+    main.set(facts.shared_out(problem))
     main.operand("arrivals", COUNTER)
     sizes = {"partial_out": plan.stored_value_head_dim}
     if plan.variant.normalize == "softmax":
