@@ -38,9 +38,9 @@ struct Parts {
     int slot_rows, count;
     int first, second, stride;  // slots: of the first part, of the second, and how far it is to the others
 
-    __device__ __forceinline__ long long row(int part, int row) const {
-        const int slot = part == 0 ? first : second + (part - 1) * stride;
-        return (long long)slot * slot_rows + row;
+    /// Where row 0 of a part stands in an array of `width` columns, as far from the array's begin.
+    __device__ __forceinline__ long long place(int part, int width) const {
+        return (part == 0 ? first : second + (part - 1) * stride) * (long long)(slot_rows * width);
     }
 };
 
@@ -50,22 +50,26 @@ template <int THREADS, int COUNT, int BATCH, int COLUMNS, class Store>
 __device__ __forceinline__ void sum_parts(const Parts<COLUMNS>& parts, const float* weights, int first_row, int first, int end,
                                           Store store) {
     constexpr int QUADS = COLUMNS / 4;
+    const float *own[COUNT], *own_weights[COUNT];
     float4 sums[COUNT] = {};
+#pragma unroll
+    for (int i = 0; i < COUNT; ++i) {
+        const int quad = min(first + i * THREADS, end - 1);
+        own[i] = parts.out + first_row * COLUMNS + 4 * quad;
+        own_weights[i] = weights + quad / QUADS * parts.count;
+    }
 #pragma unroll 1
     for (int part = 0; part < parts.count; part += BATCH) {
         float4 x[BATCH][COUNT];
 #pragma unroll
         for (int i = 0; i < BATCH * COUNT; ++i) {
-            const int quad = first + i % COUNT * THREADS;
-            if (part + i / COUNT < parts.count && quad < end)
-                x[i / COUNT][i % COUNT] =
-                    __ldcg((const float4*)(parts.out + parts.row(part + i / COUNT, first_row + quad / QUADS) * COLUMNS) + quad % QUADS);
+            const int of = min(part + i / COUNT, parts.count - 1);  // loaded again rather than not at all: no branches
+            x[i / COUNT][i % COUNT] = __ldcg((const float4*)(own[i % COUNT] + parts.place(of, COLUMNS)));
         }
 #pragma unroll
         for (int i = 0; i < BATCH * COUNT; ++i) {
-            const int quad = first + i % COUNT * THREADS;
-            if (part + i / COUNT >= parts.count || quad >= end) continue;
-            const float weight = weights[quad / QUADS * parts.count + part + i / COUNT];
+            const int of = part + i / COUNT;
+            const float weight = of < parts.count ? own_weights[i % COUNT][of] : 0.0f;
             const float4 item = x[i / COUNT][i % COUNT];
             float4& sum = sums[i % COUNT];
             sum.x = fmaf(weight, item.x, sum.x);
@@ -96,7 +100,8 @@ __device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int row
         if (parts.row_max != nullptr) {
 #pragma unroll 1
             for (int i = threadIdx.x; i < here * count; i += THREADS) {
-                const long long place = parts.row(i % count, begin + i / count);
+                const int row = small_quotient(i, count);
+                const long long place = parts.place(i - row * count, 1) + begin + row;
                 weights[i] = __ldcg(parts.row_max + place);
                 sums[i] = __ldcg(parts.row_sum + place);
             }

@@ -1,6 +1,9 @@
 #include "scheduler/grid.cuh"
 #include "memory/in_registers.cuh"
 
+/// n / d of numbers below 2^16, by one instruction for the reciprocal.
+__device__ __forceinline__ int small_quotient(int n, int d) { return (int)((n + 0.5f) * fast_reciprocal((float)d)); }
+
 /// Which rows of a sequence and key head a tile has: row i is query i / group, of head i % group among them.
 struct GroupSlots {
     int group;         // query heads for each key head
@@ -63,7 +66,8 @@ struct QueryRows {
     /// The first slot of the calling warp's rows.
     template <int WARP_ROWS>
     __device__ __forceinline__ int warp_slot() const {
-        return threadIdx.x / 32 % row_warps<WARP_ROWS>() * WARP_ROWS;
+        const int warp = threadIdx.x / 32, warps = row_warps<WARP_ROWS>();
+        return (warp - small_quotient(warp, warps) * warps) * WARP_ROWS;
     }
 
     /// Of rows of several heads.

@@ -97,10 +97,11 @@ def test_packed_batches(text: str, blocks: int) -> None:
     check(plan, Call(*qkv(plan, (6, 33), (2, 651)), cu=CU, blocks=blocks, order=blocks))
 
 
-def test_more_sequences_than_threads() -> None:
+@pytest.mark.parametrize("sequences", [33, 300, 1100])
+def test_many_sequences(sequences: int) -> None:
     plan = narrow(CAUSAL)
-    lengths = np.random.default_rng(3).integers(0, 3, 300)
-    lengths[[7, 150, 299]] = 700
+    lengths = np.random.default_rng(3).integers(0, 3, sequences)
+    lengths[[7, sequences // 2, sequences - 1]] = 700
     rows = np.minimum(lengths, 1)
     cu = tuple(np.concatenate([[0], np.cumsum(item)]).astype(np.int32) for item in (rows, lengths))
     check(plan, Call(*qkv(plan, (2, int(rows.sum())), (1, int(lengths.sum()))), cu=cu, blocks=9, order=2))
