@@ -1,4 +1,5 @@
 #include "memory/output.cuh"
+#include "memory/copy.cuh"
 #include "common/math.cuh"
 
 // What thread blocks find of an item that several of them have parts of (Flash-Decoding, steps 2 and 3), merged by the one that
@@ -44,104 +45,118 @@ struct Parts {
     }
 };
 
-/// The sums over all parts of COUNT quads of columns, [row, quad] from `first` on, a step of THREADS apart, of `end`. BATCH parts
-/// are on their way at once.
-template <int THREADS, int COUNT, int BATCH, int COLUMNS, class Store>
-__device__ __forceinline__ void sum_parts(const Parts<COLUMNS>& parts, const float* weights, int first_row, int first, int end,
-                                          Store store) {
-    constexpr int QUADS = COLUMNS / 4;
-    const float *own[COUNT], *own_weights[COUNT];
-    float4 sums[COUNT] = {};
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-        const int quad = min(first + i * THREADS, end - 1);
-        own[i] = parts.out + first_row * COLUMNS + 4 * quad;
-        own_weights[i] = weights + quad / QUADS * parts.count;
+/// How rows of parts lie in shared memory while they are merged: O of `parts` parts at once, [part, row, column]; m and l, or in
+/// place of m the weights, of all parts, [row, part].
+template <int THREADS, int COLUMNS>
+struct MergeRoom {
+    static constexpr int QUADS = COLUMNS / 4, QUADS_A_THREAD = 4;
+
+    float *out, *weights, *sums;
+    int rows, parts;
+
+    /// `room` floats, for at least one row.
+    __device__ __forceinline__ MergeRoom(float* shared, int room, int all_rows, int all_parts) : out(shared) {
+        rows = min(min(all_rows, QUADS_A_THREAD * THREADS / QUADS), room / (2 * all_parts + COLUMNS));
+        parts = min((room - 2 * rows * all_parts) / (rows * COLUMNS), all_parts);
+        weights = shared + rows * parts * COLUMNS;
+        sums = weights + rows * all_parts;
     }
+};
+
+/// Starts to load O of parts [first, end), rows [begin, begin + rows).
+template <int THREADS, int COLUMNS>
+__device__ __forceinline__ void load_parts(const Parts<COLUMNS>& parts, float* target, int first, int end, int begin, int rows) {
+    const int quads = rows * (COLUMNS / 4);  // of a part, which follow each other
+#pragma unroll 4
+    for (int i = threadIdx.x; i < (end - first) * quads; i += THREADS) {
+        const int part = small_quotient(i, quads);
+        copy_async(shared_address(target + 4 * i),
+                   parts.out + parts.place(first + part, COLUMNS) + begin * COLUMNS + 4 * (i - part * quads));
+    }
+    copy_commit();
+}
+
+/// The share of each part in l, for `rows` rows: to `room.weights`, where m is. All threads must call.
+template <int THREADS, class Room, class Sink, class StoreLse>
+__device__ __forceinline__ void weigh_parts(const Room& room, int count, int begin, int rows, Sink sink, StoreLse store_lse) {
+    constexpr int LANES = 8;  // share a row
+    // All lanes go as often through the loop, since they exchange values.
 #pragma unroll 1
-    for (int part = 0; part < parts.count; part += BATCH) {
-        float4 x[BATCH][COUNT];
+    for (int first = 0; first < rows; first += THREADS / LANES) {
+        const int row = first + threadIdx.x / LANES, lane = threadIdx.x % LANES, parts = row < rows ? count : 0;
+        float *const weights = room.weights + row * count, *const sums = room.sums + row * count;
+        const float logit = row < rows ? sink(begin + row) : NEGATIVE_INFINITY;
+        float top = logit, sum = 0;
+        for (int part = lane; part < parts; part += LANES) top = fmaxf(top, weights[part]);
 #pragma unroll
-        for (int i = 0; i < BATCH * COUNT; ++i) {
-            const int of = min(part + i / COUNT, parts.count - 1);  // loaded again rather than not at all: no branches
-            x[i / COUNT][i % COUNT] = __ldcg((const float4*)(own[i % COUNT] + parts.place(of, COLUMNS)));
+        for (int distance = 1; distance < LANES; distance *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
+        const float base = top == NEGATIVE_INFINITY ? 0.0f : top;  // of a row without keys all weigh 0
+        for (int part = lane; part < parts; part += LANES) {
+            weights[part] = expf(weights[part] - base) * sums[part];
+            sum += weights[part];
         }
 #pragma unroll
-        for (int i = 0; i < BATCH * COUNT; ++i) {
-            const int of = part + i / COUNT;
-            const float weight = of < parts.count ? own_weights[i % COUNT][of] : 0.0f;
-            const float4 item = x[i / COUNT][i % COUNT];
-            float4& sum = sums[i % COUNT];
-            sum.x = fmaf(weight, item.x, sum.x);
-            sum.y = fmaf(weight, item.y, sum.y);
-            sum.z = fmaf(weight, item.z, sum.z);
-            sum.w = fmaf(weight, item.w, sum.w);
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < COUNT; ++i) {
-        const int quad = first + i * THREADS;
-        if (quad < end) store(first_row + quad / QUADS, quad % QUADS * 4, sums[i]);
+        for (int distance = 1; distance < LANES; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
+        sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
+        const float factor = sum == 0 ? 0.0f : 1.0f / sum;
+        // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
+        for (int part = lane; part < parts; part += LANES) weights[part] *= factor;
+        if (row < rows && lane == 0) store_lse(begin + row, top, sum);
     }
 }
 
 /// Merges rows [0, rows) of all parts: O, the sum of the parts' rows, each weighted by its share of l, and lse = m + log(l), go
 /// to `store(row, column, four columns)` and `store_lse(row, m, l)`. `sink(row)`: a logit that takes part in l alone. `shared` has
-/// `room` floats, at least two for each part.
+/// `room` floats: all that fits is on its way at once, since one block alone must bring it.
 template <int THREADS, int COLUMNS, class Sink, class Store, class StoreLse>
-__device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room, Sink sink, Store store,
-                                            StoreLse store_lse) {
-    constexpr int QUADS = COLUMNS / 4, LANES = 8;  // LANES share the weights of a row
-    const int count = parts.count, at_once = min(room / (2 * count), rows);
-    for (int begin = 0; begin < rows; begin += at_once) {
-        const int here = min(at_once, rows - begin);
-        float *const weights = shared, *const sums = shared + here * count;  // [row, part]
+__device__ __forceinline__ void merge_parts(const Parts<COLUMNS>& parts, int rows, float* shared, int room_floats, Sink sink,
+                                            Store store, StoreLse store_lse) {
+    using Room = MergeRoom<THREADS, COLUMNS>;
+    const Room room(shared, room_floats, rows, parts.count);
+    const int count = parts.count;
+#pragma unroll 1
+    for (int begin = 0; begin < rows; begin += room.rows) {
+        const int here = min(room.rows, rows - begin), quads = here * Room::QUADS;
         __syncthreads();  // all have left what was there
-        if (parts.row_max != nullptr) {
+        load_parts<THREADS>(parts, room.out, 0, room.parts, begin, here);
 #pragma unroll 1
-            for (int i = threadIdx.x; i < here * count; i += THREADS) {
-                const int row = small_quotient(i, count);
-                const long long place = parts.place(i - row * count, 1) + begin + row;
-                weights[i] = __ldcg(parts.row_max + place);
-                sums[i] = __ldcg(parts.row_sum + place);
-            }
-            __syncthreads();
-            // The share of each part in l. All lanes go as often through the loop, since they exchange values.
-#pragma unroll 1
-            for (int first = 0; first < here; first += THREADS / LANES) {
-                const int row = first + threadIdx.x / LANES, lane = threadIdx.x % LANES;
-                const bool exists = row < here;
-                float* const own = weights + row * count;
-                const float logit = exists ? sink(begin + row) : NEGATIVE_INFINITY;
-                float top = logit, sum = 0;
-                for (int part = lane; exists && part < count; part += LANES) top = fmaxf(top, own[part]);
-#pragma unroll
-                for (int distance = 1; distance < LANES; distance *= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, distance));
-                const float base = top == NEGATIVE_INFINITY ? 0.0f : top;  // of a row without keys all weigh 0
-                for (int part = lane; exists && part < count; part += LANES) {
-                    const float weight = expf(own[part] - base) * sums[row * count + part];
-                    own[part] = weight;
-                    sum += weight;
-                }
-#pragma unroll
-                for (int distance = 1; distance < LANES; distance *= 2) sum += __shfl_xor_sync(~0u, sum, distance);
-                sum += logit == NEGATIVE_INFINITY ? 0.0f : expf(logit - base);
-                const float factor = sum == 0 ? 0.0f : 1.0f / sum;
-                // Here and not after the sums: where one part alone has met keys, its share is 1, and its row stays as it is.
-                for (int part = lane; exists && part < count; part += LANES) own[part] *= factor;
-                if (exists && lane == 0) store_lse(begin + row, top, sum);
-            }
-        } else {
-            for (int i = threadIdx.x; i < here * count; i += THREADS) weights[i] = 1;
+        for (int i = threadIdx.x; i < here * count; i += THREADS) {
+            const int row = small_quotient(i, count);
+            const long long place = parts.place(i - row * count, 1) + begin + row;
+            room.weights[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_max + place);
+            room.sums[i] = parts.row_max == nullptr ? 1.0f : __ldcg(parts.row_sum + place);
         }
         __syncthreads();
-        // Few rows have many parts, and the other way round: in both cases 16 loads are on their way.
-        const int end = here * QUADS;
-        for (int i = threadIdx.x; i < end; i += end <= THREADS ? THREADS : 4 * THREADS) {
-            if (end <= THREADS)
-                sum_parts<THREADS, 1, 16>(parts, weights, begin, i, end, store);
-            else
-                sum_parts<THREADS, 4, 4>(parts, weights, begin, i, end, store);
+        if (parts.row_max != nullptr) weigh_parts<THREADS>(room, count, begin, here, sink, store_lse);
+        float4 sums[Room::QUADS_A_THREAD] = {};
+#pragma unroll 1
+        for (int first = 0; first < count; first += room.parts) {
+            const int end = min(first + room.parts, count);
+            copy_wait<0>();
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
+                const int quad = threadIdx.x + i * THREADS;
+                if (quad >= quads) continue;
+                const float* weights = room.weights + quad / Room::QUADS * count;
+                const float4* item = (const float4*)room.out + quad;
+#pragma unroll 4
+                for (int part = first; part < end; ++part, item += quads) {
+                    const float weight = weights[part];
+                    sums[i].x = fmaf(weight, item->x, sums[i].x);
+                    sums[i].y = fmaf(weight, item->y, sums[i].y);
+                    sums[i].z = fmaf(weight, item->z, sums[i].z);
+                    sums[i].w = fmaf(weight, item->w, sums[i].w);
+                }
+            }
+            if (end == count) break;
+            __syncthreads();  // all have left what the next parts take the place of
+            load_parts<THREADS>(parts, room.out, end, min(end + room.parts, count), begin, here);
+        }
+#pragma unroll
+        for (int i = 0; i < Room::QUADS_A_THREAD; ++i) {
+            const int quad = threadIdx.x + i * THREADS;
+            if (quad < quads) store(begin + quad / Room::QUADS, quad % Room::QUADS * 4, sums[i]);
         }
     }
 }

@@ -10,10 +10,12 @@ struct Runs {
     int size, longer;
 
     /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
-    /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r).
-    __device__ __forceinline__ Runs(int total, float most_parts) {
+    /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
+    /// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
+    __device__ __forceinline__ Runs(int total, float most_parts, int few, int fewer) {
         const float bound = exp2_flushed(0.5f * log2_approximate(fmaxf(total * most_parts, 1.0f)));
-        const int count = max(min(min(gridDim.x, total), (int)fminf(bound, 1e6f)), 1);
+        const int blocks = total < few ? min((int)gridDim.x, fewer) : gridDim.x;
+        const int count = max(min(min(blocks, total), (int)fminf(bound, 1e6f)), 1);
         size = total / count;
         longer = total - size * count;
     }

@@ -48,6 +48,7 @@ class Call:
     ahead: bool = False  # V is transposed by a launch before
     paired: bool = False  # thread blocks are clusters of two
     blocks: int = THREAD_BLOCKS  # of decode
+    multiprocessors: int = 0
     order: int = 0  # in which they run (device.hpp)
     inputs: dict[str, Array] = field(default_factory=dict)
 
@@ -81,7 +82,7 @@ def decode(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     weighed = plan.variant.normalize == "softmax"
     values |= {"lse": lse.ctypes.data, "partial_out": partial_out.ctypes.data, "arrivals": arrivals.ctypes.data}
     values |= {"row_max": row_max.ctypes.data if weighed else 0, "row_sum": row_sum.ctypes.data if weighed else 0}
-    values |= facts.shared_out(problem)
+    values |= facts.shared_out(problem, call.multiprocessors)
     fields, held = input_values(plan, call)
     kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, order=call.order)
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"

@@ -23,7 +23,8 @@ from ..portable_forward.facts import PortableForward
 from ..shared import Parts
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
-MERGED_ROWS = 64  # of one part that are merged in the time that a tile takes
+MERGED_ROWS = 32  # of one part that are merged in the time that a tile takes
+SHORT_RUN = 16  # tiles: then one thread block a multiprocessor keeps the memory as busy as two
 ALL_PARTS = 1e30  # any number of thread blocks may share items
 _FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
@@ -114,11 +115,12 @@ class Decode(PortableForward):
         return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // _ALIGNMENT) * _ALIGNMENT}}
 
     def _merged_bytes(self) -> int:
-        """Of the results of all warps but one; of the parts of a row."""
+        """Of the results of all warps but one; of a row of one part, with what is known of its other parts."""
         plan = self.plan
         lane = plan.warp_rows * plan.padded_value_head_dim // _LANES + plan.warp_rows // 4
         warps = (plan.warps - 1) * _LANES * lane * _FLOAT_BYTES
-        return max(warps, MOST_BLOCKS * _PART_FLOATS * _FLOAT_BYTES)
+        row = (MOST_BLOCKS * _PART_FLOATS + plan.stored_value_head_dim) * _FLOAT_BYTES
+        return max(warps, row)
 
     @property
     def result_bytes(self) -> int:
@@ -139,12 +141,14 @@ class Decode(PortableForward):
         """Partial results that there may be: two of each thread block, or all splits."""
         return 2 * blocks if self.splits == 0 else self.items(problem) * self.splits * (self.splits > 1)
 
-    def shared_out(self, problem: Problem) -> dict[str, int | float]:
+    def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
         group, rows = problem.group, self.slot_rows(problem)
         most_parts = ALL_PARTS if self.splits else max(self.items(problem), 1) * MERGED_ROWS / max(rows, 1)
         inverse = min(-(-(2**32) // group), 2**32 - 1)
-        return {"slot_rows": rows, "group": group, "group_inverse": inverse, "most_parts": most_parts}
+        few = 0 if self.splits else multiprocessors * (SHORT_RUN + rows // 2)
+        runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
+        return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan
@@ -156,6 +160,7 @@ class Decode(PortableForward):
         for name in ("q", "k", "v", "out"):
             yield from strides(name)
         yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows", "group")
+        yield from ints("few_units", "fewer_runs")
         yield Parameter("group_inverse", "unsigned")
         yield Parameter("most_parts", "float")
         yield from variant_fields(plan)

@@ -27,10 +27,12 @@ def decode_grid(facts: Decode, problem: Problem, resident: int) -> int:
     return max(min(resident, units, MOST_BLOCKS), 1)
 
 
-def set_decode(main: StepBuilder, facts: Decode, problem: Problem, workspace: Workspace, grid: int) -> None:
+def set_decode(  # noqa: PLR0917
+    main: StepBuilder, facts: Decode, problem: Problem, workspace: Workspace, grid: int, multiprocessors: int
+) -> None:
     """The fields that a decode kernel alone has: where partial results go, and what counts those that have come."""
     plan, slots, rows = facts.plan, facts.slots(problem, grid), facts.slot_rows(problem)
-    main.set(facts.shared_out(problem))
+    main.set(facts.shared_out(problem, multiprocessors))
     main.operand("arrivals", COUNTER)
     sizes = {"partial_out": plan.stored_value_head_dim}
     if plan.variant.normalize == "softmax":

@@ -223,7 +223,7 @@ class _Preparation:
         device = self._kernels.device
         resident = device.multiprocessors * self._function.resident_blocks
         grid = decode_grid(facts, self._problem, resident)
-        set_decode(self._main, facts, self._problem, self._workspace, grid)
+        set_decode(self._main, facts, self._problem, self._workspace, grid, device.multiprocessors)
         self.counters = self._kernels.arrivals
         return self._main.build(self._function, grid)
 

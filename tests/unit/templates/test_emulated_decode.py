@@ -156,6 +156,18 @@ def test_tiles_of_schedules(changes: dict[str, int], q_len: int) -> None:
     check(plan, Call(*qkv(plan, (1, 6, q_len), (1, 2, 400)), blocks=5, order=1))
 
 
+@pytest.mark.parametrize("q_len", [2, 40])
+def test_more_parts_than_fit_shared_memory(q_len: int) -> None:
+    """Rows are merged some at a time, and parts too."""
+    plan = narrow(CAUSAL, block_kv=16, stages=1, split_kv=90)
+    check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, 1500)), blocks=5, order=2))
+
+
+def test_few_tiles_are_one_run_a_multiprocessor() -> None:
+    plan = narrow(CAUSAL)
+    check(plan, Call(*qkv(plan, (2, 4, 1), (2, 2, 900)), blocks=9, multiprocessors=5, order=1))
+
+
 def test_without_keys() -> None:
     plan = narrow("attn 1\nvariant sunk {\n    input logit: f32[head]\n    sink logit\n}\n")
     logit = np.float32([1, -np.inf])
