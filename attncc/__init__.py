@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from .api import compile, parse
     from .diagnostics import AttnccError, AttnccWarning
     from .flex import flex_attention, flex_spec
+    from .partial_results import merge
     from .runtime.kernel import Kernel
 
-__all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "flex_attention", "flex_spec", "parse"]
+__all__ = ["AttnccError", "AttnccWarning", "Kernel", "compile", "flex_attention", "flex_spec", "merge", "parse"]
 
 _HOMES = {
     "AttnccError": ".diagnostics",
@@ -28,6 +29,7 @@ _HOMES = {
     "compile": ".api",
     "flex_attention": ".flex",
     "flex_spec": ".flex",
+    "merge": ".partial_results",
     "parse": ".api",
 }
 

@@ -82,7 +82,7 @@ class Specification:
         )
         asked = any(item.pass_name == "decode" for item in self.schedules)
         wanted = asked or targets_of(configuration.dtype, "decode")
-        tiles_2d = make_tiles_2d(forward, self.schedule("patches", target))
+        tiles_2d = None if configuration.paged else make_tiles_2d(forward, self.schedule("patches", target))
         found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
         return tuple(item for item in found if item.build.pass_name in self.passes)
 
@@ -211,7 +211,7 @@ class CompiledStore:
         self._specification = specification = specification.serving(configuration.dtype)
         self._configuration = configuration
         self._archs = archs
-        self._settled: dict[str, tuple[Settled, ...]] = {}  # by target
+        self._settled: dict[tuple[str, bool], tuple[Settled, ...]] = {}  # by target, and whether of pages
         self._settled_backward: dict[str, tuple[Settled, ...]] = {}
         self._others: dict[str, Compiled] = {}  # by name
         self._host = self._host_target()
@@ -236,8 +236,8 @@ class CompiledStore:
 
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         if target is not None:
-            return tuple(item.plan for item in self._settle(target))
-        settled = self._settled.get(self._host)
+            return tuple(item.plan for item in self._settle(configuration, target))
+        settled = self._settled.get((self._host, False))
         return self._first_plans if settled is None else tuple(item.plan for item in settled)
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
@@ -270,17 +270,19 @@ class CompiledStore:
         return {kernel_name(item.plan): item.report() for item in self._all_settled()}
 
     def _all_settled(self) -> list[Settled]:
-        return [item for found in (self._settled, self._settled_backward) for items in found.values() for item in items]
+        found = [*self._settled.values(), *self._settled_backward.values()]
+        return [item for settled in found for item in settled]
 
     def compile_now(self) -> None:
         """Compiles for the targets that were asked for, or else for the GPUs of this machine."""
         for target in self._archs or _targets_here(self.targets(self._configuration)):
             self.machine_codes(self.plans(self._configuration, target))
 
-    def _settle(self, target: str) -> tuple[Settled, ...]:
-        if target not in self._settled:
-            self._settled[target] = _settle_all(self._specification.candidates(self._configuration, target))
-        return self._settled[target]
+    def _settle(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
+        key = target, configuration.paged
+        if key not in self._settled:
+            self._settled[key] = _settle_all(self._specification.candidates(configuration, target))
+        return self._settled[key]
 
     def _host_target(self) -> str:
         """The target whose plan the CPU executor walks: one that the variant has a schedule for, if it has any."""

@@ -59,6 +59,14 @@ class Explanation:
     partial_tiles: tuple[int, ...]  # of the plan's kernel: how many each keep line would leave PARTIAL by itself
 
     @property
+    def computed_pairs(self) -> int:
+        """Pairs in the tiles that the plan's kernel doesn't skip; kept ones are among them."""
+        own = next(order for order in self.orders if order.name == self.plan.loop)
+        block_q, block_kv = min(self.plan.block_q, self.problem.q_len), min(self.plan.block_kv, self.problem.kv_len)
+        live = sum(count for kind, count in own.tiles.items() if kind != "empty")
+        return min(live * block_q * block_kv, self.pairs)
+
+    @property
     def way_out(self) -> str:
         return way_out(self.plan, self.problem)
 
@@ -92,6 +100,7 @@ class Explanation:
             "splits": self.splits,
             "pairs": self.pairs,
             "kept_pairs": self.kept_pairs,
+            "computed_pairs": self.computed_pairs,
             "useful_flops": self.useful_flops,
             "tiles": self.way_out,
             "partial_tiles": list(self.partial_tiles),

@@ -41,6 +41,8 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expr):
             return NotImplemented
+        if self._hash != other._hash or self._own != other._own:
+            return False
         seen: set[tuple[int, int]] = set()
         pending: list[tuple[Expr, Expr]] = [(self, other)]
         while pending:
@@ -166,6 +168,9 @@ TILE_SYMBOLS = ("q_first", "q_last", "kv_first", "kv_last")
 # whole packed axis, so rules add these before they divide by the block.
 START_SYMBOLS = ("q_start", "kv_start")
 
+# What q_pos is beyond q_idx: kv_len - q_len, so that the last query is at the last key, or what the call says.
+OFFSET_SYMBOL = "q_offset"
+
 # Lengths are below 2**30, so that a difference of two positions fits 32 bits.
 MAX_LENGTH = 2**30 - 1
 
@@ -281,17 +286,17 @@ class Variant:
 def walk(*roots: Expr) -> Iterator[Expr]:
     """Every distinct node below the roots, children before parents, each once."""
     seen: set[Expr] = set()
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    stack = list(reversed(roots))
     while stack:
-        node, expanded = stack.pop()
-        if node in seen:
-            continue
-        if expanded:
+        node = stack[-1]
+        if node not in seen:
+            below = [child for child in node.children if child not in seen]
+            if below:
+                stack.extend(reversed(below))
+                continue
             seen.add(node)
             yield node
-        else:
-            stack.append((node, True))
-            stack.extend((child, False) for child in reversed(node.children))
+        stack.pop()
 
 
 def needs(variant: Variant, *roots: Expr) -> tuple[Let, ...]:

@@ -41,6 +41,12 @@ class Picture:
     def kept(self) -> int:
         return int(self.row_keys.sum())
 
+    @property
+    def computed(self) -> int:
+        """Pairs in the tiles that aren't skipped."""
+        live = int(np.count_nonzero(self.kinds != TileKind.EMPTY))
+        return min(live * self.block_q * self.block_kv, self.q_len * self.kv_len)
+
     def tiles(self, kind: TileKind) -> int:
         return int(np.count_nonzero(self.kinds == kind))
 
@@ -63,12 +69,11 @@ class Picture:
         pairs, tiles, empty_rows = self.q_len * self.kv_len, self.kinds.size, np.count_nonzero(self.row_keys == 0)
         counts = {kind: self.tiles(kind) for kind in TileKind}
         shown = ", ".join(f"{count} {kind.name.lower()} ({count / tiles:.1%})" for kind, count in counts.items())
-        computed = min((tiles - counts[TileKind.EMPTY]) * self.block_q * self.block_kv / pairs, 1)
         return (
             f"mask   {self.q_len} x {self.kv_len}: {self.kept} of {pairs} pairs kept ({self.kept / pairs:.2%}), "
             f"{self.row_keys.min()} to {self.row_keys.max()} keys a row, {empty_rows} rows keep nothing\n"
             f"tiles  {self.block_q} x {self.block_kv}: {tiles} = {shown}\n"
-            f"work   {computed:.2%} of the pairs lie in tiles that are computed"
+            f"work   {self.computed / pairs:.2%} of the pairs lie in tiles that are computed"
         )
 
 
@@ -134,8 +139,8 @@ def _chunks(first: int, end: int, size: int) -> Iterator[Array]:
 # -------------------------------------------------------------------- text
 
 
-def text(shown: Picture, width: int = 40, height: int = 20) -> str:
-    """Mask and tile map side by side in characters, with the keys of each line's rows."""
+def text(shown: Picture, width: int = 33, height: int = 20) -> str:
+    """Mask and tile map side by side in characters, with the keys of each line's rows: 80 columns."""
     q_edges, kv_edges = _edges(shown.q_len, height), _edges(shown.kv_len, width)
     mask = _resample(shown.density, len(q_edges) - 1, len(kv_edges) - 1)
     tiles = _tile_cells(shown, q_edges, kv_edges)

@@ -44,9 +44,9 @@ def inputs(variant: Variant, problem: Problem, rng: np.random.Generator) -> dict
     that is taken which makes the most difference to the variant. Nondecreasing ints are where each of about six
     segments begins, or ends. Floats have magnitudes from 1/256 to 1, scalars from 1 to 16.
     """
-    kv_len = _longest(problem)
-    sorts = _sorts(variant, problem, kv_len)
-    return {item.name: _draw(variant, item, problem, sorts[item.name], rng) for item in variant.inputs}
+    kv_len = longest(problem)
+    sorts = sorts_of(variant, problem, kv_len)
+    return {item.name: draw(variant, item, problem, sorts[item.name], rng) for item in variant.inputs}
 
 
 def qkv(problem: Problem, dtype: str, rng: np.random.Generator) -> tuple[Array, Array, Array]:
@@ -60,7 +60,7 @@ def qkv(problem: Problem, dtype: str, rng: np.random.Generator) -> tuple[Array, 
     return q, k, v
 
 
-def _longest(problem: Problem) -> int:
+def longest(problem: Problem) -> int:
     """The keys of the longest sequence; what is likely where only the device knows."""
     if not problem.packed:
         return problem.kv_len
@@ -75,7 +75,7 @@ def _longest(problem: Problem) -> int:
 Sort = float
 
 
-def _draw(variant: Variant, declared: Input, problem: Problem, sort: Sort, rng: np.random.Generator) -> Array:
+def draw(variant: Variant, declared: Input, problem: Problem, sort: Sort, rng: np.random.Generator) -> Array:
     shape = input_shape(declared, problem)
     if declared.dtype == "bool":
         values: Any = rng.random(shape) < sort
@@ -124,7 +124,7 @@ _BLOCK = 64
 _ROWS = 256  # query rows that suffice to choose
 
 
-def _sorts(variant: Variant, problem: Problem, kv_len: int) -> dict[str, Sort]:
+def sorts_of(variant: Variant, problem: Problem, kv_len: int) -> dict[str, Sort]:
     """For each input the sort of values for which another draw changes what is kept, or the scores, at most pairs."""
     choices = {item.name: _choices(item, kv_len) for item in variant.inputs}
     sorts = {name: choice[0] for name, choice in choices.items()}
@@ -132,7 +132,7 @@ def _sorts(variant: Variant, problem: Problem, kv_len: int) -> dict[str, Sort]:
     if not open_choices or 0 in (problem.batch, problem.q_len, kv_len):
         return sorts
     small = Problem(problem.batch, problem.num_heads, problem.num_kv_heads, min(problem.q_len, _ROWS), kv_len, 64, 64)
-    probe = _Probe(variant, small, np.random.default_rng(0))
+    probe = Probe(variant, small, np.random.default_rng(0))
     for item in open_choices * (1 + (len(open_choices) > 1)):  # twice: what matters may depend on the others
         effects = [probe.effect(item, {**sorts, item.name: sort}) for sort in choices[item.name]]
         sorts[item.name] = choices[item.name][int(np.argmax(effects))]
@@ -150,7 +150,7 @@ def _choices(declared: Input, kv_len: int) -> tuple[Sort, ...]:
 
 
 @dataclass(frozen=True)
-class _Probe:
+class Probe:
     """Looks at random pairs of the first sequence of a dense problem."""
 
     variant: Variant
@@ -159,24 +159,24 @@ class _Probe:
 
     def effect(self, declared: Input, sorts: dict[str, Sort]) -> float:
         """The share of pairs that change when one input is drawn again."""
-        drawn = {item.name: self._drawn(item, sorts) for item in self.variant.inputs}
-        pairs = self._pairs()
+        drawn = {item.name: self.drawn(item, sorts) for item in self.variant.inputs}
+        pairs = self.pairs()
         before, after = (
-            self._seen(values, pairs) for values in (drawn, {**drawn, declared.name: self._drawn(declared, sorts)})
+            self.seen(values, pairs) for values in (drawn, {**drawn, declared.name: self.drawn(declared, sorts)})
         )
         return float(np.mean(before != after))
 
-    def _drawn(self, item: Input, sorts: dict[str, Sort]) -> Array:
-        return _draw(self.variant, item, self.problem, sorts[item.name], self.rng)
+    def drawn(self, item: Input, sorts: dict[str, Sort]) -> Array:
+        return draw(self.variant, item, self.problem, sorts[item.name], self.rng)
 
-    def _pairs(self) -> dict[str, Array]:
+    def pairs(self) -> dict[str, Array]:
         lengths = {"q_idx": self.problem.q_len, "kv_idx": self.problem.kv_len, "h": self.problem.num_heads}
         return {name: self.rng.integers(0, length, _PROBES) for name, length in lengths.items()}
 
-    def _seen(self, drawn: dict[str, Array], pairs: dict[str, Array]) -> Array:
+    def seen(self, drawn: dict[str, Array], pairs: dict[str, Array]) -> Array:
         """What becomes of a score of 1 at each pair: the new score, or -inf where it isn't kept."""
         problem = self.problem
-        sequence = Sequence(0, 0, problem.q_len, 0, problem.kv_len)
+        sequence = Sequence.whole(0, problem.q_len, problem.kv_len)
         bare = environment(self.variant, problem, sequence, drawn, np.float64)
         q_pos, kv_h = pairs["q_idx"] + problem.kv_len - problem.q_len, pairs["h"] // problem.group
         seen = bare.with_symbols(**pairs, q_pos=q_pos, kv_h=kv_h, scale=1.0)

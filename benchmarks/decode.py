@@ -160,6 +160,7 @@ def _row(case: Case, name: str, timing: Timing, error: float, calls: int) -> dic
         "copies": calls,
         **asdict(timing),
         "milliseconds": milliseconds,
+        "windows": [window / calls for window in timing.windows],
         "sustained_milliseconds": timing.sustained_milliseconds / calls,
         "tb_per_s": case.kv_bytes / milliseconds * 1e-9,
         "relative_error": error,

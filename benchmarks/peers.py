@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TypeVar
 
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.attention import SDPBackend
+
+from attncc.bench.peers import fa4_call, sdpa_call
 
 from .flex import Launch, Tensors
 
@@ -17,27 +17,13 @@ Candidate = Callable[[Tensors, bool], Launch]  # q, k, v [batch, heads, length, 
 
 
 def sdpa(backend: SDPBackend) -> Candidate:
-    def candidate(qkv: Tensors, causal: bool) -> Launch:
-        def launch() -> torch.Tensor:
-            with sdpa_kernel(backend):
-                return scaled_dot_product_attention(*qkv, is_causal=causal)
-
-        return launch
-
-    return candidate
+    return lambda qkv, causal: partial(sdpa_call(backend, is_causal=causal), *qkv)
 
 
 def fa4(qkv: Tensors, causal: bool) -> Launch:
     """It compiles at its first call for each head dim and mask."""
-    from flash_attn.cute import flash_attn_func
-
-    bshd = [item.transpose(1, 2).contiguous() for item in qkv]
-
-    def launch() -> torch.Tensor:
-        out = flash_attn_func(*bshd, causal=causal)
-        return (out[0] if isinstance(out, tuple) else out).transpose(1, 2)
-
-    return launch
+    call, bshd = fa4_call(causal=causal), [item.transpose(1, 2).contiguous() for item in qkv]
+    return lambda: call(*bshd).transpose(1, 2)
 
 
 PEERS: dict[str, tuple[str, Candidate]] = {

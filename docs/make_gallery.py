@@ -137,7 +137,6 @@ GALLERY: dict[str, tuple[Entry, ...]] = {
     ),
     "Decoding and pools of keys": (
         Entry("decode", q_len=64, block=16),
-        Entry("paged", {"page": 32}, q_len=160, seed=6),
         Entry("selected_attention", {"width": 40, "count": 4}, q_len=256),
     ),
     "Biases": (

@@ -38,19 +38,29 @@ def _asks_for_gpu(config: pytest.Config) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """`pytest -m gpu` as a whole is shared by processes, which compile what their tests ask for: that takes longer
-    than all else. In small pieces, as tests of neighbours have different kernels. `-n` says otherwise."""
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not hasattr(config, "workerinput")
-    if whole and _asks_for_gpu(config) and getattr(config.option, "numprocesses", 0) is None:
-        config.option.numprocesses, config.option.maxschedchunk = "auto", 4
-        os.environ |= LARGE_PAGES | {"OMP_NUM_THREADS": "1", JOBS: "1"}  # for the processes
+    """`pytest` as a whole is shared by processes, one for each core, unless `-n` says otherwise or goldens are written.
+
+    Those of the GPU mostly compile, so each process does that for itself, and gets tests in small pieces, as neighbours
+    have different kernels. Others get them in large pieces, as neighbours read the same files.
+    """
+    option, whole = config.option, config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    asked = getattr(option, "numprocesses", 0) is not None  # or there is no xdist
+    if not whole or asked or hasattr(config, "workerinput") or option.update_golden or option.collectonly:
+        return
+    option.numprocesses = "auto"
+    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes
+    if _asks_for_gpu(config):
+        option.maxschedchunk = 4
+        os.environ |= LARGE_PAGES | {JOBS: "1"}
+    elif option.dist == "no":
+        option.dist = "worksteal"
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Of those that ask for the GPU, no more than its memory is enough for."""
     if not _asks_for_gpu(config):
-        return None
+        return min(os.cpu_count() or 1, MOST_PROCESSES)
     memory = ctypes.c_size_t()
     with suppress(OSError):  # without a driver tests say what is missing
         cuda = ctypes.CDLL("libcuda.so.1")
@@ -77,6 +87,8 @@ def _alone(item: pytest.Item) -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     """`-m gpu` asks for tests that need torch: without it they fail as one, and aren't skipped."""
+    if config.getoption("--update-golden"):
+        config.option.markexpr = re.sub(r" and not slow$", "", config.option.markexpr)
     if _asks_for_gpu(config) and find_spec("torch") is None:
         raise pytest.UsageError("pytest -m gpu needs torch: pip install '.[torch]'")
 
@@ -102,7 +114,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """What it waits for is begun at once, beside the collection of the rest. Not where several processes share the
     tests: each would compile all."""
     case, config = _case(item), item.config
-    if case is None or config.option.collectonly or hasattr(config, "workerinput") or _asks_for_gpu(config):
+    left_out = "not slow" in config.option.markexpr and item.get_closest_marker("slow") is not None
+    if case is None or left_out or config.option.collectonly or hasattr(config, "workerinput") or _asks_for_gpu(config):
         return
     COMPILATIONS.begin(case)
 

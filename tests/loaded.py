@@ -43,7 +43,14 @@ def scored(expression: str, declarations: str = "", items: str = "") -> Expr:
 def kept(spec: Variant, q_len: int, kv_len: int, **given: Any) -> Array:
     """The mask that all keep lines make, bool [q_len, kv_len]. `given`: inputs and symbols (b, h are 0 if not)."""
     q_idx, kv_idx = np.arange(q_len)[:, None], np.arange(kv_len)[None, :]
-    positions = {"q_idx": q_idx, "kv_idx": kv_idx, "q_pos": q_idx + kv_len - q_len, "q_len": q_len, "kv_len": kv_len}
+    positions = {
+        "q_idx": q_idx,
+        "kv_idx": kv_idx,
+        "q_pos": q_idx + kv_len - q_len,
+        "q_len": q_len,
+        "kv_len": kv_len,
+        "q_offset": kv_len - q_len,
+    }
     inputs = {item.name: np.asarray(given.pop(item.name)) for item in spec.inputs if item.name in given}
     environment = Environment({"b": 0, "h": 0, **positions, **given}, inputs, spec.lets)
     mask = np.ones((q_len, kv_len), bool)

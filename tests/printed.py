@@ -13,6 +13,15 @@ from attncc.semantics.load import load
 from attncc.source import SourceFile
 from tests import plans
 
+# The work of a block, as `make_context` takes it, where no kernel says what a call's arguments mean.
+WORK = """
+struct Given {
+    int sequence, q_len, kv_len, q_start, kv_start;
+};
+template <class Params>
+__device__ int query_offset(const Params&, const Given& work) { return work.kv_len - work.q_len; }
+"""
+
 
 def variant(lines: str, path: str = "specs/test.attn") -> Variant:
     """The variant `v` with these lines; its first line is line 4 of the file."""
@@ -47,7 +56,7 @@ def kept(condition: str, inputs: str = "") -> str:
 def compilable(printed: UserCode, statements: str = "") -> str:
     """A file that NVRTC compiles: the printed code and a kernel with these statements."""
     kernel = f'extern "C" __global__ void test(const __grid_constant__ Params params) {{ {statements} }}'
-    parts = ['#include "common/element.cuh"', printed.includes, printed.params_struct, printed.functions, kernel]
+    parts = ['#include "common/element.cuh"', printed.includes, printed.params_struct, WORK, printed.functions, kernel]
     return assemble("\n".join(parts), "test")
 
 

@@ -27,6 +27,11 @@ def run(*arguments: object, status: int = 0) -> Result:
     return result
 
 
+def unwrapped(*arguments: object) -> str:
+    """What a command prints, as one line with single blanks."""
+    return " ".join(run(*arguments).output.split())
+
+
 @pytest.fixture
 def spec(tmp_path: Path):
     """Writes a .attn file: spec(body) holds one variant `mine`."""
@@ -131,7 +136,6 @@ def test_check_as_json(spec) -> None:
     found = json.loads(run("check", spec("keep if nowhere > 0"), "--format", "json", status=1).stdout)
     assert [item["code"] for item in found] == ["A101"]
     assert found[0]["span"]["line"] == 6
-    assert json.loads(run("check", SPECS / "causal.attn", "--format", "json").stdout) == []
 
 
 def test_check_judges_schedules(spec) -> None:
@@ -294,22 +298,22 @@ def test_explain_counts_as_the_paper_does() -> None:
 
 
 def test_explain_as_text_names_the_resources() -> None:
-    shown = run("explain", SPECS / "causal.attn", "--q-len", 1024, "--device", "a100", "--arch", "sm_80").output
+    shown = unwrapped("explain", SPECS / "causal.attn", "--q-len", 1024, "--device", "a100", "--arch", "sm_80")
     assert "50.05% of the pairs are kept" in shown
-    assert re.search(r"shared memory  \d+ of 101376 bytes: q \d+, k \d+, v \d+", shown)
-    assert re.search(r"registers      \d+ a thread, no spills \(ptxas\)", shown)
-    assert "a100 ms" in shown
+    assert re.search(r"shared memory \d+ of 101376 bytes: q \d+, k \d+, v \d+", shown)
+    assert re.search(r"registers \d+ a thread, no spills \(ptxas\)", shown)
+    assert "the least that the a100 can take" in shown
 
 
 def test_explain_describes_the_kernel_that_runs() -> None:
     command = ["explain", SPECS / "decode.attn", "--kv-len", 8192, "--heads", 2, "--no-compile", "--q-len"]
-    few = run(*command, 1).output
+    few = unwrapped(*command, 1)
     found = re.search(r"kernel +decode, q_outer, 64 x 64 tiles, 4 warps, \d stages, about (\d+) splits", few)
     assert found and int(found[1]) > 8
     assert "combine merges the splits" in few
     assert re.search(r"its calls +up to 64 rows \(queries times the query heads of a key head\), and", few)
     many = ["--heads", 32, "--kv-heads", 8]
-    assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", run(*command, 300, *many).output)
+    assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", unwrapped(*command, 300, *many))
     plans = [json.loads(run(*command, n, *many, "--format", "json").stdout)["plan"]["pass"] for n in (1, 16, 17, 300)]
     assert plans == ["decode", "decode", "decode", "forward"]  # 17: forward blocks for a fourth of the GPU
 
@@ -320,17 +324,17 @@ def test_explain_describes_the_kernel_that_runs() -> None:
 )
 def test_explain_compiles_for_its_device(device: str, target: str) -> None:
     command = ["explain", SPECS / "documents.attn", "--q-len", 64, "--heads", 1, "--no-compile", "--device", device]
-    shown = run(*command).output
-    assert f", on {target}\n" in shown
-    assert "pre-pass       doc: whether it is nondecreasing" in shown
-    assert ", on sm_90\n" in run(*command, "--arch", "sm_90").output
+    shown = unwrapped(*command)
+    assert f", on {target} " in shown
+    assert "pre-pass doc: whether it is nondecreasing" in shown
+    assert ", on sm_90 " in unwrapped(*command, "--arch", "sm_90")
 
 
 def test_explain_says_that_hints_of_few_keys_may_stay_unverified() -> None:
     command = ["explain", SPECS / "documents.attn", "--heads", 1, "--no-compile", "--q-len"]
-    few, many = (run(*command, length).output for length in (255, 256))
-    assert "a launch of min_max_table before the kernel, unless all blocks run at once\n" in few
-    assert "a launch of min_max_table before the kernel\n" in many
+    few, many = (unwrapped(*command, length) for length in (255, 256))
+    assert "a launch of min_max_table before the kernel, unless all blocks run at once copies" in few
+    assert "a launch of min_max_table before the kernel copies" in many
 
 
 def test_explain_needs_no_nvrtc(monkeypatch: pytest.MonkeyPatch) -> None:

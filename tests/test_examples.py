@@ -15,14 +15,18 @@ torch.set_num_threads(1)
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
-@pytest.fixture(scope="module")
-def example() -> Any:
-    spec = importlib.util.spec_from_file_location("train_characters", EXAMPLES / "train_characters.py")
+def loaded(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules["train_characters"] = module  # dataclasses look it up
+    sys.modules[name] = module  # dataclasses look it up
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def example() -> Any:
+    return loaded("train_characters")
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +79,12 @@ def test_unasked_it_trains_with_dropout_and_plots(
     assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "needs matplotlib" in example.plot({}, tmp_path / "other.png")
+
+
+@pytest.mark.parametrize("page", ["3", "16"])
+def test_tokens_are_the_same_with_a_paged_cache(
+    page: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["generate.py", "--steps", "6", "--page", page])
+    loaded("generate").main()
+    assert "all 24 tokens are the same" in capsys.readouterr().out

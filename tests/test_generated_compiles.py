@@ -11,12 +11,16 @@ quarter of them with one for one; other targets, dtypes and head dims meet on so
 exercises the most code, and the backward pass on those that its parts differ by. `.ci/run` looks for spills and
 serialised products in every kernel of the default build, and in all backward kernels of its targets and head dims
 (`benchmarks.spills --shipped`).
+
+A plain `pytest` compiles each spec once, and of the rest one of a kind (`every_day`). All others are marked slow:
+`pytest -m slow`, which `.ci/run` runs, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import product
 
 import pytest
@@ -61,6 +65,7 @@ OTHERS = (
 )
 
 
+@cache
 def distinct() -> list[str]:
     """The first of the specs that mean the same, since their kernels are the same text but for names."""
     found: dict[Hashable, str] = {}
@@ -119,6 +124,35 @@ def backward_cases() -> Iterator[Case]:
         yield Case(spec, "sm_90a", "bf16", *head_dims, backward=True)
 
 
+def every_day() -> set[Case]:
+    """Each spec once, with the targets and head dims by turns; backward, decode and other targets by one of a kind:
+    both families, both loops, narrow, wide and unequal heads, fp32."""
+    by_spec: dict[str, list[Case]] = {}
+    for case in default_cases():
+        by_spec.setdefault(case.spec, []).append(case)
+    return {
+        *(of_spec[number // 2 % len(of_spec)] for number, of_spec in enumerate(by_spec.values())),
+        Case("softcap", "sm_90a", "bf16", 128, backward=True),
+        Case("documents", "sm_90a", "bf16", 128, backward=True),
+        Case("relative_bias", "sm_80", "bf16", 128, backward=True),
+        Case(BUSIEST, "sm_80", "fp16", 40, backward=True),
+        Case("softcap", "sm_120", "fp32", 64, backward=True),
+        Case("mla", "sm_90a", "bf16", 192, 128, backward=True),
+        Case(SPECS[0], OTHER_TARGETS[0], "bf16", DEFAULT_HEAD_DIMS[0]),
+        Case(BUSIEST, "sm_80", "fp16", 40),
+        Case(BUSIEST, "sm_120", "fp32", 128),
+        Case("token_window", "sm_90a", "bf16", 256),
+        Case(BUSIEST, "sm_120", "fp32", 64, decode=True),
+        *list(decode_cases())[:4],
+    }
+
+
+def marked() -> Iterator[object]:
+    chosen, found = every_day(), list(cases())
+    assert chosen.issubset(found)
+    yield from (case if case in chosen else pytest.param(case, marks=pytest.mark.slow) for case in found)
+
+
 @pytest.fixture(scope="module")
 def table(request: pytest.FixtureRequest) -> Iterator[ResourceTable]:
     found = ResourceTable(FILE, request.config.getoption("--update-golden"))
@@ -127,7 +161,7 @@ def table(request: pytest.FixtureRequest) -> Iterator[ResourceTable]:
     found.write(whole=len(ours) == len(list(cases())))
 
 
-@pytest.mark.parametrize("case", list(cases()), ids=str)
+@pytest.mark.parametrize("case", list(marked()), ids=str)
 def test_compiles_well(case: Case, table: ResourceTable) -> None:
     found = COMPILATIONS.result(case)
     assert found

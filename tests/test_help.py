@@ -58,6 +58,13 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     ],
     "A101_captured_from_python": [("    keep", "    const WIDTH: int = 64\n    keep")],
     "A101_infinity": [("score = score if q_pos >= kv_idx else -inf", "keep if q_pos >= kv_idx")],
+    "A101_one_declaration_missing": [
+        (
+            "example {\n",
+            "example {\n    input doc: i32[batch, pos]\n    const slope: float = 0.1\n",
+        ),
+        ("variant", "fn softcapped(x) = 30.0 * tanh(x / 30.0)\n\nvariant"),
+    ],
     "A101_several_mistakes": [("max(score)", "max(score, 0)")],
     "A102_function_unknown": [("variant", "mask visible(x) = x > 4\nfn smooth(x) = x * x\n\nvariant")],
     "A106_mask_without_call": [("if window", "if window(64)")],
@@ -93,7 +100,10 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     "A412_hopper_on_ampere": [("family = hopper", "family = portable")],
 }
 # Edits after which another mistake of the same line can be seen.
-NEXT_STEP = {("A101_several_mistakes", "A101"): "A206"}
+NEXT_STEP = {
+    ("A101_several_mistakes", "A101"): "A206",
+    ("A101_one_declaration_missing", "A101"): "A101",  # the name's next use: an edit changes one of them
+}
 
 
 def errors(items: tuple[Diagnostic, ...]) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ FLOORS = {
     "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "problem": 3,
-    "schedule": 4, "synthetic": 4,
+    "schedule": 4, "synthetic": 4, "plausible": 4,
     "kernels": 5,
     "executor": 6, "codegen": 6,
     "runtime": 7,
-    "__init__": 8, "__main__": 8, "api": 8, "compiler": 8, "cli": 8, "explain": 8, "flex": 8, "import_flex": 8,
-    "integrations": 8, "machine_code": 8, "package": 8, "settle": 8, "show": 8, "stages": 8, "tune": 8,
-    "torch": 8,
+    "__init__": 8, "__main__": 8, "advice": 8, "api": 8, "bench": 8, "compiler": 8, "cli": 8, "explain": 8, "flex": 8,
+    "import_flex": 8, "integrations": 8, "machine_code": 8, "package": 8, "partial_results": 8, "settle": 8,
+    "show": 8, "stages": 8,
+    "torch": 8, "tune": 8,
 }  # fmt: skip
 
 # What the package that `attncc build` writes may load, and what it must never load.
@@ -34,6 +36,7 @@ BUILT_PACKAGE_PARTS = {
     "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators", "version",
 }  # fmt: skip
 COMPILER_PARTS = {
+    "bench",
     "syntax",
     "semantics",
     "codegen",
@@ -55,8 +58,17 @@ FILES = [path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py")]
 MODULES = sorted(path.with_suffix("") for path in FILES if path.parts[0] != "_data")
 
 
-def imports(module: Path, for_types: bool = True, package: Path = PACKAGE) -> Iterator[tuple[str, ...]]:
+def imports(module: Path, for_types: bool = True, package: Path = PACKAGE) -> Iterable[tuple[str, ...]]:
     """Every module that a file imports, anywhere in it, as its absolute dotted parts."""
+    return _of_attncc(module, for_types) if package == PACKAGE else _imports(module, for_types, package)
+
+
+@cache
+def _of_attncc(module: Path, for_types: bool) -> tuple[tuple[str, ...], ...]:
+    return tuple(_imports(module, for_types, PACKAGE))
+
+
+def _imports(module: Path, for_types: bool, package: Path) -> Iterator[tuple[str, ...]]:
     tree = ast.parse((package / module).with_suffix(".py").read_text(encoding="utf-8"))
     for node in _nodes(tree, for_types):
         if isinstance(node, ast.Import):

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     help="Of q and k, and after a colon that of v, as in 64,192:128.",
 )
 @click.option("--decode", is_flag=True, help="Kernels for few queries too; a schedule for decode also asks for them.")
+@click.option("--serving", is_flag=True, help="Kernels for few queries, and for caches in pages (block_table).")
 @click.option("--backward", is_flag=True, help="The backward pass too; a schedule for it also asks for it.")
 @click.option(
     "--jobs", type=click.IntRange(1), help="Kernels compiled at once; as many as there are cores, if not given."

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..diagnostics import AttnccError, Diagnostic
-from ..quoting import printable
-from .console import as_json, report
+from ..quoting import json_text, printable
+from .console import as_json, report, wrapped
 from .files import source
 from .options import SpecFile, define_option, format_option, imports_option
 
 if TYPE_CHECKING:
+    from ..analysis.mask.kept_rows import KeptRows
     from ..analysis.rules import TileRules
     from ..compiler import Specification
     from ..ir import Variant
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 BLOCKS = (128, 128)
 HEAD_DIMS = (64, 128)
 DTYPE = "bf16"
+LENGTH, HEADS = 4096, 2  # of the call whose tiles are counted
 
 
 @click.command("check", short_help="Check names, types, masks and schedules.")
@@ -37,28 +39,65 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool], all
 
     \b
     attncc check specs/*.attn
-    attncc check mine.attn -D width=512 --format json
+    attncc check mine.attn -D width=512 --format json   what is proven, as an object
     git show HEAD:mine.attn | attncc check -
     """
     from ..semantics.load import load
 
     found: list[Diagnostic] = []
+    proven: list[dict[str, Any]] = []
     for path in files:
         try:
             program = load(source(path), defines, allow_imports)
             found += program.warnings
-            lines = [describe(variant, _rules(variant)) for variant in program.variants]
+            rules = [(variant, _rules(variant)) for variant in program.variants]
         except AttnccError as error:
             found += error.diagnostics
             continue
         wrong = schedule_errors(program)
         found += wrong
-        if not wrong and not as_json():
-            click.echo("\n".join([f"{printable(str(path))}: ok", *lines]))
+        if as_json():
+            proven.append({"file": str(path), "variants": [proof(*pair) for pair in rules]})
+        elif not wrong:
+            click.echo("\n".join([wrapped(f"{printable(str(path))}: ok"), *(describe(*pair) for pair in rules)]))
     if any(item.severity == "error" for item in found):
         raise AttnccError(found)
-    if found or as_json():
+    if as_json():
+        click.echo(json_text({"files": proven, "diagnostics": [item.to_json() for item in found]}, indent=2))
+    elif found:
         report(found)
+
+
+def proof(variant: Variant, rules: TileRules) -> dict[str, Any]:
+    """What `--format json` says of a variant: what is proven of its mask, and which share of tiles that decides."""
+    return {
+        "variant": variant.name,
+        "loop_bounds_suffice": rules.bounds_suffice,
+        "tests_tiles": rules.decides and not rules.bounds_suffice,
+        "min_max_tables": [table.input for table in rules.min_max_tables],
+        "verified_nondecreasing": list(rules.sorted_hints),
+        "rows": _kept_rows(variant, rules).name.lower(),
+        "undecided": [{"line": _line(variant, index), "reason": reason} for index, reason in rules.undecided],
+        "tiles": _tile_shares(variant, rules),
+    }
+
+
+def _tile_shares(variant: Variant, rules: TileRules) -> dict[str, Any]:
+    """Of a call with `LENGTH` queries and keys, by inputs that are drawn."""
+    from ..analysis.mask.grid import pieces, tally
+    from ..analysis.rules import TileKind
+    from ..explain import sequences
+    from ..plausible import drawn
+    from ..problem import Problem
+
+    problem = Problem(1, HEADS, HEADS, LENGTH, LENGTH, HEAD_DIMS[0], HEAD_DIMS[0])
+    inputs = drawn(variant, problem, 0, {})
+    found = sequences(variant, rules, problem, {name: item.array for name, item in inputs.items()})
+    counts = [tally(pieces(rules, seen, *BLOCKS), HEADS).kinds for seen, _ in found]
+    total = sum(sum(kinds.values()) for kinds in counts)
+    shares = {kind.name.lower(): sum(kinds[kind] for kinds in counts) / total for kind in TileKind}
+    sizes = {"q_len": LENGTH, "kv_len": LENGTH, "heads": HEADS, "block_q": BLOCKS[0], "block_kv": BLOCKS[1]}
+    return {**shares, "of": sizes, "drawn": {name: item.how for name, item in inputs.items()}}
 
 
 def _rules(variant: Variant) -> TileRules:
@@ -135,8 +174,8 @@ def describe(variant: Variant, rules: TileRules) -> str:
     if variant.keeps:
         lines.append(_rows(variant, rules))
     for index, reason in rules.undecided:
-        lines.append(f"    line {_line(variant, index)} leaves tiles partial: {reason}")
-    return "\n".join(lines)
+        lines.append(f"    line {_line(variant, index) or '?'} leaves tiles partial: {reason}")
+    return "\n".join(wrapped(line, 2) for line in lines)
 
 
 _EVERY_ROW = "    every row keeps a key where there are keys, whatever the lengths and inputs"
@@ -146,10 +185,13 @@ _SOME_ROW = "    for some lengths or inputs a row keeps nothing, or it isn't pro
 
 def _rows(variant: Variant, rules: TileRules) -> str:
     """Whether each row keeps a key."""
+    return {"ALL_LENGTHS": _EVERY_ROW, "OWN_KEY": _OWN_KEY, "NOT_PROVEN": _SOME_ROW}[_kept_rows(variant, rules).name]
+
+
+def _kept_rows(variant: Variant, rules: TileRules) -> KeptRows:
     from ..analysis.mask.kept_rows import KeptRows, kept_rows
 
-    found = KeptRows.ALL_LENGTHS if rules.rows_never_empty else kept_rows(variant)
-    return {KeptRows.ALL_LENGTHS: _EVERY_ROW, KeptRows.OWN_KEY: _OWN_KEY, KeptRows.NOT_PROVEN: _SOME_ROW}[found]
+    return KeptRows.ALL_LENGTHS if rules.rows_never_empty or not variant.keeps else kept_rows(variant)
 
 
 def _skipping(variant: Variant, rules: TileRules) -> str:
@@ -162,6 +204,6 @@ def _skipping(variant: Variant, rules: TileRules) -> str:
     return "tiles are skipped by loop bounds and a test of each tile"
 
 
-def _line(variant: Variant, keep: int) -> str:
+def _line(variant: Variant, keep: int) -> int | None:
     span = variant.keeps[keep].span
-    return str(span.line) if span else "?"
+    return span.line if span else None

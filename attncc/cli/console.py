@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FORMAT = "attncc.format"  # key in click's `ctx.meta`: how diagnostics are printed
 PATIENCE = 1.0  # seconds that work takes before a bar appears
+COLUMNS = 80  # of what commands print where no terminal says more
 _COLORS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -40,10 +42,27 @@ def report(diagnostics: Sequence[Diagnostic], *, err: bool = False) -> None:
 
 
 def rich_console() -> Console:
-    """A console as wide as the terminal, 100 columns where there is none."""
+    """A console as wide as the terminal, 80 columns where there is none."""
     from rich.console import Console
 
-    return Console(width=None if sys.stdout.isatty() else 100, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else COLUMNS, highlight=False)
+
+
+def wrapped(text: str, hanging: int = 0) -> str:
+    """Lines of at most 80 columns; what goes on from a line stands so many columns to the right of its begin."""
+    return "\n".join(_wrapped_line(line, hanging) for line in text.split("\n"))
+
+
+def _wrapped_line(line: str, hanging: int) -> str:
+    indent = len(line) - len(line.lstrip())
+    return textwrap.fill(
+        line.lstrip(),
+        COLUMNS,
+        initial_indent=" " * indent,
+        subsequent_indent=" " * (indent + hanging),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 class Steps:

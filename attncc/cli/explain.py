@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import click
 
 from ..diagnostics import AttnccError
 from ..quoting import json_text
-from .console import as_json, progress, rich_console
+from .console import as_json, progress, report, rich_console, wrapped
 from .files import check_element_types, load_specification
 from .options import (
     SPEC_FILE,
@@ -27,6 +27,7 @@ from .options import (
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from .. import plausible
     from ..explain import Explanation, Order
     from ..kernels.candidates import Candidates
     from ..runtime.cuda.nvrtc import Resources
@@ -71,14 +72,24 @@ def command(*, what: Path | str, **given: Any) -> None:
     if isinstance(what, str):
         click.echo(error_page(what))
         return
-    explained, resources = _explained(what, given)
+    explained, resources, drawn = _explained(what, given)
     if as_json():
         from dataclasses import asdict
 
         shown = None if resources is None or isinstance(resources, str) else asdict(resources)
-        click.echo(json_text({**explained.to_json(), "resources": shown}, indent=2))
+        told = {name: item.how for name, item in drawn.items()}
+        click.echo(json_text({**explained.to_json(), "drawn": told, "resources": shown}, indent=2))
     else:
-        _print(explained, resources)
+        _print(explained, resources, drawn)
+    _warn(explained)
+
+
+def _warn(explained: Explanation) -> None:
+    from ..advice import little_kept
+
+    found = little_kept(explained.plan.variant, explained.plan.rules, explained.kept_pairs, explained.computed_pairs)
+    if found is not None:
+        report([found], err=as_json())
 
 
 def error_page(code: str) -> str:
@@ -92,10 +103,11 @@ def error_page(code: str) -> str:
     return pages[code].read_text(encoding="utf-8").rstrip()
 
 
-def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resources | str | None]:
-    import numpy as np
-
-    from .. import synthetic
+def _explained(
+    file: Path, given: dict[str, Any]
+) -> tuple[Explanation, Resources | str | None, Mapping[str, plausible.Drawn]]:
+    """With what is known of registers, and the inputs that were drawn."""
+    from .. import plausible
     from ..analysis.cost.roofline import DEVICES
     from ..compiler import check_targets
     from ..explain import explain
@@ -128,9 +140,10 @@ def _explained(file: Path, given: dict[str, Any]) -> tuple[Explanation, Resource
     if given["compiles"]:
         with progress("compiling"):
             plan, resources = _settled(next(item for item in kernels if item.build.pass_name == plan.pass_name))
-    inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
+    drawn = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
+    inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):
-        return explain(plan, problem, inputs, device), resources
+        return explain(plan, problem, inputs, device), resources, drawn
 
 
 def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
@@ -149,34 +162,43 @@ def _settled(candidates: Candidates) -> tuple[KernelPlan, Resources | str]:
 # -------------------------------------------------------------------- text
 
 
-def _print(explained: Explanation, resources: Resources | str | None) -> None:
+def _print(explained: Explanation, resources: Resources | str | None, drawn: Mapping[str, plausible.Drawn]) -> None:
     from .check import describe
 
     plan, problem = explained.plan, explained.problem
     dims = dict.fromkeys((problem.head_dim, problem.value_head_dim))
-    click.echo(
+    title = (
         f"{plan.variant.name}, {plan.dtype}: batch {problem.batch}, {problem.num_heads} heads over "
         f"{problem.num_kv_heads} key heads, q_len {problem.q_len}, kv_len {problem.kv_len}, "
-        f"head dim {':'.join(map(str, dims))}\n\nmask\n{describe(plan.variant, plan.rules)}\n"
+        f"head dim {':'.join(map(str, dims))}"
     )
+    click.echo(f"{wrapped(title)}\n\nmask\n{describe(plan.variant, plan.rules)}\n{drawn_inputs(drawn)}")
     rich_console().print(_orders(explained))
     share = explained.kept_pairs / max(explained.pairs, 1)
-    click.echo(
-        f"\n{share:.2%} of the pairs are kept: {explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S "
-        "and P to HBM and reads them back;\nAlgorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its "
-        "order) and q_outer (FlashAttention-2's) are\nthe kernels, whose blocks also fit the registers. "
-        f"Times are the least that the {explained.device.name} can take, by its roofline.\n"
+    notes = (
+        f"{share:.2%} of the pairs are kept: {explained.useful_flops / 1e9:,.4g} useful GFLOP. `standard` writes S and "
+        "P to HBM and reads them back; Algorithm 1 is FlashAttention's with the paper's blocks; kv_outer (its order) "
+        "and q_outer (FlashAttention-2's) are the kernels, whose blocks also fit the registers. ms is the least that "
+        f"the {explained.device.name} can take, by its roofline, and what bounds it."
     )
-    click.echo("\n".join(_kernel(explained, resources)))
+    click.echo(f"\n{wrapped(notes)}\n")
+    click.echo("\n".join(wrapped(line, 15 - len(line) + len(line.lstrip())) for line in _kernel(explained, resources)))
+
+
+def drawn_inputs(drawn: Mapping[str, plausible.Drawn]) -> str:
+    """Which inputs were drawn, and how; empty where none was."""
+    if not drawn:
+        return ""
+    lines = [wrapped(f"  {item}", 2) for item in drawn.values()]
+    return "\n".join(["inputs drawn at random; give yours with -i, others with --seed", *lines, ""])
 
 
 def _orders(explained: Explanation) -> Table:
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    time = f"{explained.device.name} ms"
-    for name in ("", "tiles", "empty", "partial", "full", "GFLOP", "HBM MB", "FLOP/B", time, "bound by"):
-        table.add_column(name, justify="left" if name in ("", "bound by") else "right")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for name in ("", "tiles", "empty", "partial", "full", "GFLOP", "HBM MB", "FLOP/B", "ms", "bound"):
+        table.add_column(name, justify="left" if name in ("", "bound") else "right", no_wrap=True)
     for order in explained.orders:
         roof = order.roofline
         numbers = (order.flops / 1e9, order.bytes_moved / 1e6, roof.intensity, roof.seconds * 1e3)
@@ -188,10 +210,16 @@ def _tiles(order: Order) -> list[str]:
     if order.blocks is None:
         return [""] * 4
     total = sum(order.tiles.values())
-    return ["{} x {}".format(*order.blocks), *(f"{count / total:.1%}" for count in order.tiles.values())]
+    return ["{} x {}".format(*order.blocks), *(_share(count / total) for count in order.tiles.values())]
+
+
+def _share(part: float) -> str:
+    return f"{part:.0%}" if part in (0, 1) else f"{part:.1%}"
 
 
 def _number(value: float) -> str:
+    if value >= 1e5:
+        return f"{value:.3g}"
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..quoting import json_text
-from .console import as_json
+from .console import COLUMNS, as_json
 from .options import format_option
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def command() -> None:
     if as_json():
         click.echo(json_text([_record(variant) for variant in variants], indent=2))
         return
-    click.echo("\n".join(_lines(variant, min(shutil.get_terminal_size().columns, 100)) for variant in variants))
+    click.echo("\n".join(_lines(variant, min(shutil.get_terminal_size().columns, COLUMNS)) for variant in variants))
 
 
 def _record(variant: Variant) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import click
 
 from ..quoting import json_text, printable
 from . import stages
-from .console import as_json, progress
+from .console import as_json, progress, report
 from .files import check_element_types, load_specification, writing
 from .options import (
     SPEC_FILE,
@@ -93,7 +93,8 @@ def command(
 
 
 def _draw(file: Path, png: Path | None, svg: Path | None, given: dict[str, Any]) -> None:
-    from .. import show
+    from .. import plausible, show
+    from .explain import drawn_inputs
 
     problem: Problem = given["problem"]
     b, h = given["b"], given["h"]
@@ -104,24 +105,39 @@ def _draw(file: Path, png: Path | None, svg: Path | None, given: dict[str, Any])
     variant = load_specification(file, given).variant
     check_element_types(variant, given["given_inputs"])
     with progress("drawing"):
-        drawn = _picture(variant, problem, b, h, given)
-    click.echo(json_text(drawn.to_json()) if as_json() else show.text(drawn))
+        inputs = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
+        arrays = {name: item.array for name, item in inputs.items()} | given["given_inputs"]
+        drawn = _picture(variant, problem, (b, h), given, arrays)
+    told = {name: item.how for name, item in inputs.items()}
+    click.echo(json_text({**drawn.to_json(), "drawn": told}) if as_json() else show.text(drawn))
+    if inputs and not as_json():
+        click.echo(f"\n{drawn_inputs(inputs).rstrip()}")
+    _warn(variant, drawn)
     for path in filter(None, (png, svg)):
         _save(drawn, path)
         click.echo(f"wrote {printable(str(path))}", err=as_json())
 
 
-def _picture(variant: Variant, problem: Problem, b: int, h: int, given: dict[str, Any]) -> Picture:
-    import numpy as np
+def _warn(variant: Variant, drawn: Picture) -> None:
+    from ..advice import little_kept
+    from ..analysis.mask.tiles import analyse
 
-    from .. import show, synthetic
+    found = little_kept(variant, analyse(variant, drawn.block_q, drawn.block_kv), drawn.kept, drawn.computed)
+    if found is not None:
+        report([found], err=as_json())
+
+
+def _picture(
+    variant: Variant, problem: Problem, place: tuple[int, int], given: dict[str, Any], inputs: dict[str, Any]
+) -> Picture:
+    """Of one head of one sequence."""
+    from .. import show
     from ..analysis.mask.grid import pieces
     from ..analysis.mask.tiles import analyse
     from ..explain import sequences
     from ..statements import keep_condition
 
-    inputs = {**synthetic.inputs(variant, problem, np.random.default_rng(given["seed"])), **given["given_inputs"]}
-    block_q, block_kv = given["block_q"], given["block_kv"]
+    (b, h), block_q, block_kv = place, given["block_q"], given["block_kv"]
     rules = analyse(variant, block_q, block_kv)
     found = sequences(variant, rules, problem, inputs)
     seen, environment = found[min(b, len(found) - 1)]

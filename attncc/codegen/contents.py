@@ -21,6 +21,7 @@ _DEFINITION = re.compile(
 _STEP = re.compile(r" *(?:\w+  )?// (FlashAttention[\w-]*, Algorithm \d.*|Flash-Decoding, step .*)")
 _KERNEL = 'extern "C" __global__'
 _PARAMETERS = "struct Params {"
+_BEGINNINGS = ("// --", _KERNEL, _PARAMETERS)  # of all lines that begin a part: most lines need no other look
 
 
 @dataclass
@@ -54,7 +55,8 @@ def _parts(lines: list[str]) -> Iterator[_Part]:
         if part is None:
             continue
         part.is_printed |= line == _PARAMETERS
-        leaf, step = _LEAF.match(line), _STEP.match(line)
+        comment = "// " in line
+        leaf, step = (_LEAF.match(line), _STEP.match(line)) if comment else (None, None)
         definition = _DEFINITION.match(line) if part.is_printed else None
         if leaf is not None:
             part.members.append((leaf[1], number))
@@ -68,6 +70,8 @@ def _parts(lines: list[str]) -> Iterator[_Part]:
 
 def _title(line: str, part: _Part | None) -> str:
     """Of the part that a line begins, if it does."""
+    if not line.startswith(_BEGINNINGS):
+        return ""
     heading = _HEADING.match(line)
     if heading is not None:
         return heading[1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..analysis.algebra.places import PLACE_SYMBOLS, place_ranges
 from ..analysis.algebra.ranges import StaticRanges
 from ..analysis.rules import sorted_name
-from ..ir import TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type, symbol
+from ..ir import OFFSET_SYMBOL, TILE_SYMBOLS, Apply, Const, Expr, Load, Local, Search, Symbol, Type, symbol
 from ..kernels.parameters import field_name, packed_axis, packed_side
 from ..kernels.registry import facts_of
 from ..schedule.plan import KernelPlan
@@ -13,7 +13,7 @@ from . import floats, integers
 from .loads import Address, load, search, sorted_hint
 from .nodes import BOOL, FLOAT, INT, LONG, Level, Node, Precedence, fits_int, int_literal, leaf
 
-_CONTEXT = frozenset({"b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start", "scale"})
+_CONTEXT = frozenset({"b", "h", "kv_h", "q_len", "kv_len", "q_start", "kv_start", "q_offset", "scale"})
 
 _CTYPES = {Type.INT: LONG, Type.FLOAT: FLOAT, Type.BOOL: BOOL}  # of what isn't made of ints
 
@@ -108,8 +108,7 @@ class Lowering:
         return leaf(INT, name, Level.ELEMENT, bounds=bounds)
 
     def _q_pos(self) -> Node:
-        q_idx, kv_len, q_len = (self._int_symbol(name) for name in ("q_idx", "kv_len", "q_len"))
-        shift = integers.ARITHMETIC["sub"].node(INT, kv_len, q_len)
+        q_idx, shift = (self._int_symbol(name) for name in ("q_idx", OFFSET_SYMBOL))
         return integers.ARITHMETIC["add"].node(INT, q_idx, shift, bounds=self._ranges.symbol("q_pos"))
 
     def size(self, input_name: str, axis: int) -> Node:

@@ -70,6 +70,7 @@ PRINTED = frozenset(
         "kv_len",
         "q_start",
         "kv_start",
+        "q_offset",
     ]
     + ["scale", "kv_begin", "kv_end", "q_begin", "q_end", "full_begin", "full_end"]
     + ["column_begin", "column_end"]

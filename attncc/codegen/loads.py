@@ -36,8 +36,6 @@ _POSITIONS_INSIDE = {
     "kv": {"kv_idx", "kv_first", "kv_last"},
     "pos": {"kv_idx", "kv_first", "kv_last"},
 }
-# Those that may be negative, but not too large.
-_POSITIONS_BELOW = {"pos": {"q_pos"}}
 
 
 @dataclass(frozen=True)
@@ -153,14 +151,13 @@ def _proven(address: Address, axis: int, expr: Expr, index: Node) -> tuple[bool,
     low, high = index.bounds
     declared = address.item.axes[axis]
     last = address.is_table and axis == len(address.item.axes) - 1  # counts blocks, not positions
-    inside, below = False, False
+    inside = False
     if isinstance(expr, Symbol) and declared.tag is not None and not last:
         by_sequence = any(axis.tag == "batch" for axis in address.item.axes)
         known = {**_INSIDE, **(_POSITIONS_INSIDE if by_sequence else {})}
         inside = expr.name in known.get(declared.tag, ())
-        below = by_sequence and expr.name in _POSITIONS_BELOW.get(declared.tag, ())
     fits = declared.length is not None and not last and high < declared.length
-    return inside or low >= 0, inside or below or fits
+    return inside or low >= 0, inside or fits
 
 
 def _all(guards: list[Node]) -> Node:

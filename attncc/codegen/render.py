@@ -141,7 +141,8 @@ def _inlined(text: str) -> str:
 def _squeezed(text: str) -> str:
     """One empty line where several would follow each other, none inside a brace, no blanks at the ends of lines."""
     text = "\n".join(line.rstrip(" \t") for line in text.split("\n"))
-    text = re.sub(r"(?<=\{)\n\n+(?!\n)|\n\n+(?= *\};?\n)", "\n", text)
+    text = re.sub(r"\{\n\n+", "{\n", text)
+    text = re.sub(r"\n\n+(?= *\};?\n)", "\n", text)
     return re.sub(r"\n{3,}", "\n\n", text).strip("\n") + "\n"
 
 

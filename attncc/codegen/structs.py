@@ -18,9 +18,10 @@ _CONTEXT = [
     "int b, h, kv_h;",
     "int q_len, kv_len;  // of this sequence",
     "int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one",
+    "int q_offset;  // q_pos - q_idx",
     "float scale;",
 ]
-_CONTEXT_ARGUMENTS = "int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start"
+_CONTEXT_VALUES = "work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start"
 
 
 def params_struct(fields: Iterable[Parameter]) -> str:
@@ -44,7 +45,7 @@ def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
     hoisted = fields.of_level[Level.UNIFORM]
     scales = [(node, None) for node in (scale, descale) if node is not None]
     body = Body(fields, Level.UNIFORM, [*scales, *((node, fields.spans[node]) for node in hoisted)])
-    body.add("Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};")
+    body.add(f"Context ctx = {{{_CONTEXT_VALUES}, query_offset(params, work), params.scale}};")
     if scale is not None:
         value = body.value(scale)
         body.add("// NaN: the call gives no scale.")
@@ -53,9 +54,10 @@ def context(fields: Fields, scale: Node | None, descale: Node | None) -> str:
         body.add(f"ctx.scale *= {body.value(descale)};")
     for node in _in_order(hoisted):
         body.assign(node, f"ctx.{hoisted[node]}", fields.spans[node])
-    head = f"Context make_context(const Params& params, {_CONTEXT_ARGUMENTS})"
+    head = "Context make_context(const Params& params, const AnyWork& work, int h, int kv_h)"
     struct = _struct("Context", [*_CONTEXT, *_hoisted_lines(fields, Level.UNIFORM)])
-    return struct + "\n\n" + make_function(head, [*body.lines, Line("return ctx;")])
+    made = make_function(head, [*body.lines, Line("return ctx;")])
+    return f"{struct}\n\ntemplate <class AnyWork>\n{made}"
 
 
 def row(fields: Fields, packs_heads: bool) -> str:

@@ -13,10 +13,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 LEAF_END = "#leaf end"  # a line behind each leaf file, which `without_unused` takes away
 
 _LEAF = re.compile(r"// ---- \S")
+_LEAF_BEGIN = "\n// ---- "
 _NO_CODE = re.compile(r'"(?:[^"\\\n]|\\.)*"| *//.*')  # texts and comments: names in them don't count
 _NO_BRACKET = re.compile(r"[^\n(){}]+")
 _NAME = re.compile(r"[A-Za-z_]\w*[(<]?")
@@ -57,13 +59,43 @@ class _Source:
         self.depths = [depths[each] for each in brackets]
 
 
+@dataclass(frozen=True)
+class _Piece:
+    """A leaf file, or what stands between two of them. No definition goes beyond its piece."""
+
+    lines: Sequence[str]
+    items: Sequence[_Item]
+
+
 def without_unused(text: str) -> str:
     """The text without the definitions that its kernels don't use, the comments that belong to them, and leaf files of
     which nothing is left."""
+    pieces = list(_pieces(text))
+    kept = _reachable([item for piece in pieces for item in piece.items])
+    lines: list[str] = []
+    for piece in pieces:
+        unwanted = set(_unwanted(piece.lines, piece.items, kept))
+        lines.extend(line for number, line in enumerate(piece.lines) if number not in unwanted)
+    return "\n".join(lines)
+
+
+def _pieces(text: str) -> Iterator[_Piece]:
+    """Leaf files are the same in all kernels, and half of a kernel's text: each is read once."""
+    *before_ends, rest = text.split(f"{LEAF_END}\n")
+    for part in before_ends:
+        begin = max(part.find(_LEAF_BEGIN), 0)
+        if begin:
+            yield _read(part[:begin].removesuffix("\n"))
+        yield _read_leaf(part[begin:] + LEAF_END)
+    yield _read(rest)
+
+
+def _read(text: str) -> _Piece:
     source = _Source(text)
-    items = _items(source, 0, len(source.lines), "")
-    unwanted = set(_unwanted(source.lines, items, _reachable(items)))
-    return "\n".join(line for number, line in enumerate(source.lines) if number not in unwanted)
+    return _Piece(source.lines, _items(source, 0, len(source.lines), ""))
+
+
+_read_leaf = lru_cache(maxsize=256)(_read)  # there are 120
 
 
 def _reachable(items: Sequence[_Item]) -> set[_Item]:
@@ -173,6 +205,7 @@ def _item(source: _Source, first: int, last: int, owner: str) -> _Item:
     return _Item(first, last, frozenset({struct[1]}), _used(frame), _items(source, head + 1, last, struct[1]))
 
 
+@lru_cache(maxsize=4096)  # kernels of a family have most definitions in common
 def _used(text: str) -> frozenset[str]:
     """The names in some code, and those of functions that it calls, with `(` behind them."""
     found = set(_NAME.findall(text))

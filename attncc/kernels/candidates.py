@@ -68,7 +68,8 @@ class Candidates:
         """Stands for all that the choice depends on, but for templates and compilers: by it the table is kept."""
         variant = to_json(replace(self.variant, name="", documentation=""))
         grid_2d = None if self.grid_2d is None else asdict(self.grid_2d)
-        asked = [variant, asdict(self.build), self.settings, self.schedule.target, grid_2d]
+        build = {name: value for name, value in asdict(self.build).items() if name != "paged" or value}
+        asked = [variant, build, self.settings, self.schedule.target, grid_2d]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
     def plans(self) -> Iterator[KernelPlan]:

@@ -136,7 +136,13 @@ class Facts(ABC):
         grid_2d = self.plan.grid_2d
         if grid_2d is None:
             return True
-        return not problem.packed and problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
+        if problem.varies or problem.has_offset:
+            return False
+        return problem.q_len % grid_2d.width == problem.kv_len % grid_2d.width == 0
+
+    def fits_pages(self, problem: Problem) -> bool:
+        """Whether the kernel can load pages of so many rows; calls without pages fit all."""
+        return True
 
     @property
     def separates_dq(self) -> bool:
@@ -163,7 +169,7 @@ class Facts(ABC):
         plan = self.plan
         if plan.grid_2d is not None:
             return plan.grid_2d.tiles(problem.kv_len, plan.block_kv, plan.grid_2d.kv_columns)
-        if problem.packed:
+        if problem.packs_keys:
             return problem.kv_len // plan.block_kv + problem.batch
         return -(-problem.kv_len // plan.block_kv)
 
@@ -273,6 +279,9 @@ class ForwardFacts(Facts):
         if self.transposes_values:
             yield from pointers("unsigned char", "values_ahead")
             yield from ints("kv_tiles")
+        if plan.paged:
+            yield Parameter("page_magic", "unsigned long long")
+            yield from ints("page_rows", "page_shift", "pages", "max_blocks", "box_rows")
         if self.tile_lists:
             yield from pointers("uint2", "tile_lists")
             yield from ints("list_batch", "list_heads", "list_words", "list_parts")

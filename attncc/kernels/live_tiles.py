@@ -40,7 +40,7 @@ def most_tiles(plan: KernelPlan, problem: Problem) -> int:
         return keys
     if _read_inputs(*bounds):
         return keys
-    sequence = Sequence(0, 0, problem.rows, 0, problem.keys)
+    sequence = Sequence.whole(0, problem.rows, problem.keys)
     uniform = environment(plan.variant, problem, sequence, {}, np.float64)
     each = facts_of(plan).row_heads(problem)
     first = np.arange(0, problem.rows * each, plan.block_q)

@@ -150,6 +150,7 @@ def call_fields(variant: Variant) -> Iterator[Parameter]:
     for argument in ARGUMENTS.values():
         if argument.concerns(variant):
             yield from (Parameter(name, ctype) for ctype, name in argument.fields)
+    yield Parameter("q_offset_form", "int")
 
 
 def variant_fields(plan: KernelPlan) -> Iterator[Parameter]:
@@ -187,8 +188,9 @@ FIELD_NAMES = frozenset(
     + ["batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
     + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
     + ["turns", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
-    + ["values_ahead", "kv_tiles", "arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs"]
-    + ["group", "group_inverse"]
+    + ["values_ahead", "kv_tiles", "q_offset_form"]
+    + ["page_magic", "page_rows", "page_shift", "pages", "max_blocks", "box_rows"]
+    + ["arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs", "group", "group_inverse"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

@@ -14,10 +14,12 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
 
     Decode where the rows fit one of its tiles: a block then moves little more than keys and values, and their splits
     fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else 2-D tiles
-    where the lengths fit the grid.
+    where the lengths fit the grid. Decode, again, for pages that the forward kernel can't load.
     """
     served = next((plan for plan in plans[1:] if facts_of(plan).serves(problem)), plans[0])
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
+    if not facts_of(served).fits_pages(problem):
+        return decode
     return decode if multiprocessors and forward_facts(served).leaves_idle(problem, multiprocessors) else served
 
 

@@ -92,6 +92,7 @@ def prepare(
     defines: Defines = NO_DEFINES,
     decode: bool = False,
     backward: bool = False,
+    serving: bool = False,
     variants: Iterable[str] | None = None,
     allow_imports: Folders = (),
 ) -> tuple[VariantPackage, ...]:
@@ -99,7 +100,8 @@ def prepare(
     k, of values).
 
     With `decode` and `backward`, or where a variant has a schedule for them, the kernels of these passes too; without
-    those of decode, calls with few queries run the forward kernel. AttnccError with everything that is wrong with the
+    those of decode, calls with few queries run the forward kernel. `serving` asks for these, and for kernels of caches
+    in pages, in which calls bring a block_table. AttnccError with everything that is wrong with the
     spec's text, with these variants' schedules or with what is asked for. Nothing is compiled yet.
     """
     check_targets(archs)
@@ -110,10 +112,13 @@ def prepare(
     for warning in program.warnings:
         warn(warning)
     dims = [item if isinstance(item, tuple) else (item, item) for item in head_dims]
-    configurations = [Configuration(dtype, *pair) for dtype, pair in product(dtypes, dims)]
+    configurations = [
+        Configuration(dtype, *pair, paged=paged)
+        for dtype, pair, paged in product(dtypes, dims, (False, True) if serving else (False,))
+    ]
     names = [variant.name for variant in program.variants] if variants is None else variants
     found = [specify(program, name).serving(*dtypes) for name in names]
-    if not decode:
+    if not (decode or serving):
         found = [item.without_unasked_decode() for item in found]
     return tuple(_package(item, source.path, configurations, archs, backward) for item in found)
 
@@ -128,7 +133,8 @@ def _package(
     wanted = list(product(dict.fromkeys(configurations), dict.fromkeys(archs)))
     found = [specification.candidates(configuration, target) for configuration, target in wanted]
     if backward or any(schedule.pass_name in BACKWARD_PASSES for schedule in specification.schedules):
-        found += [specification.backward_candidates(configuration, target) for configuration, target in wanted]
+        dense = [(configuration, target) for configuration, target in wanted if not configuration.paged]
+        found += [specification.backward_candidates(configuration, target) for configuration, target in dense]
     kernels = tuple(item for several in found for item in several)
     return VariantPackage(specification, origin, kernels, launched(item.first for item in kernels))
 

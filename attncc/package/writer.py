@@ -53,6 +53,7 @@ def build(
     head_dims: Sequence[int | tuple[int, int]] = DEFAULT_HEAD_DIMS,
     defines: Defines = NO_DEFINES,
     decode: bool = False,
+    serving: bool = False,
     backward: bool = False,
     allow_imports: Folders = (),
     jobs: int | None = None,
@@ -66,6 +67,7 @@ def build(
         head_dims=head_dims,
         defines=defines,
         decode=decode,
+        serving=serving,
         backward=backward,
         allow_imports=allow_imports,
     )

@@ -5,7 +5,7 @@ from .bind import bind
 from .call_arguments import Arguments, Call
 from .facts import ArrayFacts, Signature
 from .problem import Problem, Sequence
-from .values import check_values, know_starts
+from .values import check_values, know_sequences
 
 __all__ = [
     "Arguments",
@@ -18,5 +18,5 @@ __all__ = [
     "bind",
     "bind_arrays",
     "check_values",
-    "know_starts",
+    "know_sequences",
 ]  # fmt: skip

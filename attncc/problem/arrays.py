@@ -11,17 +11,17 @@ from numpy.typing import DTypeLike, NDArray
 
 from ..descales import descaled
 from ..evaluate import Environment
-from ..ir import Input, Variant
+from ..ir import OFFSET_SYMBOL, Input, Variant
 from ..statements import effective_scale
 from .bind import bind
 from .call_arguments import ARGUMENTS, Arguments
 from .facts import ArrayFacts, Signature
-from .inputs import POSITION_TAGS, expected_length, merges, passed_axes
+from .inputs import POSITION_TAGS, expected_length, merged, passed_axes
 from .overlap import elements_meet, shares_memory
 from .problem import Problem, Sequence
 from .refusal import masked, not_an_array, refused
 from .strides import zeros_like
-from .values import check_arrays, check_values, know_starts, saturated
+from .values import check_arrays, check_values, know_sequences, saturated
 
 Array = NDArray[Any]
 
@@ -45,19 +45,31 @@ class BoundCall:
 
     def rows(self, array: Array, b: int, start: int, length: int) -> Array:
         """A view [heads, length, head dim] of one sequence's rows of q, k, v or out."""
-        whole: Array = array if self.problem.packed else array[b]
+        whole: Array = array if array.ndim == 3 else array[b]
         heads_first = whole if self.problem.layout == "bhsd" else whole.swapaxes(0, 1)
         return heads_first[:, start : start + length]
 
     def operand(self, name: str, sequence: Sequence, compute: DTypeLike) -> Array:
         """The rows of q, k or v of one sequence as the numbers that they stand for: [heads, length, head dim]."""
         start, length = (sequence.q_start, sequence.q_len) if name == "q" else (sequence.kv_start, sequence.kv_len)
-        rows: Array = self.rows(getattr(self, name), sequence.b, start, length).astype(compute)
+        array = getattr(self, name)
+        if name != "q" and self.problem.page is not None:
+            rows = self._paged(array, self.problem.page, sequence).astype(compute)
+        else:
+            rows = self.rows(array, sequence.b, start, length).astype(compute)
         if not descaled(self.variant):
             return rows
         factors = self.inputs[f"{name}_descale"][sequence.b].astype(compute)
         each: Array = np.repeat(factors, len(rows) // len(factors))[:, None, None]
         return np.asarray(rows * each)
+
+    def _paged(self, pool: Array, page: int, sequence: Sequence) -> Array:
+        """The rows of k or v of a sequence, from its pages: [kv_heads, kv_len, head dim]."""
+        assert self.given.block_table is not None
+        pages = self.given.block_table[sequence.b, : -(-sequence.kv_len // page)]
+        found = pool[pages] if self.problem.layout == "bhsd" else pool[pages].swapaxes(1, 2)
+        joined: Array = found.swapaxes(0, 1).reshape(found.shape[1], -1, found.shape[-1])
+        return joined[:, : sequence.kv_len]
 
     def gradient(self, name: str, each: Array) -> Array:
         """The gradient of k or v, of those of all sequences: their sum in fp32 or wider, if they share the operand."""
@@ -95,9 +107,7 @@ def bind_arrays(
     check_arrays(signature, {name: value for name, value in inputs.items() if isinstance(value, np.ndarray)})
     numbers = {name: plain(value) for name, value in inputs.items() if not isinstance(value, np.ndarray)}
     check_values(signature, numbers, seed=None if seed is None else plain(seed), scale=given.scale)
-    if given.cu_seqlens_q is not None and given.cu_seqlens_kv is not None:
-        starts = tuple(given.cu_seqlens_q.tolist()), tuple(given.cu_seqlens_kv.tolist())
-        problem = know_starts(signature, call, problem, *starts)
+    problem = know_sequences(signature, call, problem, given)
     shared = _shared(problem, {"k": k, "v": v})
     k, v = (np.broadcast_to(x, (problem.batch, *x.shape[1:])) if n in shared else x for n, x in (("k", k), ("v", v)))
     arrays = _defaults(signature.variant, problem) | {name: _as_array(value) for name, value in inputs.items()}
@@ -106,7 +116,7 @@ def bind_arrays(
 
 def _shared(problem: Problem, operands: Mapping[str, Array]) -> frozenset[str]:
     """Those of k and v that serve all sequences, though they have one."""
-    if problem.packed or problem.batch == 1:
+    if problem.packs_keys or problem.page is not None or problem.batch == 1:
         return frozenset()
     return frozenset(name for name, array in operands.items() if array.shape[0] == 1)
 
@@ -163,7 +173,7 @@ def sequence_inputs(
     """The inputs as one sequence sees them: a packed axis cut to it, with `batch` put back as a repeated axis."""
     seen = dict(inputs)
     for declared in variant.inputs:
-        if problem.packed and merges(declared):
+        if merged(declared, problem):
             seen[declared.name] = _unpacked(declared, problem, sequence, inputs[declared.name])
     return seen
 
@@ -175,7 +185,7 @@ def _unpacked(declared: Input, problem: Problem, sequence: Sequence, array: Arra
 
 def own_part(declared: Input, problem: Problem, sequence: Sequence, array: Array) -> Array:
     """A view of the part of an input's array that one sequence indexes: all of it, unless packing merges its axes."""
-    if not (problem.packed and merges(declared)):
+    if not merged(declared, problem):
         return array
     axes = passed_axes(declared, problem)
     position = next(i for i, axis in enumerate(axes) if axis.tag in POSITION_TAGS)
@@ -203,6 +213,7 @@ def environment(
         "kv_len": sequence.kv_len,
         "q_start": sequence.q_start,
         "kv_start": sequence.kv_start,
+        OFFSET_SYMBOL: sequence.q_offset,
         "num_heads": problem.num_heads,
         "num_kv_heads": problem.num_kv_heads,
         "head_dim": problem.head_dim,
@@ -215,5 +226,4 @@ def environment(
 def at_positions(environment: Environment, q_idx: Array, kv_idx: Array) -> Environment:
     """The environment at [len(q_idx), len(kv_idx)] pairs of 1-D positions."""
     rows = q_idx[:, None]
-    shift = environment.symbols["kv_len"] - environment.symbols["q_len"]
-    return environment.with_symbols(q_idx=rows, q_pos=rows + shift, kv_idx=kv_idx)
+    return environment.with_symbols(q_idx=rows, q_pos=rows + environment.symbols[OFFSET_SYMBOL], kv_idx=kv_idx)

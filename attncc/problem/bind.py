@@ -15,7 +15,7 @@ from .problem import Problem
 from .refusal import check_device, refused, shape_text, type_text
 from .strides import contiguous
 
-_PACKED_HELP = "packed batches have rank 3 and come with cu_seqlens_q and cu_seqlens_kv; all others have rank 4"
+_PACKED_HELP = "rows that are packed have rank 3 and come with cu_seqlens_q or cu_seqlens_kv; all others have rank 4"
 _FLOATS = ("float16", "bfloat16", "float32", "float64", "float8_e4m3fn")
 
 
@@ -49,6 +49,24 @@ def check_layout(layout: object) -> None:
 
 
 def _check_packing(call: Call) -> None:
+    if call.block_table is not None and call.kv_lens is None:
+        raise refused(
+            "A625",
+            "`kv_lens` is missing",
+            expected="kv_lens beside block_table",
+            came="block_table alone",
+            help="pass how many keys each sequence has: int32 [batch], on q's device",
+        )
+    if call.kv_lens is not None:
+        if call.cu_seqlens_kv is not None:
+            raise refused(
+                "A625",
+                "`kv_lens` and `cu_seqlens_kv` can't both be given",
+                expected="kv_lens for a cache, cu_seqlens_kv for packed keys",
+                came="both",
+                help="leave one away; packed queries over a cache need cu_seqlens_q and kv_lens",
+            )
+        return
     if (call.cu_seqlens_q is None) != (call.cu_seqlens_kv is None):
         missing, given = ("q", "kv") if call.cu_seqlens_q is None else ("kv", "q")
         raise refused(
@@ -56,12 +74,14 @@ def _check_packing(call: Call) -> None:
             f"`cu_seqlens_{missing}` is missing",
             expected="both of cu_seqlens_q and cu_seqlens_kv, or neither",
             came=f"cu_seqlens_{given} alone",
-            help="pass the same array twice where queries and keys are the same sequences",
+            help="pass the same array twice where queries and keys are the same sequences; packed queries over a cache "
+            "come with kv_lens",
         )
 
 
 def _check_operand(signature: Signature, call: Call, name: str, facts: ArrayFacts) -> None:
-    rank = 3 if call.cu_seqlens_q is not None else 4
+    packed = call.cu_seqlens_q is not None and (name == "q" or call.kv_lens is None)
+    rank = 3 if packed else 4
     if len(facts.shape) != rank:
         came = f"rank {len(facts.shape)}, shape {shape_text(facts.shape)}"
         raise refused("A601", f"`{name}` has the wrong rank", expected=f"rank {rank}", came=came, help=_PACKED_HELP)
@@ -99,21 +119,29 @@ def _check_dtype(signature: Signature, name: str, facts: ArrayFacts) -> None:
 def _sizes(call: Call) -> Problem:
     packed = call.cu_seqlens_q is not None
     heads, length = (-3, -2) if call.layout == "bhsd" else (-2, -3)
+    table = call.block_table
     return Problem(
         batch=max(_first_axis(call.cu_seqlens_q) - 1, 0) if call.cu_seqlens_q is not None else call.q.shape[0],
         num_heads=call.q.shape[heads],
         num_kv_heads=call.k.shape[heads],
         q_len=call.q.shape[length],
-        kv_len=call.k.shape[length],
+        kv_len=call.k.shape[length] * (1 if table is None else _last_axis(table)),
         head_dim=call.q.shape[-1],
         value_head_dim=call.v.shape[-1],
         layout=call.layout,
         packed=packed,
+        cached=call.kv_lens is not None,
+        page=None if table is None else call.k.shape[length],
+        has_offset=call.q_offset is not None,
     )
 
 
 def _first_axis(facts: ArrayFacts) -> int:
     return facts.shape[0] if facts.shape else 0
+
+
+def _last_axis(facts: ArrayFacts) -> int:
+    return facts.shape[-1] if facts.shape else 0
 
 
 def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) -> None:
@@ -127,9 +155,9 @@ def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) ->
             build = f"attncc build FILE --head-dim {':'.join(map(str, dict.fromkeys(dims)))}"
             fix = f"compile the kernel with {option}={came}; for a package: {build}"
             raise refused("A603", f"`{name}` has the wrong head dim", expected=built, came=came, help=fix)
-    kv_heads, kv_len = problem.num_kv_heads, problem.kv_len
-    _check_shape("k", call.k, problem.rows_shape(kv_heads, kv_len, problem.head_dim), problem)
-    _check_shape("v", call.v, problem.rows_shape(kv_heads, kv_len, problem.value_head_dim), problem)
+    kv_heads = problem.num_kv_heads
+    _check_shape("k", call.k, problem.keys_shape(call.k.shape[0], problem.head_dim), problem)
+    _check_shape("v", call.v, problem.keys_shape(call.k.shape[0], problem.value_head_dim), problem)
     if kv_heads == 0 or problem.num_heads % kv_heads:
         raise refused(
             "A602",
@@ -145,7 +173,8 @@ def _check_operand_shapes(signature: Signature, call: Call, problem: Problem) ->
 
 def _check_shape(name: str, facts: ArrayFacts, expected: tuple[int, ...], problem: Problem) -> None:
     """k and v have the batch of q, or, where it isn't packed, batch 1 and serve all sequences."""
-    if facts.shape != expected and (problem.packed or facts.shape != (1, *expected[1:])):
+    alone = problem.packs_keys or problem.page is not None
+    if facts.shape != expected and (alone or facts.shape != (1, *expected[1:])):
         raise refused(
             "A602",
             f"the shape of `{name}` doesn't go with the others",
@@ -170,7 +199,10 @@ def _check_argument(argument: CallArgument, call: Call, problem: Problem) -> Non
 
 
 def _check_array(argument: CallArgument, shape: Shape, facts: ArrayFacts, problem: Problem) -> None:
-    lengths = shape.lengths(problem)
+    if argument.sort is Sort.SCALAR and not facts.shape:
+        return check_scalar(argument, facts)
+    came = (*facts.shape, 0, 0)
+    lengths = tuple(came[axis] if length is None else length for axis, length in enumerate(shape.lengths(problem)))
     steps = zip(lengths, facts.strides, contiguous(lengths), strict=False)
     fits = facts.shape == lengths and all(size <= 1 or stride == step for size, stride, step in steps)
     if not fits or facts.dtype not in argument.dtypes:

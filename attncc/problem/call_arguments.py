@@ -31,6 +31,9 @@ class Arguments(NamedTuple):
     layout: Any = "bhsd"
     cu_seqlens_q: Array | None = None
     cu_seqlens_kv: Array | None = None
+    kv_lens: Array | None = None
+    block_table: Array | None = None
+    q_offset: Any = None
     seed: Any = None
     out: Array | None = None
     return_lse: bool = False
@@ -77,6 +80,9 @@ class Call(NamedTuple):
     layout: str = "bhsd"
     cu_seqlens_q: ArrayFacts | None = None
     cu_seqlens_kv: ArrayFacts | None = None
+    kv_lens: ArrayFacts | None = None
+    block_table: ArrayFacts | None = None
+    q_offset: ArrayFacts | type | None = None
     seed: ArrayFacts | type | None = None
     out: ArrayFacts | None = None
     return_lse: bool = False
@@ -86,7 +92,7 @@ class Sort(Enum):
     """What an argument is given as. All but options may be left out: None."""
 
     ARRAY = auto()  # an array of q's framework, which is read
-    SCALAR = auto()  # a number, or a 0-d array of it
+    SCALAR = auto()  # a number, or a 0-d array of it; where it has a shape, an array of that too
     NUMBER = auto()  # a number, never an array
     OPTION = auto()  # what the form of a call depends on
     RESULT = auto()  # an array that is written
@@ -97,7 +103,7 @@ class Shape:
     """The shape that an array has to have, contiguous."""
 
     axes: str  # for people
-    lengths: Callable[[Problem], tuple[int, ...]]
+    lengths: Callable[[Problem], tuple[int | None, ...]]  # None: any
     unfit: str  # what is said of another array
     help: str
 
@@ -159,6 +165,55 @@ def _starts(name: str) -> CallArgument:
     )
 
 
+_KV_LENS = CallArgument(
+    "kv_lens",
+    Sort.ARRAY,
+    "A625",
+    "Array",
+    "int32 [batch], on the device: how many keys each sequence has, where k and v have room for more (a cache). "
+    "Rows behind them may hold anything",
+    dtypes=("int32", "int64"),
+    shape=Shape(
+        "[batch]",
+        lambda problem: (problem.batch,),
+        unfit="isn't a list of lengths",
+        help="one length for each sequence of q",
+    ),
+    fields=(("const int*", "kv_lens"),),
+)
+_BLOCK_TABLE = CallArgument(
+    "block_table",
+    Sort.ARRAY,
+    "A625",
+    "Array",
+    "int32 [batch, max_blocks]: k and v are pools of pages, [pages, kv_heads, page, head dim] in layout bhsd, "
+    "[pages, page, kv_heads, head dim] in bshd, and key j of sequence b is row j % page of page "
+    "block_table[b, j // page]. Needs kv_lens; entries behind these are never read",
+    dtypes=("int32", "int64"),
+    shape=Shape(
+        "[batch, max_blocks]",
+        lambda problem: (problem.batch, None),
+        unfit="isn't a table of pages",
+        help="one row for each sequence of q: the numbers of its pages",
+    ),
+    backward=False,
+    fields=(("const int*", "block_table"),),
+)
+_Q_OFFSET = CallArgument(
+    "q_offset",
+    Sort.SCALAR,
+    "A626",
+    "Scalar",
+    "an int, or int32 [batch] or 0-d on the device: q_pos = q_idx + q_offset. If not given, the last query is at the "
+    "last key",
+    dtypes=("int32", "int64"),
+    shape=Shape(
+        "[batch]", lambda problem: (problem.batch,), unfit="can't be used", help="one offset for each sequence of q"
+    ),
+    fields=(("const int*", "q_offsets"), ("int", "q_offset")),
+)
+
+
 def _own_scale(variant: Variant) -> str:
     default = "the variant's own" if variant.scale is not None else "1 / sqrt(head dim)"
     return f"what q·k is multiplied by; {default}, if not given"
@@ -184,6 +239,9 @@ _RECORDS = (
     CallArgument("layout", Sort.OPTION, "A618", "str", _LAYOUT, "bhsd"),
     _starts("cu_seqlens_q"),
     _starts("cu_seqlens_kv"),
+    _KV_LENS,
+    _BLOCK_TABLE,
+    _Q_OFFSET,
     CallArgument(
         "seed",
         Sort.SCALAR,

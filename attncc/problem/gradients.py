@@ -42,6 +42,15 @@ def bind_results(signature: Signature, call: Call, problem: Problem, results: Re
     AttnccError A601, A602, A604, A605, A606 for an array that doesn't suit; A623 for `lse` or `dlse` without softmax,
     and for softmax without `out` or `lse`. A signature without a dtype, the reference's, needs neither `out` nor `lse`.
     """
+    if problem.page is not None or (problem.packed and problem.cached):
+        what = "packed queries over a cache" if problem.page is None else "a cache in pages"
+        raise refused(
+            "A625",
+            f"there are no gradients of {what}",
+            expected="k and v without pages, and queries that aren't packed",
+            came="a backward call with " + ("block_table" if problem.page is not None else "cu_seqlens_q and kv_lens"),
+            help="call the kernel under no_grad, or pass k and v with kv_lens alone",
+        )
     softmax = signature.variant.normalize == "softmax"
     for name, facts in (("lse", results.lse), ("dlse", results.dlse)):
         if facts is not None and not softmax:

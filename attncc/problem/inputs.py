@@ -44,9 +44,15 @@ def merges(declared: Input) -> bool:
     return "batch" in tags and not tags.isdisjoint(POSITION_TAGS)
 
 
+def merged(declared: Input, problem: Problem) -> bool:
+    """Whether a call does so: its position axis is of q in a batch whose queries are packed, or of k of packed keys."""
+    of_q = any(axis.tag == "q" for axis in declared.axes)
+    return merges(declared) and (problem.packed if of_q else problem.packs_keys)
+
+
 def passed_axes(declared: Input, problem: Problem) -> tuple[Axis, ...]:
     """The axes that a call's array has: those declared, without `batch` where packing merges it."""
-    if problem.packed and merges(declared):
+    if merged(declared, problem):
         return tuple(axis for axis in declared.axes if axis.tag != "batch")
     return declared.axes
 
@@ -189,7 +195,8 @@ def expected_length(problem: Problem, declared: Input, axis: Axis) -> int | None
     sequences of any length."""
     if axis.tag is None:
         return axis.length
-    if problem.packed and axis.tag in POSITION_TAGS and not merges(declared):
+    packed = problem.packed if axis.tag == "q" else problem.packs_keys
+    if packed and axis.tag in POSITION_TAGS and not merges(declared):
         return None
     lengths = {
         "batch": problem.batch,

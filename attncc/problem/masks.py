@@ -47,7 +47,7 @@ class BoundMask:
         """What the keep lines read, one environment for each of `batch`; `h` has shape [heads, 1, 1]."""
         reads_scale = _reads_scale(self.variant)
         for b in range(self.batch):
-            sequence = Sequence(b, 0, self.problem.q_len, 0, self.problem.kv_len)
+            sequence = Sequence.whole(b, self.problem.q_len, self.problem.kv_len)
             bare = environment(self.variant, self.problem, sequence, self.inputs, np.float64)
             bare = bare.with_symbols(**{name: bare.symbols[name][: self.heads] for name in ("h", "kv_h")})
             scale = effective_scale(self.variant, bare, None) if reads_scale else None

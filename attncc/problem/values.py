@@ -6,13 +6,14 @@ import itertools
 import math
 import numbers
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 
-from ..ir import Const, Input, Load
+from ..ir import MAX_LENGTH, Const, Input, Load
 from ..philox import threshold
-from .call_arguments import Call
+from .call_arguments import Arguments, Call
 from .facts import Signature
 from .inputs import POSITION_TAGS, check_positions, declaration, merges
 from .problem import Problem
@@ -94,13 +95,20 @@ def _known_rate(signature: Signature, scalars: Mapping[str, int | float | bool])
     raise TypeError("dropout is a constant or a scalar input")
 
 
-def know_starts(
-    signature: Signature, call: Call, problem: Problem, q_starts: tuple[int, ...], kv_starts: tuple[int, ...]
-) -> Problem:
-    """The packed problem with cu_seqlens known, after checks that need it. AttnccError A616, A611, A609."""
-    _check_starts("cu_seqlens_q", q_starts, problem.q_len)
-    _check_starts("cu_seqlens_kv", kv_starts, problem.kv_len)
-    known = problem.with_starts(q_starts, kv_starts)
+def know_sequences(signature: Signature, call: Call, problem: Problem, given: Arguments) -> Problem:
+    """The problem with cu_seqlens, kv_lens and q_offset known, after checks that need them. AttnccError A616, A625,
+    A626, A611, A609."""
+    known = replace(
+        problem,
+        q_starts=_starts("cu_seqlens_q", given.cu_seqlens_q, problem.q_len),
+        kv_starts=_starts("cu_seqlens_kv", given.cu_seqlens_kv, problem.kv_len),
+        kv_lens=_lengths(given.kv_lens, problem),
+        q_offsets=_offsets(given.q_offset, problem),
+    )
+    if given.block_table is not None:
+        _check_table(known, given.block_table, given.k.shape[0])
+    if not (problem.varies or problem.has_offset):
+        return known
     sequences = list(known.sequences())
     for sequence in sequences:
         check_positions(signature, sequence.q_len, sequence.kv_len)
@@ -110,16 +118,69 @@ def know_starts(
     return known
 
 
-def _check_starts(name: str, starts: tuple[int, ...], total: int) -> None:
+def _starts(name: str, array: Any, total: int) -> tuple[int, ...] | None:
+    if array is None:
+        return None
+    starts = tuple(array.tolist())
     rising = all(low <= high for low, high in itertools.pairwise(starts))
     if not rising or starts[0] < 0 or starts[-1] > total:
         raise refused(
             "A616",
             f"`{name}` isn't a list of sequence starts",
             expected=f"values that never fall, from 0 to at most {total}, the rows there are",
-            came=f"{list(starts[:8])}{'…' if len(starts) > 8 else ''}",
+            came=_few(starts),
             help="start at 0 and append each sequence's end",
         )
+    return starts
+
+
+def _lengths(array: Any, problem: Problem) -> tuple[int, ...] | None:
+    if array is None:
+        return None
+    lengths = tuple(array.tolist())
+    if any(not 0 <= length <= problem.kv_len for length in lengths):
+        raise refused(
+            "A625",
+            "`kv_lens` holds what is no length of its sequence",
+            expected=f"0 to {problem.kv_len}, the keys that there is room for",
+            came=_few(lengths),
+            help="make room for more keys, or pass the lengths that are in use",
+        )
+    return lengths
+
+
+def _check_table(problem: Problem, table: Any, pages: int) -> None:
+    assert problem.page is not None and problem.kv_lens is not None
+    for b, length in enumerate(problem.kv_lens):
+        used = table[b, : -(-length // problem.page)]
+        if used.size and (used.min() < 0 or used.max() >= pages):
+            raise refused(
+                "A625",
+                f"`block_table` names pages that there aren't, for sequence {b}",
+                expected=f"0 to {pages - 1} in the first {used.size} entries, which hold its {length} keys",
+                came=_few(tuple(used.tolist())),
+                help="entries behind those are never read and may be -1",
+            )
+
+
+def _offsets(value: Any, problem: Problem) -> tuple[int, ...] | None:
+    if value is None:
+        return None
+    offsets = tuple(int(item) for item in np.broadcast_to(np.asarray(value), (problem.batch,)))
+    for offset in offsets:
+        check_offset(offset)
+    return offsets
+
+
+def check_offset(offset: int) -> None:
+    """A626 for what no position can be."""
+    if not -MAX_LENGTH <= offset <= MAX_LENGTH:
+        expected = f"{-MAX_LENGTH} to {MAX_LENGTH}"
+        raise refused("A626", "`q_offset` is out of range", expected=expected, came=offset)
+
+
+def _few(values: tuple[int, ...]) -> str:
+    return f"{list(values[:8])}{'…' if len(values) > 8 else ''}"
 
 
 def _check_shared_axes(signature: Signature, call: Call, longest_q: int, longest_kv: int) -> None:

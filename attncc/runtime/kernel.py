@@ -73,6 +73,9 @@ class Kernel:
         layout: str = "bhsd",
         cu_seqlens_q: Array | None = None,
         cu_seqlens_kv: Array | None = None,
+        kv_lens: Array | None = None,
+        block_table: Array | None = None,
+        q_offset: Any = None,
         seed: Any = None,
         out: Array | None = None,
         return_lse: bool = False,
@@ -94,7 +97,9 @@ class Kernel:
         q, k and v of a sequence and key head are multiplied by. Their out is bf16.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        return self.called((q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed, out, return_lse), stream)
+        cache = kv_lens, block_table, q_offset
+        given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, *cache, seed, out, return_lse)
+        return self.called(given, stream)
 
     def called(self, given: Given, stream: Any) -> Any:
         """A call by all of its arguments, which takes less time than by keywords: packages do so."""
@@ -122,6 +127,8 @@ class Kernel:
         layout: str = "bhsd",
         cu_seqlens_q: Array | None = None,
         cu_seqlens_kv: Array | None = None,
+        kv_lens: Array | None = None,
+        q_offset: Any = None,
         seed: Any = None,
         dlse: Array | None = None,
         deterministic: bool = False,
@@ -135,7 +142,8 @@ class Kernel:
         gradient of an input is shaped as the input, in its type. `deterministic`: bit for bit the same in every run.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
-        call = Arguments(q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, seed=seed)
+        starts = cu_seqlens_q, cu_seqlens_kv
+        call = Arguments(q, k, v, inputs, scale, layout, *starts, kv_lens=kv_lens, q_offset=q_offset, seed=seed)
         arguments = BackwardArguments(call, dout, out, lse, dlse, deterministic)
         if not is_traced():
             return self.run_backward(arguments, stream)

@@ -47,6 +47,7 @@ class Build:
     dtype: str  # of q, k and v: fp16 | bf16 | fp32 | fp64 | e4m3
     head_dim: int  # of q and k
     value_head_dim: int
+    paged: bool = False  # k and v are pools of pages
 
     @property
     def element_bytes(self) -> int:
@@ -105,10 +106,11 @@ class KernelPlan:
     overlap: bool = True  # hopper: Q K^T of a tile runs beside P V of the one before
     grid_2d: Grid2D | None = None  # the passes in 2-D tiles: of what
     low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
+    paged: bool = False  # k and v are pools of pages
 
     @property
     def build(self) -> Build:
-        return Build(self.pass_name, self.target, self.dtype, self.head_dim, self.value_head_dim)
+        return Build(self.pass_name, self.target, self.dtype, self.head_dim, self.value_head_dim, self.paged)
 
     @property
     def knobs(self) -> dict[str, int | str | None]:

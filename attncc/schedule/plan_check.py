@@ -13,6 +13,7 @@ from ..analysis.rules import sorted_name
 from ..ir import (
     AXIS_TAGS,
     DTYPES,
+    OFFSET_SYMBOL,
     START_SYMBOLS,
     SYMBOLS,
     TILE_SYMBOLS,
@@ -148,7 +149,7 @@ def _check_rules(plan: KernelPlan) -> None:
         arrays |= dict.fromkeys((table.min_name, table.max_name), arrays[table.input])
     arrays |= {sorted_name(name): (Type.BOOL, len(inputs[name].axes) - 1) for name in rules.sorted_hints}
     sizes = [f"{item.name}__size{axis}" for item in inputs.values() for axis in range(len(item.axes))]
-    uniform = {*(name for name in SYMBOLS if name not in _ENTRY), *START_SYMBOLS, *sizes}
+    uniform = {*(name for name in SYMBOLS if name not in _ENTRY), *START_SYMBOLS, OFFSET_SYMBOL, *sizes}
     for wanted, allowed, exprs in _parts(plan):
         for expr in exprs:
             _check_value(expr, {*uniform, *allowed}, arrays, {})

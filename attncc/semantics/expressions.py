@@ -11,7 +11,7 @@ from ..ir import Expr, Type
 from ..source import Span
 from ..syntax import ast
 from . import builtins, constants, tables, tensors, types, unknown
-from .names import Mask, Meaning, Scope, Table, Tensor, declares
+from .names import Mask, Meaning, Scope, Table, Tensor, declares, reserved
 from .report import Report
 from .workspace import MAX_DEPTH, MAX_NODES, MAX_STEPS, Workspace, measure
 
@@ -222,8 +222,9 @@ class Lowering:
         return types.all_of(good, span=mask.node.span) if good and len(good) == len(conditions) else None
 
     def let(self, statement: ast.Let, name: str) -> None:
-        """Makes the let under this name in the workspace, binds its own in the scope. A number needs no let."""
-        value = self.whole(statement.value)
+        """Makes the let under this name in the workspace, binds its own in the scope. A number needs no let. Of a let
+        whose name is refused nothing else is said: as in `let q = q * table[q_pos]`, the name is what is wrong."""
+        value = None if reserved(statement.name.name, "let") else self.whole(statement.value)
         if value is not None and not isinstance(value, ir.Const):
             value = self.workspace.add_let(name, value, statement.span)
         self.scope.declare(statement.name, "let", value)

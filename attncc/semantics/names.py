@@ -12,6 +12,7 @@ from .. import ir
 from ..diagnostics import Label, did_you_mean
 from ..source import Span
 from ..syntax import ast
+from ..syntax.mistakes import OPERANDS
 from . import builtins
 from .report import Report
 
@@ -84,14 +85,15 @@ class Scope:
         self.report = report
         self.used: set[str] = set()
         self.later = later
+        self._unknown: set[str] = set()
         self._bindings: dict[str, Binding] = {}
 
     def declare(self, name: ast.Name, kind: str, meaning: Meaning) -> None:
         """Binds a name. After an error with a name its uses are let pass, or keep the meaning that they had."""
         if reason := reserved(name.name, kind):
-            self.report.error(
-                "A104", f"`{name.name}` can't be the name of {a(kind)}: {reason}", name.span, help="choose another name"
-            )
+            message = f"`{name.name}` can't be the name of {a(kind)}: {reason}"
+            changed = OPERANDS.get(name.name, "") if kind == "let" else ""
+            self.report.error("A104", message, name.span, help=changed or "choose another name")
             meaning = None
         elif self._taken(name, kind):
             meaning = None
@@ -101,6 +103,12 @@ class Scope:
         """The binding of a name that a body has declared; built-in values and masks aren't among them."""
         self.used.add(name.name)
         return self._bindings.get(name.name)
+
+    def first_time(self, name: str) -> bool:
+        """Whether an unknown name wasn't asked about before: a declaration that is missing is one mistake."""
+        known = name in self._unknown
+        self._unknown.add(name)
+        return not known
 
     @contextmanager
     def loop(self, variable: ast.Name, value: int) -> Iterator[None]:

@@ -10,9 +10,10 @@ from ..diagnostics import Edit, Label, did_you_mean
 from ..ir import Expr
 from ..source import SourceFile, Span
 from ..syntax import ast
+from ..syntax.mistakes import OPERANDS
 from ..syntax.printer import expression
 from . import builtins, foreign
-from .names import Binding, Scope, Table, Tensor, a
+from .names import Binding, Scope, Table, Tensor, a, reserved
 from .report import brief
 
 _DECLARE_IT = (
@@ -30,8 +31,8 @@ def value(name: ast.Name, scope: Scope, noun: str = "value") -> None:
         scope.report.error("A106", message, name.span, help=f"call it: write `{signature}`", instead=complete)
     elif name.name in scope.later:
         _too_early(name, scope)
-    else:
-        known = (*scope.declared(), *builtins.VALUES)
+    elif scope.first_time(name.name) or name.name in builtins.FOREIGN_VALUES:  # what replaces those stands at each use
+        known = (*scope.declared(), *(builtins.VALUES if noun == "value" else ()))
         advice = builtins.FOREIGN_VALUES.get(name.name) or did_you_mean(name.name, known) or _DECLARE_IT
         message = f"there is no {noun} named `{name.name}` here"
         scope.report.error("A101", message, name.span, help=advice, instead=name.span)
@@ -46,8 +47,11 @@ def function(node: ast.Call, scope: Scope, args: Sequence[Expr] | None) -> None:
     elif not scope.report.lacks_masks:
         known = (*scope.masks, *builtins.FUNCTIONS)
         message = f"there is no function or mask named `{name.name}` here"
+        again = not scope.first_time(name.name)
         if instead := foreign.instead(node, [arg.type for arg in args or ()]):
             scope.report.error("A102", message, name.span, help=instead.help, instead=instead.edit)
+            return
+        if again:
             return
         if _is_in_library(name.name):
             help, edit = "the library has it: write `import masks` below `attn 1`", _import_of_masks(name.span.source)
@@ -139,13 +143,16 @@ def _called(node: ast.Call, binding: Binding | None, scope: Scope) -> None:
 
 
 def _too_early(name: ast.Name, scope: Scope) -> None:
-    scope.report.error(
-        "A105",
-        f"`{name.name}` is used above its declaration",
-        name.span,
-        labels=[Label(scope.later[name.name], "declared here")],
-        help="move the declaration up",
-    )
+    """Nothing where the declaration itself is refused: that is the mistake."""
+    declared = scope.later[name.name]
+    if reserved(name.name, "let"):
+        return
+    what, advice = "above its declaration", "move the declaration up"
+    if declared.start < name.span.start:
+        advice = OPERANDS.get(name.name) or "every name has one meaning; call the new value by another name"
+        what = "in its own declaration"
+    labels = [Label(declared, "declared here")]
+    scope.report.error("A105", f"`{name.name}` is used {what}", name.span, labels=labels, help=advice)
 
 
 def _is_in_library(name: str) -> bool:

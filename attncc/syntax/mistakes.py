@@ -386,7 +386,7 @@ def _begins_nothing(trouble: Trouble) -> Mistake | None:
         return None
     choices = [literals()[terminal] for terminal in (*STATEMENTS, *ITEMS, "IMPORT") if terminal in trouble.expected]
     where = "outside of a variant" if word.type in STATEMENTS and "VARIANT" in trouble.expected else "here"
-    advice = _MISPLACED.get(word.type) or _OF_PYTHON.get(word, "")
+    advice = _MISPLACED.get(word.type) or _OF_PYTHON.get(word) or OPERANDS.get(word, "")
     if not advice and "LET" in trouble.expected and trouble.tokens[trouble.index + 1].type == "EQUAL":
         advice = f"to name a value, write `let {word} = …`"
     diagnostic = Diagnostic(
@@ -410,6 +410,12 @@ _MISPLACED = {
     "KEEP": "write it inside of a variant or a mask",
     "LET": "write it inside of a variant or a mask",
 }
+
+# For lines that would change an operand.
+OPERANDS = dict.fromkeys(
+    ("q", "k", "v", "query", "key", "value"),
+    "a variant sees q, k and v through the score alone: rotate, scale or normalise them before the call",
+)
 
 _OF_PYTHON = {
     "as": "leave it out: masks have the names that their file gives them",

@@ -40,6 +40,10 @@ def parsed(source: SourceFile) -> ast.Module:
     return parse(source)
 
 
+# These go on meaning themselves, whatever a line calls so.
+_JOIN_EXPRESSIONS = ("NAME", "AND", "OR", "NOT", "IF", "ELSE", "FOR", "IN")
+
+
 class _Automaton:
     """One run of lark's LALR automaton over the tokens of a file, which goes on after errors.
 
@@ -91,6 +95,8 @@ class _Automaton:
         token = self.tokens[index]
         mistake = explain(Trouble(self.source, self.tokens, index, self._expected(), self._opened()))
         self.diagnostics.add(mistake.diagnostic)
+        if mistake.diagnostic.code == "A004" and token.type not in _JOIN_EXPRESSIONS:
+            self._mean_names(token, index)
         following = [item.type for item in self.tokens[index + 1 : index + 3]]
         for ahead, reading in product((following, following[:1]), mistake.readings):
             if self._accepts(self.state.state_stack, *reading, *ahead):
@@ -98,6 +104,14 @@ class _Automaton:
                     self.parser.feed_token(Token.new_borrow_pos(terminal, "", token))
                 return index + 1
         return self._resume(index)
+
+    def _mean_names(self, keyword: Token, index: int) -> None:
+        """Where a keyword was given as a name, its uses further below stand for that name: they are no mistakes."""
+        for place in range(index + 1, len(self.tokens) - 1):
+            token = self.tokens[place]
+            called = self.tokens[place + 1].type == "LPAR"
+            if token.type == keyword.type and not called and not first_on_line(self.source, token):
+                self.tokens[place] = Token.new_borrow_pos("NAME", str(token), token)
 
     def _resume(self, index: int) -> int:
         """Panic mode: gives up what was begun until the next statement, item or `}` fits."""

@@ -1,26 +1,20 @@
 #include "memory/copy.cuh"
 #include "tiles/tiles.cuh"
 
-/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
-struct KvRows {
-    const char *keys, *values;
-    long long key_stride, value_stride;
-    int kv_len;
-};
-
 /// The tiles of a range (see LiveTiles), loaded into a ring of STAGES places while earlier ones are worked on, by all threads of the
 /// block, which must make the same calls. A tile is made of CHUNKS chunks, each as long as a warp works on at once: those of K, then
 /// those of V. Nothing beyond the last key is read: zeros take its place.
-template <int STAGES, int CHUNKS, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+template <int STAGES, int CHUNKS, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows,
+          class Tiles>
 struct KvRing {
     static constexpr int AHEAD = STAGES - 1;
     static constexpr int STAGE_BYTES = CHUNKS * (KTile::BYTES + VTile::BYTES);
 
-    struct Rows {
+    struct Order {
         static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
     };
 
-    const KvRows& rows;
+    const AnyRows& rows;
     Tiles& tiles;
     unsigned buffers;
     int place = 0;       // of the tile in hand
@@ -28,7 +22,7 @@ struct KvRing {
 
     /// Starts to load the first tiles. `load_beside` issues copies of the caller, which come with the first tile.
     template <class LoadBeside>
-    __device__ __forceinline__ KvRing(const KvRows& rows, Tiles& tiles, unsigned buffers, LoadBeside load_beside)
+    __device__ __forceinline__ KvRing(const AnyRows& rows, Tiles& tiles, unsigned buffers, LoadBeside load_beside)
         : rows(rows), tiles(tiles), buffers(buffers) {
 #pragma unroll 1
         for (int i = 0; i < max(AHEAD, 1); ++i) {
@@ -91,19 +85,14 @@ private:
 
     __device__ __forceinline__ void load(const Tile& tile, int target) const {
         if (tile.kind == EMPTY) return;
-        const char* keys = rows.keys + tile.kv_first * rows.key_stride;
-        const char* values = rows.values + tile.kv_first * rows.value_stride;
-        const unsigned stage = buffers + target * STAGE_BYTES;
-        const int left = rows.kv_len - tile.kv_first;
+        const unsigned keys = buffers + target * STAGE_BYTES, values = keys + CHUNKS * KTile::BYTES;
+        const int first = tile.kv_first, left = rows.kv_len - first;
 #pragma unroll
-        for (int chunk = 0; chunk < CHUNKS; ++chunk)
-            load_tile_straight<KTile, Rows, THREADS, KEY_BYTES>(stage + chunk * KTile::BYTES,
-                                                                keys + chunk * KTile::ROWS * rows.key_stride,
-                                                                rows.key_stride, left - chunk * KTile::ROWS);
+        for (int row = 0; row < CHUNKS * KTile::ROWS; row += KTile::ROWS)
+            rows.template load_keys<KTile, Order, THREADS, KEY_BYTES>(keys + row / KTile::ROWS * KTile::BYTES, first + row, left - row);
 #pragma unroll
-        for (int chunk = 0; chunk < CHUNKS; ++chunk)
-            load_tile_straight<VTile, Rows, THREADS, VALUE_BYTES>(
-                stage + CHUNKS * KTile::BYTES + chunk * VTile::BYTES, values + chunk * VTile::ROWS * rows.value_stride,
-                rows.value_stride, left - chunk * VTile::ROWS);
+        for (int row = 0; row < CHUNKS * VTile::ROWS; row += VTile::ROWS)
+            rows.template load_values<VTile, Order, THREADS, VALUE_BYTES>(values + row / VTile::ROWS * VTile::BYTES, first + row,
+                                                                          left - row);
     }
 };

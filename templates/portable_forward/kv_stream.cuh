@@ -1,31 +1,24 @@
 #include "memory/copy.cuh"
 #include "tiles/tiles.cuh"
 
-/// The keys and values of one head of one sequence in global memory. Strides are in bytes.
-struct KvRows {
-    const char *keys, *values;
-    long long key_stride, value_stride;
-    int kv_len;
-};
-
 /// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
 /// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
 /// copies are without branches, and run under the products, as do the addresses that they take.
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
-template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows, class Tiles>
 struct KvStream {
     static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
 
-    const KvRows& rows;
+    const AnyRows& rows;
     Tiles& tiles;
     unsigned key_buffers, value_buffers;
     int slot = 0;        // of the tile in hand
     Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
-    __device__ __forceinline__ KvStream(const KvRows& rows, Tiles& tiles, unsigned buffers)
+    __device__ __forceinline__ KvStream(const AnyRows& rows, Tiles& tiles, unsigned buffers)
         : rows(rows), tiles(tiles), key_buffers(buffers),
           value_buffers(buffers + STAGES * KTile::BYTES) {
 #pragma unroll 1
@@ -90,15 +83,13 @@ private:
     }
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
-        load_tile_straight<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
-                                                      rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
-                                                      rows_of(tile));
+        rows.template load_keys<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES, tile.kv_first,
+                                                                  rows_of(tile));
     }
 
     __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
-        load_tile_straight<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
-                                                        rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
-                                                        rows_of(tile));
+        rows.template load_values<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES, tile.kv_first,
+                                                                      rows_of(tile));
     }
 
     __device__ __forceinline__ int rows_of(const Tile& tile) const {

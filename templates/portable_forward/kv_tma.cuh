@@ -7,7 +7,7 @@
 struct KvRows {
     int key_head, key_batch, value_head, value_batch, kv_start, kv_len;
     int begin, end;   // the keys to look at
-    bool neighbours;  // what follows the last row is of another sequence
+    bool followed;    // by rows behind the last key, which may hold anything
 };
 
 /// All tiles of a range in ascending order, from its first key on. TMA brings them into a ring of STAGES buffers for K and for V. No
@@ -69,7 +69,7 @@ struct KvStream {
     /// be NaN. All warps must call, also for what they pass by: the last tile they do together.
     __device__ __forceinline__ void clear_beyond() const {
         const int keys = rows.kv_len - first(turn.turn);
-        if (!rows.neighbours || keys >= Order::BLOCK) return;
+        if (!rows.followed || keys >= Order::BLOCK) return;
         __syncthreads();  // all have read what the buffer held before
 #pragma unroll 1
         for (int panel = 0; panel < VTile::ROW_BYTES / 128; ++panel)

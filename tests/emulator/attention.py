@@ -17,6 +17,7 @@ from attncc.kernels.helpers import combine, tile_lists, transposition
 from attncc.kernels.helpers import min_max_table as min_max_table_kernel
 from attncc.kernels.helpers.tile_lists import TileLists
 from attncc.kernels.helpers.transposition import TransposedValues
+from attncc.kernels.pages import box_rows, page_fields
 from attncc.kernels.parameters import (
     HINT_PIECES,
     input_prepasses,
@@ -24,7 +25,7 @@ from attncc.kernels.parameters import (
 from attncc.kernels.registry import facts_of, forward_facts
 from attncc.problem import Problem
 from attncc.problem.facts import KERNEL_DTYPES
-from attncc.problem.inputs import merges
+from attncc.problem.inputs import merged
 from attncc.schedule.plan import KernelPlan
 from tests.emulator import kernel
 
@@ -36,12 +37,13 @@ Values = dict[str, Any]
 
 @dataclass(frozen=True)
 class Call:
-    """q, k and v as [batch, heads, rows, head dim]; with `cu`, the cumulative lengths of q and kv, without batch."""
+    """q, k and v as [batch, heads, rows, head dim]; with `cu`, the cumulative lengths of q and kv, without batch. Of a
+    cache there are those of q alone."""
 
     q: Array
     k: Array
     v: Array
-    cu: tuple[Array, Array] | None = None
+    cu: tuple[Array, Array | None] | None = None
     splits: int = 1
     scale: float | None = None
     seed: int = 0
@@ -51,6 +53,9 @@ class Call:
     multiprocessors: int = 0
     order: int = 0  # in which they run (device.hpp)
     inputs: dict[str, Array] = field(default_factory=dict)
+    kv_lens: Array | None = None
+    block_table: Array | None = None  # k and v are pools of pages then
+    q_offset: Array | int | None = None
 
     @property
     def batch(self) -> int:
@@ -59,9 +64,21 @@ class Call:
     def arguments(self) -> dict[str, Any]:
         """The call as the reference takes it."""
         given: dict[str, Any] = {"scale": self.scale, "seed": self.seed, **self.inputs}
+        given |= {"kv_lens": self.kv_lens, "q_offset": self.q_offset}
+        given["block_table"] = self.block_table
         if self.cu is not None:
             given |= {"cu_seqlens_q": self.cu[0], "cu_seqlens_kv": self.cu[1]}
         return given
+
+    def cache_fields(self) -> Values:
+        """The fields of `Params` that say where queries and keys are."""
+        offset, starts = self.q_offset, (None, None) if self.cu is None else self.cu
+        array = offset if isinstance(offset, np.ndarray) else None
+        form = 0 if offset is None else 1 if array is None else 2 if array.ndim else 3
+        arrays = {"cu_seqlens_q": starts[0], "cu_seqlens_kv": starts[1], "kv_lens": self.kv_lens, "q_offsets": array}
+        arrays["block_table"] = self.block_table
+        pointers = {name: 0 if given is None else given.ctypes.data for name, given in arrays.items()}
+        return {**pointers, "q_offset": offset if form == 1 else 0, "q_offset_form": form}
 
 
 def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
@@ -108,7 +125,7 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
         kernel.run(render_helper(tile_lists.kernel(forward_facts(plan))), facts_of(plan).parameters(), values, 2)
     if facts_of(plan).persistent:
         width, q_columns, kv_columns = plan.tile_columns
-        keys = plan.block_kv, width, kv_columns
+        keys = box_rows(plan.block_kv, problem_of(plan, call)), width, kv_columns
         boxes = ((call.q, 64, width, q_columns), (call.k, *keys), (call.v, *keys))
         maps = b"".join(tensor_map(*box) for box in boxes)
         ahead = transposed(plan, call, values, maps[-MAP_BYTES:])
@@ -157,8 +174,12 @@ def tensor_map(array: Array, box_rows: int, width: int = 1, across: int = 1) -> 
 
 
 def problem_of(plan: KernelPlan, call: Call) -> Problem:
-    heads, lengths = (call.q.shape[-3], call.k.shape[-3]), (call.q.shape[-2], call.k.shape[-2])
-    return Problem(call.batch, *heads, *lengths, plan.head_dim, plan.value_head_dim, packed=call.cu is not None)
+    heads, (q_len, kv_len) = (call.q.shape[-3], call.k.shape[-3]), (call.q.shape[-2], call.k.shape[-2])
+    page = None if call.block_table is None else kv_len
+    lengths = q_len, kv_len * (1 if call.block_table is None else call.block_table.shape[1])
+    given = {"packed": call.cu is not None, "cached": call.kv_lens is not None, "has_offset": call.q_offset is not None}
+    given["page"] = page
+    return Problem(call.batch, *heads, *lengths, plan.head_dim, plan.value_head_dim, **given)
 
 
 def sizes(plan: KernelPlan, call: Call) -> Values:
@@ -169,6 +190,7 @@ def sizes(plan: KernelPlan, call: Call) -> Values:
         "q_blocks": facts_of(plan).q_blocks(problem),
         "outer": 1 if problem.packed else call.batch,  # length of the batch axis
         "scale": _scale(plan) if call.scale is None else call.scale,
+        **(page_fields(plan.block_kv, problem, len(call.k)) if plan.paged else {}),
         "seed": call.seed, "seed_pointer": 0, "values_ahead": 0, "kv_tiles": facts_of(plan).kv_blocks(problem),
     }  # fmt: skip
 
@@ -176,12 +198,11 @@ def sizes(plan: KernelPlan, call: Call) -> Values:
 def tensors(call: Call, **arrays: Array) -> Values:
     values: Values = {}
     for name, array in arrays.items():
-        strides = (array.strides if call.cu is None else (0, *array.strides))[:3]
+        strides = (array.strides if array.ndim == 4 else (0, *array.strides))[:3]
         axes = zip(("batch", "head", "row"), strides, strict=True)
         values |= {f"{name}_stride_{axis}": stride // array.itemsize for axis, stride in axes}
         values[name] = array.ctypes.data
-    starts = (0, 0) if call.cu is None else tuple(array.ctypes.data for array in call.cu)
-    return values | {"cu_seqlens_q": starts[0], "cu_seqlens_kv": starts[1]}
+    return values | call.cache_fields()
 
 
 def _scale(plan: KernelPlan) -> float:
@@ -228,7 +249,7 @@ def _input(name: str, array: Array, batch_axis: int | None) -> Values:
 def batch_axis(plan: KernelPlan, call: Call, name: str) -> int | None:
     """Where a packed batch leaves an axis out of an input."""
     declared = plan.variant.input(name.partition("__")[0])
-    if call.cu is None or not merges(declared):
+    if not merged(declared, problem_of(plan, call)):
         return None
     return [axis.tag for axis in declared.axes].index("batch")
 
@@ -247,14 +268,14 @@ def prepass_results(plan: KernelPlan, call: Call) -> dict[str, Array]:
         values |= {f"stride{axis}": stride // array.itemsize for axis, stride in enumerate(padded.strides)}
         values |= {f"size{axis}": length for axis, length in enumerate(padded.shape)}
         values |= {"checked": array.shape[-1], "sequences": call.batch}
-        if call.cu is not None:
+        if call.cu is not None and call.cu[1] is not None:
             values["starts"] = call.cu[1].ctypes.data
         if table is not None:
             values |= {"minimum": least.ctypes.data, "maximum": greatest.ctypes.data}
             found |= {table.min_name: least, table.max_name: greatest}
         if prepass.sorted_hint:
             values["holds"] = holds.ctypes.data
-            found[sorted_name(prepass.input)] = holds
+            found[sorted_name(prepass.input)] = holds if call.q_offset is None else np.zeros_like(holds)
         helper = min_max_table_kernel.kernel(dtype, plan.target)
         kernel.run(render_helper(helper), helper.parameters, values, 2)
     return found
@@ -262,11 +283,7 @@ def prepass_results(plan: KernelPlan, call: Call) -> dict[str, Array]:
 
 def _list_words(plan: KernelPlan, call: Call, values: Values) -> int:
     """Sets the sizes of lists of live tiles: how many words there are of all blocks of queries."""
-    packed = call.cu is not None
-    problem = Problem(
-        *(values[name] for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")), 1, 1, packed=packed
-    )
-    lists = TileLists.of(plan, problem)
+    lists = TileLists.of(plan, problem_of(plan, call))
     values |= {"list_batch": lists.batch, "list_heads": lists.heads, "list_words": lists.words, "list_parts": 3}
     return lists.count * lists.words
 

@@ -52,6 +52,8 @@ def backward(
     before, sums of zeros.
     """
     dq, dk, dv = (np.full(array.shape, np.nan, array.dtype) for array in (call.q, call.k, call.v))
+    if call.kv_lens is not None:  # the launcher clears them
+        dk[:], dv[:] = 0, 0
     rows = facts_of(plan).kept_rows(problem_of(plan, call)) // ROW_BLOCK
     heads = call.q.shape[-3] * (1 if call.cu is not None else call.batch)
     statistics = np.full((heads, rows, ROW_BLOCK, facts_of(plan).statistics_bytes // 4), np.nan, np.float32)

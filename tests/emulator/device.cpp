@@ -145,8 +145,9 @@ void read_matrices(unsigned (&x)[4], unsigned address, bool transposed) {
 
 // -------------------------------------------------------------------- arithmetic
 
-void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float (*to_float)(uint16_t)) {
-    auto both = [&](unsigned word) { return float2{to_float((uint16_t)word), to_float((uint16_t)(word >> 16))}; };
+void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Type type) {
+    auto widen = [&](uint16_t bits) { return type == Type::HALF ? half_to_float(bits) : bf16_to_float(bits); };
+    auto both = [&](unsigned word) { return float2{widen(word), widen(word >> 16)}; };
     for (int i = 0; i < 4; ++i) tell(i, both(a[i]));
     tell(4, both(b0));
     tell(5, both(b1));
@@ -201,7 +202,9 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
     thread_body = body;
     block_threads = threads;
     threads *= cluster;
-    const std::unique_ptr<char[]> stacks(new char[STACK * threads]);
+    static std::unique_ptr<char[]> stacks;  // kept: new memory costs more than all that a small kernel does
+    static int stacks_there = 0;
+    if (stacks_there < threads) stacks.reset(new char[STACK * (stacks_there = threads)]);
     std::vector<int> firsts;
     for (int first = 0; first < blocks; first += cluster) firsts.push_back(first);
     if (order_of_blocks == 1) std::reverse(firsts.begin(), firsts.end());

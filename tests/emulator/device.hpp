@@ -213,8 +213,15 @@ static uint8_t float_to_quarter(float x) {
     return sign | (exponent + 7) << 3 | ((int)ldexpf(rounded, 3 - exponent) & 7);
 }
 
+enum class Type { HALF, BF16, QUARTER };
+/// The device has functions of its own for them, which are inlined.
+static Type type_of(float (*widen)(uint16_t)) { return widen == half_to_float ? Type::HALF : Type::BF16; }
+
 /// mma.m16n8k16: d += a b.
-void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float (*to_float)(uint16_t));
+void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, Type type);
+static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1, float (*widen)(uint16_t)) {
+    multiply(d, a, b0, b1, type_of(widen));
+}
 
 // -------------------------------------------------------------------- launches
 

@@ -143,68 +143,94 @@ void send_bytes(unsigned target, const void* source, int bytes, unsigned barrier
 
 // -------------------------------------------------------------------- wgmma
 
-/// An operand in shared memory, by its matrix descriptor (PTX ISA): element `k` of those summed over, in row or column `i`.
-template <class Bits>
-static float element_of(uint64_t descriptor, int i, int k, bool transposed, float (*widen)(Bits)) {
-    if (transposed && sizeof(Bits) == 1) fail("8-bit operands are never transposed");
+/// Where an operand in shared memory has element `k` of those summed over, in row or column `i`, by its matrix descriptor
+/// (PTX ISA). Elements stand together by 16 bytes: along `i` where `along_i` says so, else along `k`.
+static unsigned address_of(uint64_t descriptor, int i, int k, int size, bool along_i) {
     const unsigned start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4;
     const unsigned stride = (descriptor >> 32 & 0x3fff) << 4;
     const unsigned row_bytes = descriptor >> 62 == 3 ? 32 : 128;
-    unsigned address;
     if (descriptor >> 62 == 0)  // no swizzle: 8 rows of 16 bytes, `leading` from 8 columns to the next, `stride` from 8 rows
-        address = start + i / 8 * stride + k / 8 * leading + i % 8 * 16 + k % 8 * 2;
-    else if (!transposed)
-        address = start + i / 8 * stride + i % 8 * row_bytes + k * sizeof(Bits);
-    else
-        address = start + i / 64 * leading + k / 8 * stride + k % 8 * 128 + i % 64 * 2;
-    if (descriptor >> 62 != 0) address ^= (address >> 7 & row_bytes / 16 - 1) << 4;
-    return widen(shared_at<Bits>(address));
+        return start + i / 8 * stride + k / 8 * leading + i % 8 * 16 + k % 8 * 2;
+    const unsigned address = along_i ? start + i / 64 * leading + k / 8 * stride + k % 8 * 128 + i % 64 * 2
+                                     : start + i / 8 * stride + i % 8 * row_bytes + k * size;
+    return address ^ (address >> 7 & row_bytes / 16 - 1) << 4;
+}
+/// The 16 bytes of elements that begin there.
+template <class Bits>
+static const Bits* elements_at(uint64_t descriptor, int i, int k, bool along_i) {
+    if (sizeof(Bits) == 1 && (along_i || descriptor >> 62 == 0)) fail("8-bit operands are swizzled and never transposed");
+    return (const Bits*)&shared_at<uint4>(address_of(descriptor, i, k, sizeof(Bits), along_i), 16);
 }
 
 static std::vector<Product> products[2048];  // of each thread, not yet waited for
-static std::vector<float> b_elements[64];    // of each warp: [column][k]
+static std::vector<float> b_elements[64];    // of each warp: [columns of four lanes][k][columns of one lane]
 
-template <class Bits>
-static void multiply_tile(const Product& product, float (*widen)(Bits)) {
-    const int lane = current % 32, warp_row = current / 32 % 4 * 16, size = sizeof(Bits), depth = 32 / size;
-    float a[2][32];
+template <class Bits, float (*WIDEN)(Bits)>
+static void multiply_tile(const Product& product) {
+    const int lane = current % 32, warp_row = current / 32 % 4 * 16;
+    constexpr int SIZE = sizeof(Bits), DEPTH = 32 / SIZE, TOGETHER = 16 / SIZE;
+    const int columns = 2 * product.tiles;  // of a lane
+    float a[2][DEPTH];
     for (int word = 0; product.a_words != nullptr && word < 4; ++word) tell(word, product.a_words[word]);
     std::vector<float>& b = b_elements[current / 32];
-    b.resize(product.tiles * 8 * depth);
-    for (int i = lane; i < b.size(); i += 32)  // each lane reads a part for all
-        b[i] = element_of(product.b, i / depth, i % depth, product.transposed_b, widen);
+    b.resize(4 * DEPTH * columns);
+    const bool along_i = product.transposed_b && product.b >> 62 != 0;
+    for (int piece = lane; piece < 16 * product.tiles; piece += 32) {  // each lane reads a part for all
+        const int i = along_i ? piece / DEPTH * 8 : piece / 2, k = along_i ? piece % DEPTH : piece % 2 * TOGETHER;
+        const Bits* found = elements_at<Bits>(product.b, i, k, along_i);
+        for (int n = 0; n < TOGETHER; ++n) {
+            const int column = along_i ? i + n : i, row = along_i ? k : k + n;
+            b[(column % 8 / 2 * DEPTH + row) * columns + column / 8 * 2 + column % 2] = WIDEN(found[n]);
+        }
+    }
     meet_warp();
+    const Bits* found = nullptr;
     for (int half = 0; half < 2; ++half)
-        for (int k = 0; k < depth; ++k) {
+        for (int k = 0; k < DEPTH; ++k) {
+            const int byte = k * SIZE;
             if (product.a_words == nullptr) {
-                a[half][k] = element_of(product.a_place, warp_row + lane / 4 + 8 * half, k, false, widen);
+                if (byte % 16 == 0) found = elements_at<Bits>(product.a_place, warp_row + lane / 4 + 8 * half, k, false);
+                a[half][k] = WIDEN(found[k % TOGETHER]);
             } else {
-                const int byte = k * size;
                 const unsigned word = ask<unsigned>(lane / 4 * 4 + byte % 16 / 4, half + byte / 16 * 2);
-                a[half][k] = widen((Bits)(word >> 8 * (byte % 4)));
+                a[half][k] = WIDEN((Bits)(word >> 8 * (byte % 4)));
             }
         }
-    for (int n = 0; n < product.tiles; ++n)
-        for (int side = 0; side < 2; ++side) {
-            float* sum = product.sum[n];
-            double first = product.accumulate ? sum[side] : 0, second = product.accumulate ? sum[2 + side] : 0;
-            const float* column = &b[(8 * n + lane % 4 * 2 + side) * depth];
-            for (int k = 0; k < depth; ++k) {
-                first += (double)a[0][k] * column[k];
-                second += (double)a[1][k] * column[k];
-            }
-            sum[side] = first;
-            sum[2 + side] = second;
+    double first[64], second[64];
+    for (int n = 0; n < columns; ++n) {
+        first[n] = product.accumulate ? product.sum[n / 2][n % 2] : 0;
+        second[n] = product.accumulate ? product.sum[n / 2][2 + n % 2] : 0;
+    }
+    for (int k = 0; k < DEPTH; ++k) {
+        const float* row = &b[(lane % 4 * DEPTH + k) * columns];
+        for (int n = 0; n < columns; ++n) {
+            first[n] += (double)a[0][k] * row[n];
+            second[n] += (double)a[1][k] * row[n];
         }
+    }
+    for (int n = 0; n < columns; ++n) {
+        product.sum[n / 2][n % 2] = first[n];
+        product.sum[n / 2][2 + n % 2] = second[n];
+    }
     meet_warp();
+}
+
+static float quarter_in_table(uint8_t bits) {
+    static const std::vector<float> table = [] {
+        std::vector<float> all(256);
+        for (int each = 0; each < 256; ++each) all[each] = quarter_to_float(each);
+        return all;
+    }();
+    return table[bits];
 }
 
 void start(const Product& product) { products[current].push_back(product); }
 
 void finish_all_products() {
     for (const Product& product : products[current]) {
-        if (product.widen != nullptr) multiply_tile(product, product.widen);
-        else multiply_tile(product, product.widen_quarter);
+        if (product.type == Type::QUARTER) multiply_tile<uint8_t, quarter_in_table>(product);
+        else if (product.type == Type::HALF) multiply_tile<uint16_t, half_to_float>(product);
+        else multiply_tile<uint16_t, bf16_to_float>(product);
     }
     products[current].clear();
 }

@@ -33,7 +33,7 @@ void send_bytes(unsigned target, const void* source, int bytes, unsigned barrier
 // -------------------------------------------------------------------- wgmma
 
 /// 64 rows, 16 of them the warp's, times 8 * tiles columns, over 32 bytes. A is a descriptor, or the registers of an A
-/// fragment. One of the functions that widen elements says what these are.
+/// fragment. `type` says what the elements are.
 struct Product {
     float (*sum)[4];
     int tiles;
@@ -41,8 +41,7 @@ struct Product {
     const unsigned* a_words;
     uint64_t b;
     bool accumulate, transposed_b;
-    float (*widen)(uint16_t);
-    float (*widen_quarter)(uint8_t);
+    Type type;
 };
 void start(const Product& product);
 void finish_all_products();
@@ -50,22 +49,22 @@ void finish_all_products();
 template <int TILES>
 static void start_product(float (&sum)[TILES][4], uint64_t a, uint64_t b, int accumulate, bool transposed_b,
                           float (*widen)(uint16_t)) {
-    start({sum, TILES, a, nullptr, b, accumulate != 0, transposed_b, widen, nullptr});
+    start({sum, TILES, a, nullptr, b, accumulate != 0, transposed_b, type_of(widen)});
 }
 template <int TILES>
 static void start_product(float (&sum)[TILES][4], uint64_t a, uint64_t b, int accumulate, bool transposed_b,
-                          float (*widen)(uint8_t)) {
-    start({sum, TILES, a, nullptr, b, accumulate != 0, transposed_b, nullptr, widen});
+                          float (*)(uint8_t)) {
+    start({sum, TILES, a, nullptr, b, accumulate != 0, transposed_b, Type::QUARTER});
 }
 template <int TILES>
 static void start_product(float (&sum)[TILES][4], const unsigned (&a)[4], uint64_t b, int accumulate, bool transposed_b,
                           float (*widen)(uint16_t)) {
-    start({sum, TILES, 0, a, b, accumulate != 0, transposed_b, widen, nullptr});
+    start({sum, TILES, 0, a, b, accumulate != 0, transposed_b, type_of(widen)});
 }
 template <int TILES>
 static void start_product(float (&sum)[TILES][4], const unsigned (&a)[4], uint64_t b, int accumulate, bool transposed_b,
-                          float (*widen)(uint8_t)) {
-    start({sum, TILES, 0, a, b, accumulate != 0, transposed_b, nullptr, widen});
+                          float (*)(uint8_t)) {
+    start({sum, TILES, 0, a, b, accumulate != 0, transposed_b, Type::QUARTER});
 }
 
 /// stmatrix: 8 rows of 16 bytes of each matrix, at the addresses that eight lanes give.

@@ -179,7 +179,8 @@ def _compiled(header: str, text: str) -> ctypes.CDLL:
     folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours)}"
     folder.mkdir(exist_ok=True)
     _make(folder / f"{header}.gch", "-Og", "-x", "c++-header", str(_HERE / header))
-    device = _make(folder / "libdevice.so", "-O2", "-shared", *(str(_HERE / f"{part}.cpp") for part in _PARTS))
+    fast = ("-O3", "-march=native", "-ffp-contract=off")
+    device = _make(folder / "libdevice.so", *fast, "-shared", *(str(_HERE / f"{part}.cpp") for part in _PARTS))
     source = folder / f"{_digest(header + text)}.cpp"
     source.write_text(f'#include "{header}"\n{text}')
     options = ("-Og", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")

@@ -21,7 +21,7 @@ from attncc.runtime.call.repeated import RepeatedLaunch
 from attncc.runtime.cuda.driver import driver
 from attncc.runtime.cuda.nvrtc import compile_text
 from attncc.schedule.plan import KernelPlan
-from tests.printed import kept_pair
+from tests.printed import WORK, kept_pair
 
 # One block for each row of results, its threads over the columns. The sequence's number stands in `q_blocks`, the
 # number of rows a head in `splits`, of columns in `batch`.
@@ -35,8 +35,8 @@ extern "C" __global__ void printed_code(const __grid_constant__ Params params) {
     const int q_start = packed ? params.cu_seqlens_q[s] : 0, kv_start = packed ? params.cu_seqlens_kv[s] : 0;
     const int q_len = packed ? params.cu_seqlens_q[s + 1] - q_start : params.q_len;
     const int kv_len = packed ? params.cu_seqlens_kv[s + 1] - kv_start : params.kv_len;
-    const Context context = make_context(params, s, h, h / (params.num_heads / params.num_kv_heads), q_len, kv_len,
-                                         q_start, kv_start);
+    const Given work = {s, q_len, kv_len, q_start, kv_start};
+    const Context context = make_context(params, work, h, h / (params.num_heads / params.num_kv_heads));
     const Row row = make_row(params, context, min(index, q_len - 1));
     const float* scores = (const float*)params.q;
     for (int first = 0; first < params.batch; first += 32) {  // searches ask all lanes of a warp to come along
@@ -133,7 +133,9 @@ def _launch(torch: Any, plan: KernelPlan, result: str, values: dict[str, Any], g
     kernel = KERNEL.replace("RESULT", result.format(block_q=plan.block_q, block_kv=plan.block_kv))
     kernel = kernel.replace(KEEP, kept_pair(code, plan))
     leaves = '#include "common/element.cuh"\n#include "tiles/tile_kind.cuh"'
-    text = assemble("\n".join([leaves, code.includes, code.params_struct, code.functions, kernel]), "printed_code")
+    text = assemble(
+        "\n".join([leaves, code.includes, code.params_struct, WORK, code.functions, kernel]), "printed_code"
+    )
     device = driver().device(torch.cuda.current_device())
     image = _compiled(text, f"sm_{device.capability}")
     function = driver().load(device, image, "printed_code", 32, 0)

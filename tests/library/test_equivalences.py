@@ -85,14 +85,6 @@ def test_a_shared_prefix_is_as_good_as_copies_of_it() -> None:
         assert found[answer].sum() == np.tri(len(own))[3:].sum()
 
 
-def test_pages_in_any_order_are_causal_attention() -> None:
-    pages = np.random.default_rng(0).permutation(6)
-    slots = np.concatenate([np.arange(4) + 4 * place for place in np.argsort(pages)])
-    found = mask("paged", 5, 24, {"logical_page": int32([pages]), "length": int32([22])}, page=4)
-    np.testing.assert_array_equal(found[:, slots[:22]], mask("causal", 5, 22))
-    assert not found[:, slots[22:]].any()
-
-
 def test_chosen_tiles_are_a_block_map() -> None:
     chosen = np.random.default_rng(0).integers(0, 5, (1, 1, 3, 2))
     live = np.zeros((1, 1, 3, 5), bool)

@@ -36,7 +36,6 @@ DECIDED = {
     "natten": 0.99, "tiled_natten": 0.945, "morton_natten": 0.875, "sta_2d": 0.99, "sta_3d": 0.95, "batchify": 0.98,
     # a tile that one condition fills in part and another one fills up
     "block_diffusion": 0.995, "svg_spatial": 0.995, "svg_temporal": 0.97, "vsa": 0.99, "flamingo": 0.995,
-    "paged": 0.99,
 }  # fmt: skip
 
 SIZES = {"batch": None, "num_heads": None, "num_kv_heads": None, "head_dim": None}

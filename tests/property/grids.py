@@ -198,6 +198,7 @@ def environment(q_len: int, kv_len: int) -> Environment:
     """One head of one dense sequence."""
     return Environment({
         "b": 0, "h": 0, "kv_h": 0, "num_heads": 1, "num_kv_heads": 1, "head_dim": 64, "q_len": q_len, "kv_len": kv_len,
+        "q_offset": kv_len - q_len,
     })  # fmt: skip
 
 

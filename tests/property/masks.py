@@ -255,7 +255,7 @@ def random_environment(
         inputs = {name: _sorted(random, array, kv_len) for name, array in inputs.items()}
     symbols = {
         "b": 1, "h": 1, "kv_h": 0, "num_heads": 3, "num_kv_heads": 1, "head_dim": 64, "scale": 0.125,
-        "q_len": q_len, "kv_len": kv_len,
+        "q_len": q_len, "kv_len": kv_len, "q_offset": kv_len - q_len,
     }  # fmt: skip
     for name, array in inputs.items():
         symbols |= {f"{name}__size{axis}": size for axis, size in enumerate(array.shape)}

@@ -13,6 +13,7 @@ from attncc.source import SourceFile
 from attncc.syntax.formatter import format_source
 from attncc.syntax.grammar import literals
 from attncc.syntax.parser import MAX_ERRORS, parse
+from tests.examples import slow_beyond
 
 BATCHES = 50
 CASES_A_BATCH = 200
@@ -86,7 +87,7 @@ def _fault(rng: random.Random, text: str) -> str:
             return " ".join(words)
 
 
-@pytest.mark.parametrize("batch", range(BATCHES))
+@pytest.mark.parametrize("batch", slow_beyond(BATCHES // 3, range(BATCHES)))
 def test_never_a_traceback(batch: int) -> None:
     rng = random.Random(batch)
     makers: list[Callable[[random.Random], str]] = [random_bytes, random_unicode, random_tokens, *[mutated] * 5]

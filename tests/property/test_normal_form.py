@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from attncc.analysis.algebra.algebra import Algebra
 from attncc.analysis.algebra.canonical import Canonical
 from attncc.evaluate import Environment, evaluate
 from attncc.ir import show
+from tests.examples import examples
 
 from .masks import boolean, integer, mask_of, random_environment, random_variant
 
@@ -18,9 +20,10 @@ def pairs(environment: Environment) -> Environment:
     return environment.with_symbols(q_idx=q_idx, kv_idx=kv_idx, q_pos=q_idx + kv_len - q_len)
 
 
-def test_ints_equal_their_normal_form() -> None:
+@pytest.mark.parametrize("numbers", examples(1500, every_day=500))
+def test_ints_equal_their_normal_form(numbers: range) -> None:
     """With inputs at the ends of their dtypes in every other case, so that sums wrap; its range holds them all."""
-    for index in range(1500):
+    for index in numbers:
         random = np.random.default_rng((31, index))
         algebra = Algebra(random_variant(random), 32, 32)
         expr = integer(random, 4)
@@ -32,8 +35,9 @@ def test_ints_equal_their_normal_form() -> None:
         assert low <= values.min() and values.max() <= high, show(expr)
 
 
-def test_bools_equal_their_normal_form_and_contradict_its_negation() -> None:
-    for index in range(1000):
+@pytest.mark.parametrize("numbers", examples(1000, every_day=350))
+def test_bools_equal_their_normal_form_and_contradict_its_negation(numbers: range) -> None:
+    for index in numbers:
         random = np.random.default_rng((32, index))
         algebra = Algebra(random_variant(random), 32, 32)
         expr = boolean(random, 3, floats=0.5)

@@ -29,10 +29,10 @@ def test_kernels_are_generated(seed: int) -> None:
         (86, "portable"),
         (95, "hopper"),
         (98, "decode"),
-        (29, "portable backward"),
+        pytest.param(29, "portable backward", marks=pytest.mark.slow),
         (61, "portable backward"),
         (92, "hopper backward"),
-        (61, "hopper backward"),
+        pytest.param(61, "hopper backward", marks=pytest.mark.slow),
     ],
 )
 def test_kernels_are_right(seed: int, kind: str) -> None:

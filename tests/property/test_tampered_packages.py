@@ -16,6 +16,7 @@ from attncc.package import build
 from attncc.runtime.kernel import Kernel
 from attncc.runtime.store.manifest import MANIFEST, digest
 from attncc.runtime.store.package_store import PLAN_SUFFIX, PackageStore
+from tests.examples import slow_beyond
 
 SPEC = """attn 1
 variant mine {
@@ -96,7 +97,7 @@ def test_the_package_works(package: Path) -> None:
     assert outcome(package) == "works"
 
 
-@pytest.mark.parametrize("seed", range(15))
+@pytest.mark.parametrize("seed", slow_beyond(5, range(15)))
 def test_manifests(package: Path, tmp_path: Path, seed: int) -> None:
     folder = Path(shutil.copytree(package, tmp_path / "mine"))
     right, rng = json.loads((package / MANIFEST).read_text()), random.Random(seed)
@@ -107,7 +108,7 @@ def test_manifests(package: Path, tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize("hashed", [False, True])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", slow_beyond(2, range(5)))
 def test_plans(package: Path, tmp_path: Path, seed: int, hashed: bool) -> None:
     """`hashed`: by someone who also mends the manifest, or removes it; then the plan itself must be sound."""
     folder = Path(shutil.copytree(package, tmp_path / "mine"))

@@ -28,7 +28,9 @@ def test_each_form_says_the_same(name: str, form: str) -> None:
     variant, length = grid.variant(form), grid.width * ROWS
     rows, keys = np.random.default_rng(3).choice(length, 32, replace=False)[:, None], np.arange(length)
     seen = Environment(
-        {"q_idx": rows, "q_pos": rows, "kv_idx": keys, "q_len": length, "kv_len": length}, {}, variant.lets
+        {"q_idx": rows, "q_pos": rows, "kv_idx": keys, "q_len": length, "kv_len": length, "q_offset": 0},
+        {},
+        variant.lets,
     )
     kept = np.logical_and.reduce(
         [np.broadcast_to(evaluate(keep.condition, seen), (32, length)) for keep in variant.keeps]

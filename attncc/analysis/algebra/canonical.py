@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import isqrt
 
-from ...ir import Apply, Const, Expr, Let, Load, Local, Symbol, Type, symbol, walk
+from ...ir import OFFSET_SYMBOL, Apply, Const, Expr, Let, Load, Local, Symbol, Type, symbol, walk
 from ...operators import COMPARISONS
 from ..grid_2d import Grid2D, position
 from .affine import Affine
@@ -55,8 +55,7 @@ class Canonical:
     def _symbol(self, node: Symbol) -> Expr:
         algebra = self._algebra
         if node.name == "q_pos":
-            q_pos = algebra.add(self.of(symbol("q_idx")), self.of(symbol("kv_len")))
-            return algebra.sub(q_pos, self.of(symbol("q_len")))
+            return algebra.add(self.of(symbol("q_idx")), self.of(symbol(OFFSET_SYMBOL)))
         if self._grid_2d is not None and node.name in ("q_idx", "kv_idx"):
             return self.of(position(node.name.removesuffix("_idx"), self._grid_2d))
         return algebra.leaf(node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ...ir import MAX_LENGTH, Apply, Expr, Let, Load, Local, Symbol, apply, const, symbol, walk
+from ...ir import MAX_LENGTH, OFFSET_SYMBOL, Apply, Expr, Let, Load, Local, Symbol, apply, const, symbol, walk
 from ..grid_2d import Grid2D, position
 from .algebra import TRUE
 from .ranges import Range
@@ -102,7 +102,7 @@ class _Places:
             case Symbol(name="q_idx" | "kv_idx"):
                 side = node.name.removesuffix("_idx")
                 found = _Parts(symbol(f"{side}_row_idx"), symbol(f"{side}_column_idx"))
-            case Symbol(name="q_len" | "kv_len"):
+            case Symbol(name="q_len" | "kv_len" | "q_offset"):
                 found = _Parts(apply("floordiv", node, self.width), _ZERO)
             case Symbol(name="q_pos"):
                 found = self._parts(_q_pos())
@@ -121,7 +121,7 @@ class _Places:
 
 
 def _q_pos() -> Expr:
-    return apply("add", symbol("q_idx"), apply("sub", symbol("kv_len"), symbol("q_len")))
+    return apply("add", symbol("q_idx"), symbol(OFFSET_SYMBOL))
 
 
 def _sum(op: str, a: Expr, b: Expr) -> Expr:

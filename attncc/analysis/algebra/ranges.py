@@ -35,7 +35,8 @@ SYMBOL_RANGES: dict[str, Range] = {
     "kv_last": _POSITION,
     "q_start": _LENGTH,
     "kv_start": _LENGTH,
-    "keys_ahead": _LENGTH,  # kv_len - q_len, where that isn't negative
+    "q_offset": Range(-MAX_LENGTH, MAX_LENGTH),
+    "keys_ahead": _LENGTH,  # q_offset, where that isn't negative
 }
 
 

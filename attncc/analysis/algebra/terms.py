@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...evaluate import Environment, evaluate
-from ...ir import Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
+from ...ir import OFFSET_SYMBOL, Apply, Const, Expr, Load, Search, Symbol, Type, Variant, apply, const, symbol
 from ..grid_2d import Grid2D, tile_axes
 from .affine import Affine, Facts
 from .ranges import INT64, Range, StaticRanges, transfer
@@ -30,6 +30,7 @@ class Terms:
         self._facts = tuple(Facts(axis) for axis in self.axes)
         self._nodes: dict[Expr, Expr] = {}
         self._order: dict[Expr, int] = {}
+        self._numbers: dict[int, Expr] = {}
         self._forms: dict[Expr, Affine] = {}
         self._sums: dict[tuple[frozenset[tuple[Expr, int]], int], Expr] = {}
         self._known: dict[Expr, Range] = {}
@@ -40,7 +41,7 @@ class Terms:
             for name in axis.symbols:
                 self._places[self.leaf(symbol(name))] = name, place
                 self._varies[self.leaf(symbol(name))] = axis.side == "q", axis.side == "kv"
-        for name in ("kv_len", "q_len"):
+        for name in ("kv_len", "q_len", OFFSET_SYMBOL):
             length, names = self.leaf(symbol(name)), [axis.name for axis in self.axes]
             if name.removesuffix("_len") in names:
                 self._places[length] = name, names.index(name.removesuffix("_len"))
@@ -49,8 +50,10 @@ class Terms:
 
     def leaf(self, expr: Expr) -> Expr:
         """The one shared node that equals `expr`, not simplified."""
-        found = self._nodes.setdefault(expr, expr)
-        self._order.setdefault(found, len(self._order))
+        found = self._nodes.get(expr)
+        if found is None:
+            found = self._nodes[expr] = expr
+            self._order[expr] = len(self._order)
         return found
 
     def node(self, op: str, *args: Expr) -> Expr:
@@ -64,7 +67,10 @@ class Terms:
         return found
 
     def number(self, value: int) -> Expr:
-        return self.leaf(const(value))
+        found = self._numbers.get(value)
+        if found is None:
+            found = self._numbers[value] = self.leaf(const(value))
+        return found
 
     def symbol(self, name: str) -> Expr:
         return self.leaf(symbol(name))

@@ -13,7 +13,7 @@ from ...evaluate import Array, Environment, evaluate
 from ...ir import TILE_SYMBOLS, Input, Variant
 from ...problem import Problem
 from ...problem.arrays import repeat_axis
-from ...problem.inputs import merges
+from ...problem.inputs import merged
 from ..rules import TileKind, TileRules, sorted_name
 
 SLAB = 1 << 22  # tiles, over all heads, that are classified at once
@@ -238,17 +238,17 @@ def rule_tables(rules: TileRules, variant: Variant, problem: Problem, inputs: Ma
             found[name] = _by_sequence(declared, problem, entries)
     for hinted in rules.sorted_hints:
         declared = variant.input(hinted)
-        holds = never_falls(declared, problem, np.asarray(inputs[hinted]))
+        holds = never_falls(declared, problem, np.asarray(inputs[hinted])) & (not problem.has_offset)
         found[sorted_name(hinted)] = _by_sequence(declared, problem, holds)
     return found
 
 
 def never_falls(declared: Input, problem: Problem, array: Array) -> Array:
     """Whether each line of an input's last axis is nondecreasing: over the positions in use, within each sequence."""
-    if declared.axes[-1].tag == "pos" and not problem.packed:
+    if declared.axes[-1].tag == "pos" and not problem.packs_keys:
         array = array[..., : problem.kv_len]
     falls = array[..., 1:] < array[..., :-1]
-    if problem.packed and merges(declared):
+    if merged(declared, problem):
         starts = problem.q_starts if declared.axes[-1].tag == "q" else problem.kv_starts
         places = np.asarray(starts)
         falls = falls & ~np.isin(np.arange(1, array.shape[-1]), places)
@@ -256,7 +256,7 @@ def never_falls(declared: Input, problem: Problem, array: Array) -> Array:
 
 
 def _by_sequence(declared: Input, problem: Problem, table: Array) -> Array:
-    if problem.packed and merges(declared):
+    if merged(declared, problem):
         return repeat_axis(table, [axis.tag for axis in declared.axes].index("batch"), problem.batch)
     return table
 

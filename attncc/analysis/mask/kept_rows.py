@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from ...ir import Expr, Let, Symbol, Variant, needs, symbol, walk
+from ...ir import OFFSET_SYMBOL, Expr, Let, Symbol, Variant, needs, symbol, walk
 from ..algebra.algebra import TRUE, Algebra
 from ..algebra.canonical import Canonical
 
@@ -46,8 +46,12 @@ class _Witness(Canonical):
 
     def _symbol(self, node: Symbol) -> Expr:
         algebra = self._algebra
-        if node.name == "kv_len" and self._witness in ("q_pos", "q_idx"):
+        own = self._witness in ("q_pos", "q_idx")
+        if node.name == "kv_len" and own:
             return algebra.add(algebra.symbol("q_len"), algebra.symbol("keys_ahead"))
+        if node.name == OFFSET_SYMBOL:  # what is said is said of calls that don't give it
+            ahead = algebra.sub(algebra.symbol("kv_len"), algebra.symbol("q_len"))
+            return algebra.symbol("keys_ahead") if own else ahead
         if node.name != "kv_idx":
             return super()._symbol(node)
         if self._witness == "first":

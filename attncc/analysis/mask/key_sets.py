@@ -260,7 +260,7 @@ class KeySets:
         return self._algebra.min(self._algebra.max(found, self._algebra.number(0)), most)
 
     def _by_q_pos(self, form: Affine) -> Affine:
-        """The same form, with q_pos where it holds its three terms: rows know that already."""
+        """The same form, with q_pos where it holds its two terms: rows know that already."""
         q_pos = self._algebra.form(self._q_pos)
         factor = form.terms.get(self._algebra.symbol("q_idx"), 0)
         if factor == 0 or any(form.terms.get(atom) != factor * sign for atom, sign in q_pos.terms.items()):

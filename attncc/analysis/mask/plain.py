@@ -6,7 +6,21 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
-from ...ir import Apply, Const, Expr, Load, Symbol, Variant, apply, const, needs, substituted, symbol, walk
+from ...ir import (
+    OFFSET_SYMBOL,
+    Apply,
+    Const,
+    Expr,
+    Load,
+    Symbol,
+    Variant,
+    apply,
+    const,
+    needs,
+    substituted,
+    symbol,
+    walk,
+)
 from ..algebra.affine import Affine
 from ..algebra.algebra import Algebra
 from ..algebra.canonical import Canonical
@@ -113,7 +127,7 @@ class _Aligned(Canonical):
     """Normal forms where lengths are multiples of the width."""
 
     def _symbol(self, node: Symbol) -> Expr:
-        if self._grid_2d is None or node.name not in ("q_len", "kv_len"):
+        if self._grid_2d is None or node.name not in ("q_len", "kv_len", OFFSET_SYMBOL):
             return super()._symbol(node)
         rows = self._algebra.floordiv(self._algebra.symbol(node.name), self._algebra.number(self._grid_2d.width))
         return self._algebra.mul(rows, self._algebra.number(self._grid_2d.width))

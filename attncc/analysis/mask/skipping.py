@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...evaluate import Array, Environment, evaluate
-from ...ir import TILE_SYMBOLS, Expr, Load, Symbol, Variant, const, symbol, walk
+from ...ir import OFFSET_SYMBOL, TILE_SYMBOLS, Expr, Load, Symbol, Variant, const, symbol, walk
 from ..rules import TileRules
 
 _SIZE = re.compile(r"(?P<input>\w+)__size(?P<axis>\d)")
@@ -40,7 +40,7 @@ def _lengths(variant: Variant, rule: Expr) -> Mapping[str, str] | None:
     for node in walk(rule):
         if isinstance(node, Load):
             return None
-        if isinstance(node, Symbol) and node.name not in (*TILE_SYMBOLS, "q_len", "kv_len"):
+        if isinstance(node, Symbol) and node.name not in (*TILE_SYMBOLS, "q_len", "kv_len", OFFSET_SYMBOL):
             found = _SIZE.fullmatch(node.name)
             tag = variant.input(found["input"]).axes[int(found["axis"])].tag if found else None
             if tag not in _LENGTH_OF_AXIS:
@@ -55,6 +55,7 @@ def _symbols(block_q: int, block_kv: int, q_len: int) -> dict[str, Array | int]:
     return {
         "q_len": q_len,
         "kv_len": _LONGEST,
+        OFFSET_SYMBOL: _LONGEST - q_len,
         "q_first": q_first,
         "q_last": q_first + block_q - 1,
         "kv_first": kv_first,

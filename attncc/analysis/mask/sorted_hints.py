@@ -2,12 +2,13 @@
 
 Over a tile, a lookup then lies between its entries at the tile's two ends; and the keys whose entry is at most, or at
 least, a limit are a range that ends, or begins, at a place found by binary search. Rules that use this presume some
-conditions, of which the hint is one; they hold where these do, and `tiles.analyse` adds the test.
+conditions, of which the hint is one; they hold where these do, and `tiles.analyse` adds the test. That the last query
+is at the last key is one as well: calls that say otherwise (q_offset) take no hint to hold.
 """
 
 from __future__ import annotations
 
-from ...ir import Apply, Const, Expr, Load, Search, Type, size_symbol
+from ...ir import OFFSET_SYMBOL, Apply, Const, Expr, Load, Search, Type, size_symbol
 from ..algebra.affine import Affine
 from ..algebra.algebra import TRUE, Algebra
 from ..algebra.lengths import length_of_axis
@@ -28,10 +29,11 @@ def sorted_ends(box: TileBox, load: Load) -> Interval | None:
     *lead, last = load.indices
     low, high, _ = box.interval(last)
     zero, length = algebra.number(0), length_of_axis(algebra, declared)
-    below = algebra.compare("lt", high, length)
+    below = algebra.compare("lt", aligned(algebra, high), length)
     if declared.axes[-1].tag is not None and below is not TRUE:
         return None  # `pos` may go on beyond the keys: nothing is hinted there
     box.hints.presume(_hint(algebra, load))
+    low, high = aligned(algebra, low), aligned(algebra, high)
     ends = algebra.max(low, zero), algebra.min(high, algebra.sub(length, algebra.number(1)))
     least, most = (algebra.leaf(Load(load.type, load.input, (*lead, place))) for place in ends)
     inside = algebra.both(algebra.compare("ge", low, zero), below)
@@ -52,7 +54,7 @@ def first_beyond(box: TileBox, load: Load, index: Expr, limit: Expr, above: bool
     length, size = length_of_axis(algebra, declared), algebra.leaf(size_symbol(declared.name, len(load.indices) - 1))
     if not any(axis.tag == "batch" for axis in declared.axes):  # sequences of a packed batch share the axis
         length = algebra.min(length, size)
-    zero, (low, high) = algebra.number(0), places
+    zero, (low, high) = algebra.number(0), (aligned(algebra, place) for place in places)
     box.hints.presume(_hint(algebra, load), algebra.compare("ge", low, zero), algebra.compare("lt", high, length))
     return algebra.leaf(Search(Type.INT, load.input, load.indices[:-1], length, limit, above))
 
@@ -69,8 +71,10 @@ def behind(algebra: Algebra, end: Expr, other: Expr) -> Expr:
     if not (isinstance(end, Search) and end.above):
         return end
     found = [load for load in _bounds(end.value, "max") if load.input == end.input and load.indices[:-1] == end.indices]
-    places = [load.indices[-1] for load in found if algebra.compare("lt", load.indices[-1], end.length) is TRUE]
-    return other if any(algebra.range(algebra.sub(place, other)).low >= -1 for place in places) else end
+    every = [aligned(algebra, load.indices[-1]) for load in found]
+    places = [place for place in every if algebra.compare("lt", place, end.length) is TRUE]
+    shown = aligned(algebra, other)
+    return other if any(algebra.range(algebra.sub(place, shown)).low >= -1 for place in places) else end
 
 
 def ahead(algebra: Algebra, begin: Expr, other: Expr) -> Expr:
@@ -79,15 +83,25 @@ def ahead(algebra: Algebra, begin: Expr, other: Expr) -> Expr:
     It does where what it looks for is at most the entry at some place, which `other` isn't before: with a causal mask,
     the rows of a document begin before the key that asks.
     """
-    form = algebra.form(begin)
+    form = algebra.form(aligned(algebra, begin))
     searches = [atom for atom in form.terms if isinstance(atom, Search)]
     if len(searches) != 1 or searches[0].above or form.terms[searches[0]] != 1:
         return begin
     found = [load for load in _bounds(searches[0].value, "min") if load.input == searches[0].input]
-    places = [load.indices[-1] for load in found if load.indices[:-1] == searches[0].indices]
-    shift = form.plus(Affine({searches[0]: 1}), -1).plus(algebra.form(other), -1)
+    places = [aligned(algebra, load.indices[-1]) for load in found if load.indices[:-1] == searches[0].indices]
+    shift = form.plus(Affine({searches[0]: 1}), -1).plus(algebra.form(aligned(algebra, other)), -1)
     distances = [shift.plus(algebra.form(place)) for place in places if algebra.range(place).low >= 0]
     return other if any(algebra.range(algebra.sum(distance)).high <= 0 for distance in distances) else begin
+
+
+def aligned(algebra: Algebra, place: Expr) -> Expr:
+    """A place where the last query is at the last key."""
+    form, offset = algebra.form(place), algebra.symbol(OFFSET_SYMBOL)
+    factor = form.terms.get(offset, 0)
+    if factor == 0:
+        return place
+    lengths = Affine({algebra.symbol("kv_len"): 1, algebra.symbol("q_len"): -1})
+    return algebra.sum(form.plus(Affine({offset: 1}), -factor).plus(lengths, factor))
 
 
 def _bounds(value: Expr, op: str) -> frozenset[Load]:

@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from ...evaluate import Environment, evaluate
 from ...problem import BoundCall, Sequence
 from ...problem.arrays import own_part
-from ...problem.inputs import merges
+from ...problem.inputs import merged
 from .gradient import InputGradient, gradient
 
 Array = NDArray[Any]
@@ -48,7 +48,7 @@ class LearnableSums:
         inside: Array = np.asarray(True)
         for index, size in zip(indices, sizes, strict=True):
             inside = inside & (index >= 0) & (index < size)
-        if self._bound.problem.packed and merges(declared):
+        if merged(declared, self._bound.problem):
             del indices[[axis.tag for axis in declared.axes].index("batch")]
         _scatter(total, indices, inside, values)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...evaluate import Array, Environment, evaluate
-from ...ir import Variant, walk
+from ...ir import OFFSET_SYMBOL, Variant, walk
 from ..grid_2d import Grid2D
 from ..mask.plain import plain_on, speaks_of_rows, widths
 from ..mask.tiles import analyse_tiles_2d
@@ -66,6 +66,7 @@ def sampled(length: int, q_first: Array, q_last: Array) -> Environment:
     number = np.arange(q_first.size).reshape(q_first.shape)
     h, b = ((number * ratio % 1 * count).astype(int) for ratio, count in ((0.754878, _HEADS), (0.414214, _BATCH)))
     sizes = {"num_heads": _HEADS, "num_kv_heads": _KV_HEADS, "head_dim": _HEAD_DIM, "q_len": length, "kv_len": length}
+    sizes[OFFSET_SYMBOL] = 0
     heads = {"b": b, "h": h, "kv_h": h // (_HEADS // _KV_HEADS)}
     return Environment({**sizes, **heads, "q_first": q_first, "q_last": q_last})
 

@@ -161,6 +161,9 @@ class Decode(PortableForward):
             yield from strides(name)
         yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows", "group")
         yield from ints("few_units", "fewer_runs")
+        if plan.paged:
+            yield Parameter("page_magic", "unsigned long long")
+            yield from ints("page_rows", "page_shift", "pages", "max_blocks", "box_rows")
         yield Parameter("group_inverse", "unsigned")
         yield Parameter("most_parts", "float")
         yield from variant_fields(plan)

@@ -56,7 +56,7 @@ class TileLists:
         facts = forward_facts(plan)
         names = {node.name for node in walk(*plan.rules.expressions) if isinstance(node, Symbol)}
         return cls(
-            problem.batch if "b" in names and not problem.packed else 1,
+            problem.batch if ("b" in names or problem.cached or problem.has_offset) and not problem.packed else 1,
             problem.num_heads if names & {"h", "kv_h"} else 1,
             facts.q_blocks(problem),
             facts.row_groups,

@@ -87,8 +87,8 @@ def may_transpose_ahead(facts: ForwardFacts) -> bool:
 
 def pays(plan: KernelPlan, problem: Problem) -> bool:
     """Whether V should be transposed ahead. Of a mask it is known how far rows reach at most, not what they keep: so
-    never where single tiles are tested."""
-    if not may_transpose_ahead(forward_facts(plan)) or plan.tests_tiles:
+    never where single tiles are tested; nor of a cache, most of which may be empty."""
+    if not may_transpose_ahead(forward_facts(plan)) or plan.tests_tiles or problem.cached:
         return False
     rows = problem.num_heads * problem.total_q
     products = 2 * rows * reach(plan, problem) * (plan.head_dim + plan.value_head_dim)

@@ -6,8 +6,10 @@ Warpgroups of 64 rows of Q multiply; one more loads, claims blocks of queries, a
 from __future__ import annotations
 
 from ...ir import Load, walk
+from ...problem import Problem
 from ..facts import ForwardFacts
 from ..hopper.panels import PANEL_BYTES, STEP_BYTES, WARPGROUP_ROWS, WARPGROUP_WARPS
+from ..pages import box_rows
 from ..products import Product
 from ..shared import Parts
 
@@ -22,12 +24,17 @@ _READING_REGISTERS = {1: 136, 2: 56, 3: 56, 4: 64}
 _CLASSIFYING_REGISTERS = {1: 136, 2: 104, 3: 80, 4: 64}
 _OTHER_REGISTERS, _LIGHT_OTHER_REGISTERS = 96, 72
 _MOST_REGISTERS = 240
+SWIZZLE_ROWS = 8
 
 
 class HopperForward(ForwardFacts):
     """Of a plan of the pass `forward` or `patches`."""
 
     other_registers = 24
+
+    def fits_pages(self, problem: Problem) -> bool:
+        """Boxes of TMA are whole groups of 8 rows, after which the swizzle of a tile repeats."""
+        return box_rows(self.plan.block_kv, problem) % SWIZZLE_ROWS == 0
 
     @property
     def template(self) -> str:
@@ -84,7 +91,12 @@ class HopperForward(ForwardFacts):
     def pairs_blocks(self) -> bool:
         """Whether two thread blocks that look at the same keys may load them for each other: what four
         warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
-        slack = self.plan.padded_head_dim > 96 and self.plan.block_kv < 128 and not self.plan.may_split
+        slack = (
+            not self.plan.paged
+            and self.plan.padded_head_dim > 96
+            and self.plan.block_kv < 128
+            and not self.plan.may_split
+        )
         unmasked = slack and not self.plan.variant.keeps and self.plan.variant.dropout is None
         # Calls of built kernels needn't load what analyses score lines.
         if not unmasked or not self.plan.variant.scores:

@@ -52,7 +52,7 @@ class PortableForward(ForwardFacts):
         """Whether TMA brings keys and values, as boxes of their tensors: to kernels of 16 bits, for targets that say
         so. Boxes are whole panels, and tiles follow one another."""
         plan = self.plan
-        if plan.loop != "q_outer" or plan.pass_name != "forward":
+        if plan.loop != "q_outer" or plan.pass_name != "forward" or plan.paged:
             return False
         in_turn = self.warps_see_less or not plan.variant.keeps
         panels = plan.stored_head_dim % PANEL_COLUMNS == plan.stored_value_head_dim % PANEL_COLUMNS == 0

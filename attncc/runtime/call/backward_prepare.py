@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -203,6 +204,7 @@ class _Preparation:
 
     def steps(self) -> Iterator[Step]:
         yield from self._learned.zeros()
+        yield from self._room_cleared()
         yield from self._cleared()
         keys = {"kv_blocks": self._facts.kv_blocks(self._problem)}
         if not self._adds_dq:  # in fp32 it finds what lse lost by rounding, which dK and dV need
@@ -213,6 +215,13 @@ class _Preparation:
         if self._rows.statistics is not None and self._rows.all_blocks:
             yield from self._learned.of_sink(self._rows.statistics, self._rows.blocks, self._rows.all_blocks)
         yield from self._learned.rounded()
+
+    def _room_cleared(self) -> Iterator[Step]:
+        """dK and dV of a cache, cleared: kernels write those of keys that there are, behind which gradients are 0."""
+        for name in ("dk", "dv") if self._problem.cached else ():
+            facts = self._gradients[name]
+            words = math.prod(facts.shape) * DTYPE_BYTES[self._plan.dtype] // 4
+            yield Zero(self._kernels.device.context, getattr(self._places, name), words, of_operand=True)
 
     def _cleared(self) -> Iterator[Step]:
         """What the main kernel adds to, cleared; where there is a kernel that makes delta, that does it beside."""

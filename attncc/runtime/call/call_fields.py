@@ -27,6 +27,8 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
         for ctype, field in argument.fields if argument.concerns(variant) and facts is not None else ():
             if ctype.endswith("*") == isinstance(facts, ArrayFacts):
                 main.operand(field, OPERANDS[argument.name])
+    if call.q_offset is not None:
+        main.set({"q_offset_form": _offset_form(call.q_offset)})
     if scale_given:
         main.operand("scale", SCALE)
     else:  # NaN asks the kernel for the variant's own scale
@@ -42,6 +44,13 @@ def set_call(main: StepBuilder, plan: KernelPlan, call: Call, problem: Problem, 
             main.set(input_fields(declared.name, declared, facts, problem))
 
 
+def _offset_form(offset: ArrayFacts | type) -> int:
+    """As `query_offset` (scheduler/grid.cuh) tells them apart: a number, an entry for each sequence, one for all."""
+    if not isinstance(offset, ArrayFacts):
+        return 1
+    return 2 if offset.shape else 3
+
+
 def prepass_steps(  # noqa: PLR0917
     kernels: LoadedKernels,
     plan: KernelPlan,
@@ -54,17 +63,18 @@ def prepass_steps(  # noqa: PLR0917
 ) -> Iterator[Step]:
     """The launches before the main kernel that read inputs; it is told where they leave what they find.
 
-    Where hints needn't be `verified`, none is taken to hold, and nothing is launched for them alone.
+    Where hints needn't be `verified`, none is taken to hold, and nothing is launched for them alone. So it is where the
+    call says what q_pos is: with a hint, rules presume that the last query is at the last key.
     """
     given, names = dict(call.inputs), [item.name for item in plan.variant.inputs]
     for prepass in input_prepasses(plan):
         declared, facts = plan.variant.input(prepass.input), given[prepass.input]
         assert isinstance(facts, ArrayFacts)
         name = min_max_table.kernel(declared.dtype, plan.target).name
-        step = PrepassStep(prepass, declared, facts, problem, kernels.layout(name))
-        if prepass.min_max_table is None and not verified:
+        believed = prepass.sorted_hint and not problem.has_offset and (verified or prepass.min_max_table is not None)
+        step = PrepassStep(prepass._replace(sorted_hint=believed), declared, facts, problem, kernels.layout(name))
+        if prepass.sorted_hint and not believed:
             step.leave_out(main, kernels.zeros)
-            continue
         step.place(workspace, main)
         if step.blocks or step.pieces:
             yield step.build(INPUTS + names.index(prepass.input), kernels.function(name), kernels.device)

@@ -15,12 +15,12 @@ _FLOAT_BYTES = 4
 def decode_grid(facts: Decode, problem: Problem, resident: int) -> int:
     """Thread blocks: what the GPU holds at once, or fewer, if lengths tell that there isn't so much work.
 
-    In a packed batch, whose lengths are on the device, each sequence may end with a tile that isn't full.
+    Where keys are packed, whose lengths are on the device, each sequence may end with a tile that isn't full.
     """
     plan = facts.plan
     if facts.splits:
         units = facts.items(problem) * facts.splits
-    elif problem.packed:
+    elif problem.packs_keys:
         units = facts.items(problem) + problem.num_kv_heads * (problem.kv_len // plan.block_kv)
     else:
         units = facts.items(problem) * max(most_tiles(plan, problem), 1)

@@ -8,7 +8,7 @@ from ...analysis.rules import sorted_name
 from ...ir import Input
 from ...kernels.parameters import HINT_PIECES, InputPrepass, field_name, hint_table
 from ...problem import ArrayFacts, Problem
-from ...problem.inputs import merges
+from ...problem.inputs import merged
 from ...problem.strides import contiguous
 from ..cuda.driver import Device, Function
 from .operands import CU_SEQLENS_KV, CU_SEQLENS_Q
@@ -25,7 +25,7 @@ def input_fields(name: str, declared: Input, facts: ArrayFacts, problem: Problem
     Packed batches merge `batch` with the position axis: the array has no batch axis of its own, so its stride is 0.
     """
     axes = list(zip(facts.strides, facts.shape, strict=True))
-    if problem.packed and merges(declared):
+    if merged(declared, problem):
         batch = [axis.tag for axis in declared.axes].index("batch")
         axes.insert(batch, (0, problem.batch))
     field = field_name(name)
@@ -82,7 +82,7 @@ class PrepassStep:
         self._builder.set({f"size{axis}": size for axis, size in enumerate(sizes)})
         self._builder.set({f"stride{axis}": stride for axis, stride in enumerate(strides)})
         last, checked = self._declared.axes[-1].tag, facts.shape[-1]
-        if problem.packed and merges(self._declared):
+        if merged(self._declared, problem):
             self._builder.operand("starts", CU_SEQLENS_Q if last == "q" else CU_SEQLENS_KV)
             self._builder.set({"sequences": problem.batch})
         elif last == "pos":

@@ -53,7 +53,7 @@ class Launcher:
     def __init__(self, store: KernelStore, recorded: Callable[[Arguments], Any]) -> None:
         self._store = store
         self._recorded = recorded
-        self._signatures = {item: Signature(store.variant, *item) for item in store.configurations}
+        self._signatures = {item: Signature(store.variant, *item[:3]) for item in store.configurations}
         self._loader = KernelLoader(store)
         self._readers: dict[DeviceFramework, Reader] = {}
         self._prepared: dict[Any, Prepared] = {}
@@ -135,7 +135,8 @@ class Launcher:
         problem = bind(self._signatures[configuration], facts)
         warn_of_swapped_axes(self._store.variant.name, facts.q, problem)
         form = CallForm(facts, misaligned(values), call.scale is not None)
-        prepared = prepare(framework, self._loader.of(configuration, ordinal), form, problem)
+        serving = configuration._replace(paged=problem.page is not None)
+        prepared = prepare(framework, self._loader.of(serving, ordinal), form, problem)
         if len(self._prepared) >= _MOST_PREPARED:
             self._prepared.clear()
         return prepared

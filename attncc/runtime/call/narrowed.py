@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from ...ir import Input
 from ...problem import ArrayFacts, Call
-from ...problem.call_arguments import ARGUMENTS, ARRAYS, Arguments, Given
+from ...problem.call_arguments import ARGUMENTS, READ, Arguments, Given
 from ...problem.strides import contiguous
 from ..frameworks.framework import Array, DeviceFramework
 from .operands import INPUTS, OPERANDS
 
 _INPUTS = Arguments._fields.index("inputs")
 # Arguments that may be narrowed, by operand: their names, and their places among the arguments of a call.
-_ARRAYS = {OPERANDS[name]: name for name in ARRAYS if ARGUMENTS[name].dtypes == ("int32", "int64")}
+_ARRAYS = {OPERANDS[name]: name for name in READ if ARGUMENTS[name].dtypes == ("int32", "int64")}
 _PLACES = {operand: Arguments._fields.index(name) for operand, name in _ARRAYS.items()}
 
 
@@ -61,7 +61,7 @@ def narrow(call: Call, inputs: Sequence[Input]) -> tuple[Call, tuple[Narrowed, .
 def _wide(call: Call, declared: dict[str, tuple[int, str]]) -> Iterator[Narrowed]:
     for operand, name in _ARRAYS.items():
         facts = getattr(call, name)
-        if facts is not None and facts.dtype == "int64":
+        if isinstance(facts, ArrayFacts) and facts.dtype == "int64":
             yield Narrowed(operand, None)
     for name, given in call.inputs:
         operand, dtype = declared[name]

@@ -16,6 +16,7 @@ from ...problem.bind import check_scalar
 from ...problem.call_arguments import ARGUMENTS, ARRAYS, NUMBERS, SCALARS, Arguments, Given
 from ...problem.inputs import check_dtype
 from ...problem.refusal import mixed, refused
+from ...problem.values import check_offset
 from ..frameworks.arrays import framework_of, is_array
 from ..frameworks.framework import DeviceFramework
 from .written_reader import ARRAY, Operand, Read, maker, taker
@@ -27,6 +28,7 @@ _NAMES = (*_TILED, *ARRAYS, *SCALARS, *NUMBERS, "lse", "counter")
 OPERANDS = {name: number for number, name in enumerate(_NAMES)}
 Q, K, V, OUT, LSE, COUNTER = (OPERANDS[name] for name in (*_TILED, "lse", "counter"))
 CU_SEQLENS_Q, CU_SEQLENS_KV, SEED, SCALE = (OPERANDS[x] for x in ("cu_seqlens_q", "cu_seqlens_kv", "seed", "scale"))
+Q_OFFSET = OPERANDS["q_offset"]
 INPUTS = len(_NAMES)
 
 _NUMBERS = frozenset({int, float, bool})
@@ -126,6 +128,8 @@ class Reader:
         """Checks the numbers of a call: the seed, the scale and scalar inputs. AttnccError A6xx."""
         scalars = {self._names[operand]: values[operand] for operand in roles.numbers if operand >= INPUTS}
         check_values(self._signature, scalars, seed=values[SEED], scale=values[SCALE])
+        if Q_OFFSET in roles.numbers:
+            check_offset(values[Q_OFFSET])
         if roles.take_numbers is not None:
             roles.checked = roles.take_numbers(values)
 

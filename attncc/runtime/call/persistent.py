@@ -14,7 +14,7 @@ _SUM_BYTES = 4  # of an element of the sum of dQ
 
 def alike(plan: KernelPlan, problem: Problem) -> bool:
     """Whether all blocks of queries take alike long: no mask, and no sequences of different lengths."""
-    return not plan.variant.keeps and not problem.packed
+    return not plan.variant.keeps and not problem.varies
 
 
 def pairs(plan: KernelPlan, problem: Problem, resident: int) -> bool:

@@ -17,6 +17,7 @@ from ...kernels.helpers.tile_lists import TileLists
 from ...kernels.helpers.transposition import TransposedValues, pays
 from ...kernels.kernel_names import kernel_name
 from ...kernels.live_tiles import most_tiles
+from ...kernels.pages import page_fields
 from ...kernels.registry import forward_facts
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.facts import out_dtype
@@ -139,7 +140,7 @@ def _repacked(form: CallForm, problem: Problem, plan: KernelPlan) -> tuple[Call,
 
 def few_keys(plan: KernelPlan, problem: Problem) -> bool:
     """Whether sorted hints are left unverified where all blocks run at once."""
-    return plan.loop == "q_outer" and not problem.packed and problem.kv_len < _MANY_KEYS
+    return plan.loop == "q_outer" and not problem.packs_keys and problem.kv_len < _MANY_KEYS
 
 
 class _Preparation:
@@ -255,6 +256,8 @@ class _Preparation:
             )
             sizes |= {"q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "section": heads}
         self._main.set(sizes)
+        if self._plan.paged:
+            self._main.set(page_fields(self._plan.block_kv, problem, call.k.shape[0]))
         assert call.out is not None
         for name, facts in (("q", call.q), ("k", call.k), ("v", call.v), ("out", call.out)):
             self._main.set(Strides.of(facts, problem).fields(name))

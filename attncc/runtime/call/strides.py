@@ -24,7 +24,7 @@ class Strides:
     def of(cls, facts: ArrayFacts, problem: Problem) -> Strides:
         steps = [0 if size <= 1 else stride for size, stride in zip(facts.shape, facts.strides, strict=True)]
         head, row = (steps[-3], steps[-2]) if problem.layout == "bhsd" else (steps[-2], steps[-3])
-        return cls(0 if problem.packed else steps[0], head, row)
+        return cls(steps[0] if len(steps) == 4 else 0, head, row)
 
     def fields(self, name: str) -> dict[str, int]:
         """The fields of `Params` for the operand of this name."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...kernels.hopper.panels import PANEL_COLUMNS, WARPGROUP_ROWS
+from ...kernels.pages import box_rows
 from ...kernels.registry import facts_of
 from ...problem import ArrayFacts, Call, Problem
 from ...schedule.plan import KernelPlan
@@ -39,7 +40,7 @@ def operand_maps(
     """Those of q, k and v that the kernel loads by maps, which are such as `mappable` asks for. Nothing is read of an
     operand without rows: as it may have no address, its map is made at that of q."""
     _, q_columns, kv_columns = plan.tile_columns
-    keys = plan.block_kv, kv_columns
+    keys = box_rows(plan.block_kv, problem), kv_columns
     boxes = {Q: (WARPGROUP_ROWS, q_columns), K: keys, V: keys}
     return tuple(
         OperandMap(operand if _extents(facts, problem)[2] else Q, _box(plan, facts, problem, *boxes[operand]))

@@ -39,7 +39,7 @@ class LoadedKernels:
         available = store.targets(configuration)
         target = best_target(available, device.capability)
         if target is None:
-            raise AttnccError(_no_target(store.variant.name, available, device))
+            raise AttnccError(_no_target(store.variant.name, available, device, paged=configuration.paged))
         self.driver = driver
         self.device = device
         self.plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
@@ -97,7 +97,10 @@ class KernelLoader:
             self.of(configuration, ordinal)
 
 
-def _no_target(variant: str, available: tuple[str, ...], device: Device) -> Diagnostic:
+def _no_target(variant: str, available: tuple[str, ...], device: Device, *, paged: bool) -> Diagnostic:
+    if not available and paged:
+        help_ = "build it with them: attncc build FILE --serving"
+        return Diagnostic("A505", f"{variant} was built without kernels for caches in pages", help=help_)
     if not available:
         return Diagnostic(
             "A505", f"{variant} was built for fp64, which runs on the CPU alone", help="pass NumPy arrays"

@@ -23,7 +23,7 @@ from .store import Configuration, MachineCode
 PLAN_SUFFIX = ".plan.json"
 CODE_SUFFIX = ".cubin"
 
-_CONFIGURATION = r"(?P<dtype>([a-z]+\d+)+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?_(?P<target>sm_\d+a?)"
+_CONFIGURATION = r"(?P<dtype>([a-z]+\d+)+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?(?P<paged>_paged)?_(?P<target>sm_\d+a?)"
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
 
@@ -36,7 +36,9 @@ class PackageStore:
         names = sorted(path.name.removesuffix(PLAN_SUFFIX) for path in folder.glob(f"*{PLAN_SUFFIX}"))
         for name, found in _read_names(names):
             head_dim = int(found["head_dim"])
-            configuration = Configuration(found["dtype"], head_dim, int(found["value"] or head_dim))
+            configuration = Configuration(
+                found["dtype"], head_dim, int(found["value"] or head_dim), bool(found["paged"])
+            )
             self._names[configuration, found["target"], found["pass"]] = name
         if not self._names:
             raise damaged(folder, f"no {PLAN_SUFFIX} file")
@@ -52,7 +54,7 @@ class PackageStore:
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
-        return tuple(dict.fromkeys(configuration for configuration, _, _ in self._names))
+        return tuple(dict.fromkeys(configuration for configuration, _, _ in self._names if not configuration.paged))
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         return tuple(dict.fromkeys(target for item, target, _ in self._names if item == configuration))

@@ -17,6 +17,7 @@ class Configuration(NamedTuple):
     dtype: str  # fp16 | bf16 | fp32 | fp64 (on the CPU alone)
     head_dim: int  # of q and k
     value_head_dim: int
+    paged: bool = False  # k and v are pools of pages
 
     @property
     def name(self) -> str:
@@ -42,7 +43,8 @@ class KernelStore(Protocol):
     def variant(self) -> Variant: ...
 
     @property
-    def configurations(self) -> tuple[Configuration, ...]: ...
+    def configurations(self) -> tuple[Configuration, ...]:
+        """Those of calls without pages: of each there may be one with pages too."""
 
     def targets(self, configuration: Configuration) -> tuple[str, ...]:
         """The targets that machine code exists for, or can be made for."""

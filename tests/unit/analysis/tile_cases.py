@@ -40,7 +40,7 @@ def environment(q_len: int, kv_len: int, inputs: Mapping[str, Array] | None = No
     arrays = dict(inputs or {})
     known: dict[str, object] = {
         "b": 0, "h": 0, "kv_h": 0, "num_heads": 4, "num_kv_heads": 2, "head_dim": 64, "scale": 0.125,
-        "q_len": q_len, "kv_len": kv_len, "q_start": 0, "kv_start": 0, **symbols,
+        "q_len": q_len, "kv_len": kv_len, "q_start": 0, "kv_start": 0, "q_offset": kv_len - q_len, **symbols,
     }  # fmt: skip
     for name, array in arrays.items():
         known |= {f"{name}__size{axis}": size for axis, size in enumerate(array.shape)}

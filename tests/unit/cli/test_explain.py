@@ -7,7 +7,7 @@ import json
 import pytest
 
 from attncc.resources import folder
-from tests.test_cli import run
+from tests.test_cli import run, unwrapped
 
 SPECS = folder("specs")
 SIZES = ["-D", "canvas_width=64", "-D", "canvas_height=128"]
@@ -28,7 +28,7 @@ SIZES = ["-D", "canvas_width=64", "-D", "canvas_height=128"]
 )
 def test_explain_counts_in_tiles_2d_where_these_run(spec, length: int, arguments: list[object], tiles: str) -> None:
     command = ["explain", SPECS / f"{spec}.attn", *arguments, "--heads", 8, "--no-compile", "--q-len"]
-    assert f"kernel         patches, q_outer, {tiles}" in run(*command, length).output
+    assert f"kernel patches, q_outer, {tiles}" in unwrapped(*command, length)
     found, other = (json.loads(run(*command, size, "--format", "json").stdout) for size in (length, length + 1))
     assert (found["plan"]["pass"], other["plan"]["pass"]) == ("patches", "forward")
     tiles_2d, tiles_1d = ({o["name"]: o for o in one["orders"]}["q_outer"] for one in (found, other))

@@ -11,7 +11,7 @@ from attncc.runtime.cuda.nvrtc import compile_text
 from tests import plans
 from tests.printed import body, compilable
 
-USE = "Context c = make_context(params, 0, 0, 0, 1, 1, 0, 0); params.lse[0] = "
+USE = "Context c = make_context(params, Given{0, 1, 1}, 0, 0); params.lse[0] = "
 
 
 def test_bounds_are_a_function_of_the_rows() -> None:

@@ -27,7 +27,7 @@ def test_terms_stand_where_they_change() -> None:
     printed = code(ALIBI)
     assert "    float slope_h;  // slope[h]\n" in printed.context
     assert "ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);" in printed.context
-    assert "row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);" in printed.row
+    assert "row.q_pos = row.q_idx + ctx.q_offset;" in printed.row
     assert body(printed.score) == [
         "const int distance = row.q_pos - kv_idx;",
         "const float score_1 = score - ctx.slope_h * (float)distance;",
@@ -79,7 +79,7 @@ def test_functions_share_terms_and_names() -> None:
     [
         ("[batch, kv]", "x[b, kv_idx]", "load(ctx.x_base + kv_idx * params.x_stride1)"),
         ("[batch, pos]", "x[b, kv_idx]", "load(ctx.x_base + kv_idx * params.x_stride1)"),
-        ("[batch, pos]", "x[b, q_pos]", "load_if(q_pos >= 0, ctx.x_base + q_pos * params.x_stride1)"),
+        ("[batch, pos]", "x[b, q_pos]", "load_if(in_range(q_pos, ctx.x_length), x_row)"),
         ("[batch, pos]", "x[b, q_idx]", "load_if(row.q_idx < ctx.x_length, x_row)"),
         ("[batch, q]", "x[b, q_idx]", "load(ctx.x_base + row.q_idx * params.x_stride1)"),
         # A packed batch may have sequences that are longer than an axis that they share.

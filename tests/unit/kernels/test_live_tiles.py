@@ -61,7 +61,7 @@ def test_packed_batches_count_as_their_mean() -> None:
 @pytest.mark.parametrize("lines", ["keep if causal()", "keep if window(300)", "keep if q_idx >= kv_idx"])
 def test_no_block_has_more_live_tiles(lines: str, q_len: int) -> None:
     plan, sizes = decode(lines), problem(q_len, 2000, num_heads=2)
-    bare = environment(plan.variant, sizes, Sequence(0, 0, q_len, 0, 2000), {}, np.float64)
+    bare = environment(plan.variant, sizes, Sequence.whole(0, q_len, 2000), {}, np.float64)
     live = plan_grid(plan, bare).kinds != TileKind.EMPTY
     assert live.sum(axis=-1).max() <= most_tiles(plan, sizes)
 

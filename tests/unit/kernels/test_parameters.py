@@ -51,10 +51,10 @@ def test_the_layout_is_that_of_c(name: str) -> None:
 def test_fields_come_by_size_in_the_order_of_the_contract() -> None:
     names = [field.name for field in STRUCTS["plain"]]
     assert names[:8] == ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum"]
-    assert names[8:10] == ["cu_seqlens_q", "cu_seqlens_kv"]
-    assert names[10:22] == [f"{x}_stride_{axis}" for x in ("q", "k", "v", "out") for axis in ("batch", "head", "row")]
+    assert names[8:13] == ["cu_seqlens_q", "cu_seqlens_kv", "kv_lens", "block_table", "q_offsets"]
+    assert names[13:25] == [f"{x}_stride_{axis}" for x in ("q", "k", "v", "out") for axis in ("batch", "head", "row")]
     sizes_of_call = ["batch", "num_heads", "num_kv_heads", "q_len", "kv_len"]
-    assert names[22:] == [*sizes_of_call, "q_blocks", "splits", "section", "scale"]
+    assert names[25:] == ["q_offset", "q_offset_form", *sizes_of_call, "q_blocks", "splits", "section", "scale"]
     sizes = [field.size for field in STRUCTS["everything"]]
     assert sizes == sorted(sizes, reverse=True)
 

@@ -82,7 +82,13 @@ def test_tiles_of_a_mask_by_sign_are_decided() -> None:
     """It grows with its argument, so the ends of a tile tell: as of `q_pos >= kv_idx`."""
     rules = analyse(variant("keep if sign(q_pos - kv_idx) >= 0"), 32, 32)
     plain = analyse(variant("keep if q_pos >= kv_idx"), 32, 32)
-    tiles = {"q_len": 256, "kv_len": 256, "q_first": np.arange(0, 256, 32)[:, None], "kv_first": np.arange(0, 256, 32)}
+    tiles = {
+        "q_len": 256,
+        "kv_len": 256,
+        "q_offset": 0,
+        "q_first": np.arange(0, 256, 32)[:, None],
+        "kv_first": np.arange(0, 256, 32),
+    }
     tiles |= {"q_last": tiles["q_first"] + 31, "kv_last": tiles["kv_first"] + 31}
     seen = Environment(tiles)
     for rule in ("any_kept", "all_kept"):

@@ -50,7 +50,8 @@ def test_no_input_may_have_an_arguments_name(argument: CallArgument) -> None:
 @RECORDS
 def test_records_say_what_their_sort_needs(argument: CallArgument) -> None:
     assert (PAGES / f"{argument.code}.md").is_file()
-    assert (argument.shape is not None) == (argument.sort is Sort.ARRAY)
+    assert argument.shape is not None or argument.sort is not Sort.ARRAY
+    assert argument.shape is None or argument.sort in (Sort.ARRAY, Sort.SCALAR)
     assert bool(argument.dtypes) == (argument.sort in (Sort.ARRAY, Sort.SCALAR))
     pointers = [ctype for ctype, _ in argument.fields if ctype.endswith("*")]
     numbers = [ctype for ctype, _ in argument.fields if not ctype.endswith("*")]
@@ -90,35 +91,46 @@ def facts(*shape: int, dtype: str = "float16", device: str = "cuda:0") -> ArrayF
     return ArrayFacts(shape, contiguous(shape), dtype, device)
 
 
-def bound(**changed: ArrayFacts | type) -> Problem:
-    """A packed call of 3 sequences that is given all arrays, and some others in their place."""
-    sizes = Problem(3, 4, 2, 40, 50, 64, 64, packed=True)
+SIZES = Problem(3, 4, 2, 40, 50, 64, 64, packed=True)
+CACHE = ("kv_lens", "block_table")  # in place of cu_seqlens_kv
+
+
+def shape_of(argument: CallArgument) -> tuple[int, ...]:
+    """The shape that an argument has to have here, 5 where any length will do."""
+    return () if argument.shape is None else tuple(5 if n is None else n for n in argument.shape.lengths(SIZES))
+
+
+def bound(about: str = "", **changed: ArrayFacts | type) -> Problem:
+    """A packed call of 3 sequences that is given all arrays that go with one argument, and some others in their place:
+    pages of 10 keys, or packed keys."""
+    left_out = ("cu_seqlens_kv",) if about in CACHE else CACHE
     own: dict[str, Any] = {
-        name: facts(*item.shape.lengths(sizes), dtype=item.dtypes[0])
+        name: facts(*shape_of(item), dtype=item.dtypes[0])
         for name, item in ARGUMENTS.items()
-        if item.shape is not None
+        if item.shape is not None and name not in left_out
     }
     own |= changed
-    return bind(Signature(CAUSAL, "fp16", 64, 64), Call(facts(4, 40, 64), facts(2, 50, 64), facts(2, 50, 64), **own))
+    keys = facts(7, 2, 10, 64) if about in CACHE else facts(2, 50, 64)
+    return bind(Signature(CAUSAL, "fp16", 64, 64), Call(facts(4, 40, 64), keys, keys, **own))
 
 
 @RECORDS
 def test_arrays_are_refused_that_the_record_does_not_allow(argument: CallArgument) -> None:
-    name, shape = argument.name, () if argument.shape is None else argument.shape.lengths(bound())
+    name, shape = argument.name, shape_of(argument)
     for dtype in argument.dtypes:
-        bound(**{name: facts(*shape, dtype=dtype)})
+        bound(name, **{name: facts(*shape, dtype=dtype)})
     for dtype in argument.dtypes[:1]:
         with pytest.raises(AttnccError, match=argument.code):
-            bound(**{name: facts(*shape, dtype="float32")})
+            bound(name, **{name: facts(*shape, dtype="float32")})
         with pytest.raises(AttnccError, match=argument.code):
-            bound(**{name: facts(*shape, 2, dtype=dtype)})
+            bound(name, **{name: facts(*shape, 2, dtype=dtype)})
         with pytest.raises(AttnccError, match="A605"):
-            bound(**{name: facts(*shape, dtype=dtype, device="cuda:1")})
+            bound(name, **{name: facts(*shape, dtype=dtype, device="cuda:1")})
 
 
 @RECORDS
 def test_numbers_are_refused_that_the_record_does_not_allow(argument: CallArgument) -> None:
     if argument.sort is Sort.SCALAR:
-        bound(**{argument.name: int})
+        bound(argument.name, **{argument.name: int})
         with pytest.raises(AttnccError, match=argument.code):
-            bound(**{argument.name: float})
+            bound(argument.name, **{argument.name: float})

@@ -22,9 +22,11 @@ def test_shapes_of_results() -> None:
 
 
 def test_sequences() -> None:
-    assert [tuple(sequence) for sequence in DENSE.sequences()] == [(b, 0, 100, 0, 70) for b in range(3)]
+    assert [tuple(sequence) for sequence in DENSE.sequences()] == [(b, 0, 100, 0, 70, -30) for b in range(3)]
     known = PACKED.with_starts((0, 10, 10, 90), (5, 20, 40, 70))
-    assert [tuple(s) for s in known.sequences()] == [(0, 0, 10, 5, 15), (1, 10, 0, 20, 20), (2, 10, 80, 40, 30)]
+    assert [tuple(s) for s in known.sequences()] == [
+        (0, 0, 10, 5, 15, 5), (1, 10, 0, 20, 20, 20), (2, 10, 80, 40, 30, -50),
+    ]  # fmt: skip
 
 
 def test_the_bound_on_q_blocks_is_enough() -> None:

@@ -336,7 +336,9 @@ class FakeStore:
 
     def _of(self, configuration: Configuration) -> list[KernelPlan]:
         return [
-            plan for plan in self.all_plans if (plan.dtype, plan.head_dim, plan.value_head_dim) == tuple(configuration)
+            plan
+            for plan in self.all_plans
+            if (plan.dtype, plan.head_dim, plan.value_head_dim, plan.paged) == tuple(configuration)
         ]
 
     def structs(self) -> dict[str, Sequence[Parameter]]:

@@ -135,6 +135,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
+@pytest.mark.slow
 def test_time_and_memory(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.attn" for number in range(len(TIMED))]
     for path, text in zip(paths, TIMED.values(), strict=True):

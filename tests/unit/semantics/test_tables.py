@@ -92,7 +92,7 @@ def test_a_list_for_a_single_const_is_refused() -> None:
 def test_the_mask_analysis_sees_through_them() -> None:
     """A window of a width for each head has the bounds of any window."""
     rules = analyse(loaded("const reach: int[2] = [16, 32]\nkeep if 0 <= q_pos - kv_idx < reach[h]"), 32, 32)
-    seen = Environment({"h": 1, "q_len": 256, "kv_len": 256, "q_first": 128, "q_last": 159})
+    seen = Environment({"h": 1, "q_len": 256, "kv_len": 256, "q_offset": 0, "q_first": 128, "q_last": 159})
     assert evaluate(rules.kv_begin, seen) >= 96
     assert evaluate(rules.kv_end, seen) == 160
 

@@ -136,6 +136,17 @@ def test_packed_batches(text: str) -> None:
         check(plan, of_dq, Call(*qkv(plan, (2, 91), (1, 150)), cu=cu))
 
 
+@pytest.mark.parametrize("given", [{}, {"q_offset": 20}, {"q_offset": np.int32([3, 90])}], ids=str)
+@pytest.mark.parametrize("text", [CAUSAL, SIGMOID, FULL])
+def test_caches(text: str, given: dict[str, Any]) -> None:
+    """Of keys behind the last one gradients are 0, whatever these hold."""
+    plan, dq_plan = plans_of(text, "bf16", (32, 16), block_q=16, block_kv=32, warps=1, stages=2)
+    q, k, v = qkv(plan, (2, 2, 50), (2, 1, 120))
+    k[0, :, 70:] = v[0, :, 70:] = np.nan
+    for of_dq in (dq_plan, None):
+        check(plan, of_dq, Call(q, k, v, kv_lens=np.int32([70, 120]), **given))
+
+
 @pytest.mark.parametrize("scale", [0.0, -0.3])
 @pytest.mark.parametrize(("text", "dtype"), [(CAUSAL, "bf16"), (CAUSAL, "fp32"), (SIGMOID, "fp16"), (LINEAR, "bf16")])
 def test_scales_that_are_not_positive(text: str, dtype: str, scale: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -181,6 +182,16 @@ def test_documents_in_a_packed_batch() -> None:
     cu = np.int32([0, 3, 3, 70, 90, 91]), np.int32([0, 5, 12, 92, 92, 150])
     doc = np.concatenate([np.arange(end - begin) // 30 for begin, end in pairwise(cu[1])]).astype(np.int32)
     check(plan, None, Call(*qkv(plan, (2, 91), (1, 150)), inputs={"doc": doc}, cu=cu))
+
+
+@pytest.mark.parametrize("given", [{}, {"q_offset": 20}, {"q_offset": np.int32([3, 90])}], ids=str)
+@pytest.mark.parametrize(("text", "number"), [(CAUSAL, 0), (FULL, 1)])
+def test_caches(text: str, number: int, given: dict[str, Any]) -> None:
+    """Of keys behind the last one gradients are 0, whatever these hold."""
+    plan = plan_of(text, "bf16", (64, 64), number)
+    q, k, v = qkv(plan, (2, 2, 150), (2, 1, 300))
+    k[0, :, 170:] = v[0, :, 170:] = np.nan
+    check(plan, None, Call(q, k, v, kv_lens=np.int32([170, 300]), **given))
 
 
 @pytest.mark.parametrize(("text", "number"), [(CAUSAL, 0), (CAUSAL, -1), (SIGMOID, 0), (LINEAR, -1)])

@@ -61,6 +61,17 @@ def descales(batch: int, kv_heads: int, *names: str) -> dict[str, Array]:
     return {f"{name}_descale": rng.uniform(0.3, 2, (batch, kv_heads)).astype(np.float32) for name in names}
 
 
+@pytest.mark.parametrize("text", [FULL, CAUSAL])
+def test_caches(text: str) -> None:
+    """Rows behind the last key of a sequence are no numbers."""
+    plan = plan_of(text, (64, 64))
+    q, k, v = qkv(plan, (3, 2, 70), (3, 1, 200))
+    lengths = np.int32([200, 77, 3])
+    for b, length in enumerate(lengths):
+        k[b, :, length:] = v[b, :, length:] = np.nan
+    check(plan, Call(q, k, v, kv_lens=lengths))
+
+
 @pytest.mark.parametrize(
     ("head_dims", "settings"),
     [

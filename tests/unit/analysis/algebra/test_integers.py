@@ -24,7 +24,7 @@ def normal(text: str) -> str:
     [
         ("q_idx + 3 - q_idx", "3"),
         ("kv_idx + q_idx - 2 * kv_idx", "(q_idx - kv_idx)"),
-        ("q_pos", "(q_idx + (kv_len - q_len))"),
+        ("q_pos", "(q_idx + q_offset)"),
         ("5 - kv_idx", "(5 - kv_idx)"),
         ("-kv_idx", "neg(kv_idx)"),
         ("~kv_idx", "(neg(kv_idx) - 1)"),
@@ -76,7 +76,7 @@ def test_division(text: str, form: str) -> None:
         ("kv_idx | 0", "kv_idx"),
         ("kv_idx ^ kv_idx", "0"),
         ("kv_idx << 64", "0"),
-        ("q_pos >> 70", "((q_idx + (kv_len - q_len)) >> 63)"),
+        ("q_pos >> 70", "((q_idx + q_offset) >> 63)"),
     ],
 )
 def test_bits(text: str, form: str) -> None:

@@ -152,9 +152,9 @@ def test_bounds_of_data_are_read_once_a_q_block() -> None:
 def test_kernels_need_few_instructions() -> None:
     """Per tile: two comparisons and two sums for causal, about ten operations for a window."""
     causal = analyse(variant_of("keep if q_pos >= kv_idx"), 128, 128)
-    assert show(causal.any_kept) == "(kv_first <= (q_last + (kv_len - q_len)))"
-    assert show(causal.all_kept) == "(kv_last <= (q_first + (kv_len - q_len)))"
-    assert show(causal.kv_end) == "min(max((q_last + ((kv_len - q_len) + 1)), 0), kv_len)"
+    assert show(causal.any_kept) == "(kv_first <= (q_last + q_offset))"
+    assert show(causal.all_kept) == "(kv_last <= (q_first + q_offset))"
+    assert show(causal.kv_end) == "min(max((q_last + (q_offset + 1)), 0), kv_len)"
     assert show(causal.kv_begin) == "0" and show(causal.full_begin) == "0"
     window = analyse(variant_of("keep if 0 <= q_pos - kv_idx < 1024"), 128, 128)
-    assert show(window.kv_begin) == "min(max((q_first + ((kv_len - q_len) - 1023)), 0), kv_len)"
+    assert show(window.kv_begin) == "min(max((q_first + (q_offset - 1023)), 0), kv_len)"

@@ -15,6 +15,7 @@ from attncc.evaluate import Environment, evaluate
 from attncc.ir import Axis, Input, Load, Search, Type, Variant, const, walk
 from attncc.problem import Problem
 from attncc.problem.arrays import environment, sequence_inputs
+from tests.examples import slow_beyond
 
 
 def variant(lines: str) -> Variant:
@@ -146,8 +147,7 @@ def arrays(rng: np.random.Generator, shape: tuple[int, ...], *, sorts: bool) -> 
     return np.sort(values, axis=-1) if sorts else values
 
 
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
-@pytest.mark.parametrize("inner", ["kv", "q"])
+@pytest.mark.parametrize(("inner", "dtype"), slow_beyond(2, [("kv", "i32"), ("q", "i64"), ("kv", "i64"), ("q", "i32")]))
 @pytest.mark.parametrize("lines", LINES)
 def test_sound_whether_the_hint_is_true_or_false(lines: str, inner: str, dtype: str) -> None:
     """No kept pair is dropped, nothing is called FULL that isn't; where it is true, bounds alone skip tiles."""

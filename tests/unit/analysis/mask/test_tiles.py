@@ -140,7 +140,7 @@ def test_rules_are_self_contained() -> None:
     rules = analyse(variant, 64, 64)
     bare = Variant("bare")
     for rule in (rules.any_kept, rules.all_kept, rules.kv_begin, rules.kv_end, rules.full_begin, rules.full_end):
-        assert reads(bare, rule) <= {"q_first", "q_last", "kv_first", "kv_last", "q_len", "kv_len"}
+        assert reads(bare, rule) <= {"q_first", "q_last", "kv_first", "kv_last", "q_len", "kv_len", "q_offset"}
 
 
 def test_analysis_is_deterministic() -> None:

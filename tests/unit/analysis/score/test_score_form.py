@@ -106,7 +106,7 @@ def test_a_lookup_counts_where_all_of_a_tile_read_one_entry(index: str) -> None:
             "kv_first": 8 * kv_first,
             "kv_last": 8 * kv_first + 7,
         }
-        sizes = {"q_len": 192, "kv_len": 200, "h": 0, "b": 0, "score": 1.0}
+        sizes = {"q_len": 192, "kv_len": 200, "q_offset": 8, "h": 0, "b": 0, "score": 1.0}
         holds = bool(evaluate(found.holds, Environment({**tile, **sizes}, VALUES)))
         q_idx, kv_idx = np.ogrid[tile["q_first"] : tile["q_last"] + 1, tile["kv_first"] : tile["kv_last"] + 1]
         pairs = Environment({**sizes, "q_idx": q_idx, "q_pos": q_idx + 8, "kv_idx": kv_idx})

@@ -30,7 +30,8 @@ def test_every_field_of_a_plain_call(bench: MakeBench) -> None:
     assert launch.stream == made.framework.stream
     assert launch.params == {
         "q": q.pointer, "k": k.pointer, "v": v.pointer, "out": out.pointer, "lse": 0, "partial_out": 0,
-        "row_max": 0, "row_sum": 0, "cu_seqlens_q": 0, "cu_seqlens_kv": 0,
+        "row_max": 0, "row_sum": 0, "cu_seqlens_q": 0, "cu_seqlens_kv": 0, "kv_lens": 0, "block_table": 0,
+        "q_offsets": 0, "q_offset": 0, "q_offset_form": 0,
         "q_stride_batch": HEADS * Q_LEN * D, "q_stride_head": Q_LEN * D, "q_stride_row": D,
         "k_stride_batch": KV_HEADS * KV_LEN * D, "k_stride_head": KV_LEN * D, "k_stride_row": D,
         "v_stride_batch": KV_HEADS * KV_LEN * D, "v_stride_head": KV_LEN * D, "v_stride_row": D,

@@ -1,4 +1,4 @@
-"""`pytest -m gpu` is shared by processes; a test that is marked `alone` runs while the others rest."""
+"""`pytest` as a whole is shared by processes; a test that is marked `alone` runs while the others rest."""
 
 from __future__ import annotations
 
@@ -28,14 +28,23 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
         ("gpu", WHOLE, None, {"workerinput": {}}, False),  # else each of the processes would begin more of them
         ("gpu", WHOLE, 0, {}, False),
         ("gpu", PART, None, {}, False),
-        ("not gpu", WHOLE, None, {}, False),
+        ("not gpu and not slow", WHOLE, None, {}, True),
+        ("not gpu and not slow", PART, None, {}, False),
     ],
 )
 def test_what_is_shared(markexpr: str, source: Any, asked: int | None, of_worker: Any, shared: bool) -> None:
-    option = SimpleNamespace(numprocesses=asked)
+    option = SimpleNamespace(numprocesses=asked, dist="no", update_golden=False, collectonly=False)
     config = SimpleNamespace(args_source=source, getoption=lambda name: markexpr, option=option, **of_worker)
     conftest.pytest_cmdline_main(config)
     assert (option.numprocesses == "auto") == shared
+
+
+@pytest.mark.parametrize("name", ["update_golden", "collectonly"])
+def test_goldens_are_written_by_one_process(name: str) -> None:
+    option = SimpleNamespace(**{"numprocesses": None, "update_golden": False, "collectonly": False, name: True})
+    config = SimpleNamespace(args_source=WHOLE, getoption=lambda name: "not gpu and not slow", option=option)
+    conftest.pytest_cmdline_main(config)
+    assert option.numprocesses is None
 
 
 def test_without_xdist_one_process_runs_them() -> None:
