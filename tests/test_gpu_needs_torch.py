@@ -11,7 +11,8 @@ from tests.conftest import pytest_configure
 
 
 def configure(markexpr: str) -> None:
-    pytest_configure(SimpleNamespace(getoption=lambda name: markexpr))
+    options = {"markexpr": markexpr, "--update-golden": False}
+    pytest_configure(SimpleNamespace(getoption=options.__getitem__))
 
 
 def test_gpu_tests_need_torch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,3 @@ template <class Params>
 __device__ __forceinline__ bool in_pool(const Params& params, const PagedKey& key) {
     return (unsigned)key.page < (unsigned)params.pages;
 }
-
-/// 1, or NaN where the table names a page for the sequence's keys from `first` on, the first of a page, that isn't in the pool: what its results are
-/// multiplied by. All lanes of a warp call.
-template <class Params>
-__device__ __forceinline__ float pages_hold(const Params& params, int sequence, int kv_len, int first = 0) {
-    bool holds = true;
-    for (int key = first + (int)(threadIdx.x % 32) * params.page_rows; key < kv_len; key += 32 * params.page_rows)
-        holds &= in_pool(params, paged_key(params, sequence, key));
-    return __all_sync(~0u, holds) ? 1.0f : __int_as_float(0x7fffffff);
-}

@@ -65,13 +65,6 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
     return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
 }
 
-/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
-template <class Params>
-__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
-    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
-    return holds ? 1.0f : __int_as_float(0x7fffffff);
-}
-
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
