@@ -150,6 +150,14 @@ class Decode(PortableForward):
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
 
+    def parts(self, problem: Problem, tiles: int, multiprocessors: int, resident: int) -> int:
+        """How many thread blocks share an item of a dense call, about: as `Runs` (stream_k.cuh) has it."""
+        items, shared = max(self.items(problem), 1), self.shared_out(problem, multiprocessors)
+        total = items * max(tiles, 1)
+        blocks = min(resident, multiprocessors) if total < shared["few_units"] else resident
+        runs = min(blocks, total, int((total * shared["most_parts"]) ** 0.5))
+        return max(-(-runs // items), 1)
+
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan
         yield from pointers(f"const {ELEMENT_TYPES[plan.dtype]}", "q", "k", "v")
