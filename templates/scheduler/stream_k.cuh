@@ -9,6 +9,8 @@
 struct Runs {
     int size, longer;
 
+    Runs() = default;
+
     /// Of `total` units. There are at most sqrt(total most_parts) runs, so that merging what cut items have in parts takes no longer
     /// than it spares: with n units an item of r rows, and items = total / n, most_parts = items / (c r). Of fewer units than
     /// `few` there are at most `fewer` runs: one for each multiprocessor, which bring them as fast, and leave fewer parts.
