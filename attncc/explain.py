@@ -21,6 +21,7 @@ from .executor.run import plan_grid, skips, workload
 from .ir import Keep, Search, Variant, const, symbol, walk
 from .kernels import legality
 from .kernels.candidates import make_plan
+from .kernels.decode.facts import Decode
 from .kernels.helpers.tile_lists import TileLists
 from .kernels.live_tiles import most_tiles
 from .kernels.registry import facts_of, forward_facts, kinds
@@ -252,8 +253,11 @@ def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
     target, facts = TARGETS[plan.target], facts_of(plan)
     by_shared = target.shared_bytes // sum(legality.shared_memory(plan).values())
     resident = min(by_shared, target.registers_per_block // (facts.threads * target.max_registers_per_thread))
-    blocks = facts.heads(problem) * facts.q_blocks(problem)
-    return choose_splits(blocks, most_tiles(plan, problem), device.multiprocessors * max(resident, 1))
+    blocks, tiles = facts.heads(problem) * facts.q_blocks(problem), most_tiles(plan, problem)
+    capacity = device.multiprocessors * max(resident, 1)
+    if isinstance(facts, Decode):
+        return facts.parts(problem, tiles, device.multiprocessors, capacity)
+    return choose_splits(blocks, tiles, capacity)
 
 
 def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:

@@ -238,6 +238,7 @@ def _of_grid(plan: KernelPlan) -> str:
 
 def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterator[str]:
     from ..kernels.helpers.transposition import TransposedValues, pays
+    from ..kernels.launched import helper_kernels
     from ..kernels.parameters import input_prepasses
     from ..kernels.registry import facts_of
     from ..runtime.call.prepare import few_keys
@@ -279,6 +280,6 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
     if pays(plan, explained.problem):
         size = TransposedValues.of(plan, explained.problem).bytes
         yield f"pre-pass       v is transposed once, {size} bytes, a launch of transpose_values before the kernel"
-    if plan.may_split:
+    if any(helper.template == "combine" for helper in helper_kernels(plan)):
         yield "after it       the kernel combine merges the splits, if there are several"
     yield "copies         an array whose base or strides aren't multiples of 16 bytes is copied before the launch"

@@ -22,11 +22,13 @@ class Lowering:
     """Lowers the expressions of one plan. Equal expressions become one node, so what they share is seen.
 
     `score` is the node that stands for the score so far; lets that read it must be lowered where they stand, by
-    `define`, and keep that value.
+    `define`, and keep that value. `of_rows`: the head is that of a row where heads of a group stand together, not that
+    of a context.
     """
 
-    def __init__(self, plan: KernelPlan) -> None:
+    def __init__(self, plan: KernelPlan, *, of_rows: bool = True) -> None:
         self.plan = plan
+        self._rows_have_heads = of_rows and facts_of(plan).packs_heads
         self.score = leaf(FLOAT, "score", Level.ELEMENT, reads_score=True)
         self._ranges = StaticRanges(plan.variant, None if plan.grid_2d is None else place_ranges(plan.grid_2d))
         self._lets = plan.variant.lets
@@ -94,7 +96,7 @@ class Lowering:
         bounds = self._ranges.symbol(name)
         if name == "q_pos":
             return self._q_pos().called("q_pos")
-        if name == "h" and facts_of(self.plan).packs_heads:
+        if name == "h" and self._rows_have_heads:
             return leaf(INT, "row.h", Level.ROW, bounds=bounds)
         if name in _CONTEXT:
             return leaf(INT, f"ctx.{name}", bounds=bounds)

@@ -31,6 +31,7 @@ _INCLUDE = re.compile(r'^#include "(\w+/\w+\.cuh)"\n', re.M)  # a path in templa
 _TEMPLATES = {
     "forward_q_outer": "portable_forward/forward_q_outer.cu.j2",
     "forward_kv_outer": "portable_forward/forward_kv_outer.cu.j2",
+    "decode": "decode/decode.cu.j2",
     "forward_hopper": "hopper_forward/forward_hopper.cu.j2",
     "backward_q_outer": "portable_backward/backward_q_outer.cu.j2",
     "backward_kv_outer": "portable_backward/backward_kv_outer.cu.j2",

@@ -131,8 +131,9 @@ class _Printer:
             learned = ""
             score = self.score() if self.variant.scores else ""
             form = "" if self.form is None else form_code.functions(self.form, self.near_form, lowering, fields)
-        bounds = tile_code.loop_bounds(plan, lowering, fields) if tile_code.bounds_needed(plan) else ""
-        kind = tile_code.tile_kind(plan, lowering, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
+        of_tiles = Lowering(plan, of_rows=False) if self.facts.packs_heads else lowering
+        bounds = tile_code.loop_bounds(plan, of_tiles, fields) if tile_code.bounds_needed(plan) else ""
+        kind = tile_code.tile_kind(plan, of_tiles, fields) if tests_tiles and tile_code.kind_needed(plan) else ""
         hold = tile_code.tests_hold(plan, tests, lowering, fields) if rows_alike else ""
         dropout = self.dropout(self.variant.dropout) if self.variant.dropout is not None else ""
         sink = self.sink(self.variant.sink) if self.variant.sink is not None else ""

@@ -38,8 +38,8 @@ def _sweep(work: SequenceWork, split: int) -> RowState:
     for q_tile in range(grid.q_sizes.size):
         meter.read(int(grid.q_sizes[q_tile]) * work.num_heads, ("q",))
         for kv_tile in range(grid.kv_sizes.size):
-            for kind, heads, count in work.live_heads(q_tile, kv_tile):
-                meter.read(int(grid.kv_sizes[kv_tile]) * (count // work.heads_together), ("k", "v"))
+            meter.read(int(grid.kv_sizes[kv_tile]) * work.loads_of_keys(q_tile, kv_tile), ("k", "v"))
+            for kind, heads, _ in work.live_heads(q_tile, kv_tile):
                 work.attend(state, q_tile, kv_tile, kind, heads)
     return state
 

@@ -113,6 +113,13 @@ class SequenceWork:
         row_max = np.broadcast_to(sink.reshape(sink.shape[:1] + (1,) * bool(sink.ndim)) * LOG2_E, shape).astype(dtype)
         return RowState(out, row_max, np.where(np.isneginf(row_max), 0, 1).astype(dtype))
 
+    def loads_of_keys(self, q_tile: int, kv_tile: int) -> int:
+        """How often a tile of K and V is loaded: for each query head, or group of them, that looks at it."""
+        live = self.grid.kinds[:, q_tile, kv_tile] != TileKind.EMPTY
+        if live.size < self.num_heads:  # all heads have the same
+            return int(live.any()) * self.num_heads // self.heads_together
+        return int(np.count_nonzero(live.reshape(-1, self.heads_together).any(axis=1)))
+
     def live_heads(self, q_tile: int, kv_tile: int) -> Iterator[tuple[TileKind, Heads, int]]:
         """The heads for which a tile is PARTIAL, and those for which it is FULL, with their number."""
         kinds = self.grid.kinds[:, q_tile, kv_tile]

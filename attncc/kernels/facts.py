@@ -231,6 +231,21 @@ class ForwardFacts(Facts):
         return f"normalize_{self.plan.variant.normalize}"
 
     @property
+    def warp_keys(self) -> int:
+        """Of a tile of keys, those that a warp works on at once."""
+        return self.plan.block_kv
+
+    @property
+    def most_blocks(self) -> int:
+        """The most thread blocks of one m16 tile a warp that a multiprocessor should hold."""
+        return 3
+
+    @property
+    def registers_besides(self) -> int:
+        """Of a thread, besides those for S, O and Q: where two blocks are to be on a multiprocessor."""
+        return 88
+
+    @property
     def steps(self) -> Steps:
         """How many of a warp's column tiles (8 keys) code handles at once."""
         # Analyses expressions: calls of built kernels needn't load that.
@@ -238,7 +253,7 @@ class ForwardFacts(Facts):
 
         plan = self.plan
         seldom = SELDOM_CODE // 2 if self.has_near_form else WIDE_SELDOM_CODE if self.halves_output else SELDOM_CODE
-        return steps(plan.variant, plan.warps, plan.block_q // plan.warps // FRAGMENT, plan.block_kv // 8, seldom)
+        return steps(plan.variant, plan.warps, plan.block_q // plan.warps // FRAGMENT, self.warp_keys // 8, seldom)
 
     def leaves_idle(self, problem: Problem, multiprocessors: int) -> bool:
         """Whether most of a GPU has nothing to do while the kernel, which doesn't split them, goes over many keys."""

@@ -17,7 +17,7 @@ from ..schedule.plan import KernelPlan
 from .identifiers import identifier
 
 # Scalars by C type, with the format character of the `struct` module.
-SCALAR_FORMATS = {"long long": "q", "unsigned long long": "Q", "int": "i", "float": "f"}
+SCALAR_FORMATS = {"long long": "q", "unsigned long long": "Q", "int": "i", "unsigned": "I", "float": "f"}
 
 # The C type of an element, for each dtype of an input and of the build; fp16 and bf16 are structs of leaf code.
 ELEMENT_TYPES = {
@@ -48,7 +48,7 @@ class Parameter:
     @property
     def size(self) -> int:
         """Bytes."""
-        return 4 if self.format in "if" else 8
+        return 4 if self.format in "iIf" else 8
 
 
 @dataclass(frozen=True)
@@ -190,6 +190,7 @@ FIELD_NAMES = frozenset(
     + ["turns", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + ["values_ahead", "kv_tiles", "q_offset_form"]
     + ["page_magic", "page_rows", "page_shift", "pages", "max_blocks", "box_rows"]
+    + ["arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs", "group", "group_inverse"]
     + [
         f"{name}_stride_{axis}"
         for name in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")

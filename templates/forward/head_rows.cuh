@@ -31,6 +31,19 @@ struct QueryRows {
         return work.head / (params.num_heads / params.num_kv_heads);
     }
 
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
+
+    /// `slot`: the warp's first.
+    template <class Dropout, class LaneRows>
+    __device__ __forceinline__ void begin_dropout(Dropout& dropout, unsigned long long seed, unsigned threshold, int num_heads,
+                                                  const LaneRows&, int slot) const {
+        dropout.begin_rows(seed, threshold, work.sequence * num_heads + work.head, first + slot);
+    }
+
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
     __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,

@@ -10,11 +10,11 @@ __device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element
                                                      places.rows);
 }
 
-/// Rows whose places take a division each, of few tiles that meet many keys: a short loop.
+/// The first `rows` of a tile, whose places are anywhere, of few tiles that meet many keys: a short loop.
 template <class QTile, int THREADS, int BYTES, class Places>
-__device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
+__device__ __forceinline__ void load_rows(unsigned tile, const Places& places, int rows) {
 #pragma unroll 1
-    for (int index = threadIdx.x; index < QTile::ROWS * QTile::CHUNKS; index += THREADS) {
+    for (int index = threadIdx.x; index < rows * QTile::CHUNKS; index += THREADS) {
         const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
         const bool exists = places.holds(row) && chunk * 16 < BYTES;
         const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;

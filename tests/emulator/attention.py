@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attncc.analysis.rules import sorted_name
 from attncc.codegen.render import render, render_helper
+from attncc.kernels.decode.facts import Decode
 from attncc.kernels.helpers import combine, tile_lists, transposition
 from attncc.kernels.helpers import min_max_table as min_max_table_kernel
 from attncc.kernels.helpers.tile_lists import TileLists
@@ -48,6 +49,9 @@ class Call:
     seed: int = 0
     ahead: bool = False  # V is transposed by a launch before
     paired: bool = False  # thread blocks are clusters of two
+    blocks: int = THREAD_BLOCKS  # of decode
+    multiprocessors: int = 0
+    order: int = 0  # in which they run (device.hpp)
     inputs: dict[str, Array] = field(default_factory=dict)
     kv_lens: Array | None = None
     block_table: Array | None = None  # k and v are pools of pages then
@@ -79,6 +83,31 @@ class Call:
 
 def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     """out and lse of one launch, and of the combine kernel's where the keys are split."""
+    return decode(plan, call) if plan.pass_name == "decode" else _forward(plan, call)
+
+
+def decode(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
+    """The same of a decode kernel. It leaves its counters at 0."""
+    facts, problem = cast(Decode, facts_of(plan)), problem_of(plan, call)
+    out = np.full((*call.q.shape[:-1], call.v.shape[-1]), np.nan, KERNEL_DTYPES[plan.out_dtype])
+    lse = np.full(call.q.shape[:-1], np.nan, np.float32)
+    slots, rows = facts.slots(problem, call.blocks), facts.slot_rows(problem)
+    partial_out = np.full((slots, rows, plan.stored_value_head_dim), np.nan, np.float32)
+    row_max, row_sum = (np.full((slots, rows), np.nan, np.float32) for _ in range(2))
+    arrivals = np.zeros(call.blocks, np.uint32)
+    values = sizes(plan, call) | tensors(call, q=call.q, k=call.k, v=call.v, out=out)
+    weighed = plan.variant.normalize == "softmax"
+    values |= {"lse": lse.ctypes.data, "partial_out": partial_out.ctypes.data, "arrivals": arrivals.ctypes.data}
+    values |= {"row_max": row_max.ctypes.data if weighed else 0, "row_sum": row_sum.ctypes.data if weighed else 0}
+    values |= facts.shared_out(problem, call.multiprocessors)
+    fields, held = input_values(plan, call)
+    kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, order=call.order)
+    assert not arrivals.any(), "the next launch on the stream would find counters other than 0"
+    del held
+    return out, lse
+
+
+def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     out = np.full((*call.q.shape[:-1], call.v.shape[-1]), np.nan, KERNEL_DTYPES[plan.out_dtype])
     lse = np.full(call.q.shape[:-1], np.nan, np.float32)
     partial_out = np.full((call.splits, *out.shape), np.nan, np.float32)
@@ -262,5 +291,4 @@ def _list_words(plan: KernelPlan, call: Call, values: Values) -> int:
 def _blocks(plan: KernelPlan, values: Values) -> int:
     if plan.loop == "kv_outer":
         return int(values["batch"] * values["num_heads"])
-    heads = values["num_kv_heads" if facts_of(plan).packs_heads else "num_heads"]
-    return int(values["outer"] * heads * values["splits"] * values["q_blocks"])
+    return int(values["outer"] * values["num_heads"] * values["splits"] * values["q_blocks"])

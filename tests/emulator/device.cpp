@@ -195,7 +195,7 @@ __attribute__((noinline)) static void resume(Fiber& fiber) {
     setcontext(&fiber.start);
 }
 
-void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster) {
+void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster, unsigned order_of_blocks) {
     shared_size = shared_bytes;
     generator.seed(seed);
     gridDim.x = blocks;
@@ -205,7 +205,12 @@ void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsign
     static std::unique_ptr<char[]> stacks;  // kept: new memory costs more than all that a small kernel does
     static int stacks_there = 0;
     if (stacks_there < threads) stacks.reset(new char[STACK * (stacks_there = threads)]);
-    for (first_block = 0; first_block < blocks; first_block += cluster) {
+    std::vector<int> firsts;
+    for (int first = 0; first < blocks; first += cluster) firsts.push_back(first);
+    if (order_of_blocks == 1) std::reverse(firsts.begin(), firsts.end());
+    if (order_of_blocks > 1) std::shuffle(firsts.begin(), firsts.end(), std::mt19937(order_of_blocks));
+    for (int first : firsts) {
+        first_block = first;
         blocks_here.assign(cluster, Block{std::vector<unsigned char>(shared_bytes + 1024, 0xff)});
         cluster_arrived = cluster_generation = 0;
         fibers = std::vector<Fiber>(threads);

@@ -63,6 +63,7 @@ static unsigned __funnelshift_rc(unsigned low, unsigned high, unsigned shift) {
 static unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {
     return (((uint64_t)high << 32 | low) << (shift & 31)) >> 32;
 }
+static unsigned __umulhi(unsigned a, unsigned b) { return (uint64_t)a * b >> 32; }
 static int __ffs(unsigned x) { return __builtin_ffs(x); }
 static int __clz(unsigned x) { return x == 0 ? 32 : __builtin_clz(x); }
 static int __popc(unsigned x) { return __builtin_popcount(x); }
@@ -70,6 +71,8 @@ template <class T>
 static T __ldg(const T* address) { return *address; }
 template <class T>
 static T __ldcs(const T* address) { return *address; }
+template <class T>
+static T __ldcg(const T* address) { return *address; }
 
 [[noreturn]] void fail(const char* what);
 
@@ -114,6 +117,10 @@ static auto exchange(T value, Read read) {
 }
 template <class T>
 static T __shfl_xor_sync(unsigned, T x, int mask) { return exchange(x, [&] { return ask<T>(current % 32 ^ mask, 0); }); }
+template <class T>
+static T __shfl_up_sync(unsigned, T x, int distance) {
+    return exchange(x, [&] { return ask<T>(max(current % 32 - distance, current % 32 < distance ? current % 32 : 0), 0); });
+}
 template <class T>
 static T __shfl_sync(unsigned, T x, int lane, int width = 32) {
     return exchange(x, [&] { return ask<T>(current % 32 / width * width + lane % width, 0); });
@@ -221,7 +228,8 @@ static void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigne
 extern void (*before_block)();  // what other parts of the device have to do
 extern void (*between_turns)();
 
-/// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns.
-void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster);
+/// Runs `body` in all threads of all blocks, one block after the other; `seed` decides how warps take turns, and `order` says in
+/// which order blocks run: 0 from the first, 1 from the last, others at random. Clusters run from the first.
+void launch(void (*body)(), int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster, unsigned order);
 
 #endif

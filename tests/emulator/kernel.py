@@ -66,6 +66,7 @@ _BODIES = (
     ("order_memory", "", ""),
     ("let_others_begin", "", ""),
     ("wait_for_kernel_ahead", "", ""),
+    ("count_arrival", "", "return atomicInc(counter, most);"),
     ("count_finished", "", "if (threadIdx.x % 32 == 0) *count += more;"),
     ("wait_for_count", "", "if (*count != all) __builtin_trap();"),  # kernels run one after the other
     ("load_if", "unsigned char", "return inside && *address != 0;"),
@@ -131,13 +132,14 @@ def run(
     maps: bytes = b"",
     *,
     cluster: int = 1,
+    order: int = 0,
 ) -> None:
     """Launches a kernel. `values` holds a value for each parameter, an address where it is a pointer; `maps` the tensor
-    maps that it takes before them. So many blocks are a cluster."""
+    maps that it takes before them. So many blocks are a cluster. `order`: in which order they run (device.hpp)."""
     library = _built(source.text, source.entry)
     packed = struct.pack(struct_format(parameters), *(values[item.name] for item in parameters))
     assert library.size_of_params() == len(packed)
-    library.run(packed, maps, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1, cluster)
+    library.run(packed, maps, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1, cluster, order)
 
 
 def evaluate(text: str, includes: str) -> ctypes.CDLL:
@@ -160,10 +162,11 @@ static void body() {{
 }}
 extern "C" int size_of_params() {{ return sizeof(Params); }}
 extern "C" void run(
-    const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster) {{
+    const void* params, const void* maps, int blocks, int threads, size_t shared_bytes, unsigned seed, int cluster,
+    unsigned order) {{
     memcpy(&given, params, sizeof(Params));
     {of_maps if hopper else ""}
-    launch(body, blocks, threads, shared_bytes, seed, cluster);
+    launch(body, blocks, threads, shared_bytes, seed, cluster, order);
 }}
 """,
     )

@@ -41,6 +41,7 @@ CASES = (
     case("sigmoid_attention", 1, 6000, 4),
     case("dropout_attention", 1, 3000, 4),
     case("alibi_documents", 2, 5000, 4, dtype="fp16"),
+    case("dropout_attention", 5, 3000, 4, dtype="fp32", head_dim=64),
     case("causal", 100, 8000, 1),  # more rows than a tile holds, but few thread blocks of the forward kernel
 )
 
@@ -98,3 +99,97 @@ def test_few_keys(kv_len: int) -> None:
     score = q.double() @ keys.transpose(-1, -2) * 128**-0.5
     torch.testing.assert_close(out.double(), score.softmax(-1) @ values, rtol=2e-2, atol=2e-2)
     torch.testing.assert_close(lse.double(), score.logsumexp(-1), rtol=1e-5, atol=1e-3)
+
+
+def ragged(
+    seed: int, rows: int, spread: float, *, heads: int = 8, kv_heads: int = 2, batch: int = 0
+) -> tuple[Any, ...]:
+    """Packed q, k, v and cumulative lengths of a random batch: up to `rows` queries, keys by a wide distribution."""
+    generator = torch.Generator().manual_seed(seed)
+    batch = batch or int(torch.randint(1, 200, (), generator=generator))
+    kv_lens = (torch.randn(batch, generator=generator) * spread + 5).exp().int().clamp(max=9000)
+    kv_lens[torch.rand(batch, generator=generator) < 0.1] = 0
+    q_lens = torch.randint(0 if rows > 1 else 1, rows + 1, (batch,), generator=generator)
+    cu_q, cu_kv = (torch.cat([torch.zeros(1), item.cumsum(0)]).int().cuda() for item in (q_lens, kv_lens))
+    shapes = ((8, int(cu_q[-1])), (2, int(cu_kv[-1])), (2, int(cu_kv[-1])))
+    q, k, v = (torch.randn(*shape, 64, device="cuda").bfloat16() for shape in shapes)
+    return q, k, v, cu_q, cu_kv
+
+
+def causal_of_each(q: Any, k: Any, v: Any, cu_q: Any, cu_kv: Any) -> Any:
+    """fp64 causal attention of each sequence by itself."""
+    out = torch.zeros_like(q, dtype=torch.float64)
+    for (a, b), (c, d) in zip(cu_q.unfold(0, 2, 1).tolist(), cu_kv.unfold(0, 2, 1).tolist(), strict=True):
+        keys, values = (item[:, c:d].double().repeat_interleave(len(q) // len(k), dim=0) for item in (k, v))
+        score = q[:, a:b].double() @ keys.transpose(-1, -2) / 8
+        kept = torch.arange(d - c, device="cuda") <= torch.arange(b - a, device="cuda")[:, None] + (d - c) - (b - a)
+        prob = score.masked_fill(~kept, -torch.inf).softmax(-1).nan_to_num(0)
+        out[:, a:b] = prob @ values
+    return out
+
+
+@pytest.fixture(scope="module")
+def causal() -> Any:
+    return attncc.compile(folder("specs") / "causal.attn", dtype="bf16", head_dim=64)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("spread", [0.3, 2.0])
+def test_ragged_batches(causal: Any, rows: int, spread: float) -> None:
+    """Within rounding of each sequence alone; the same bits again and again, whichever block comes last."""
+    for seed in range(6):
+        q, k, v, cu_q, cu_kv = ragged(seed, rows, spread)
+        lengths = {"cu_seqlens_q": cu_q, "cu_seqlens_kv": cu_kv}
+        out, lse = causal(q, k, v, return_lse=True, **lengths)
+        torch.testing.assert_close(out.double(), causal_of_each(q, k, v, cu_q, cu_kv), rtol=2e-2, atol=2e-2)
+        for _ in range(20):
+            again, lse_again = causal(q, k, v, return_lse=True, **lengths)
+            assert torch.equal(out, again) and torch.equal(lse, lse_again)
+
+
+def test_fixed_splits_make_bits_independent_of_the_batch() -> None:
+    text = (
+        folder("specs") / "causal.attn"
+    ).read_text() + "\nschedule fixed for causal decode on sm_80 { split_kv = 4 }\n"
+    kernel: Any = attncc.compile(text.replace("sm_80", cuda().target), dtype="bf16", head_dim=64)
+    q, k, v, cu_q, cu_kv = ragged(3, 1, 1.0)
+    out = kernel(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv)
+    for at in range(0, len(cu_q) - 1, 7):
+        (a, b), (c, d) = cu_q[at : at + 2].tolist(), cu_kv[at : at + 2].tolist()
+        own = {"cu_seqlens_q": cu_q[at : at + 2] - a, "cu_seqlens_kv": cu_kv[at : at + 2] - c}
+        assert torch.equal(out[:, a:b], kernel(q[:, a:b], k[:, c:d], v[:, c:d], **own))
+
+
+def test_graphs_replay_with_other_lengths(causal: Any) -> None:
+    """One graph of two calls serves all lengths; nobody clears counters between replays."""
+    q, k, v, cu_q, cu_kv = ragged(1, 1, 1.5, batch=64)
+    causal(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        first = causal(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv)
+        second = causal(first, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv)
+    for seed in range(20):
+        torch.manual_seed(seed)
+        inner = torch.randint(0, k.shape[1] + 1, (63,)).sort().values.int()
+        cu_kv[1:-1].copy_(inner)
+        graph.replay()
+        expected = causal_of_each(q, k, v, cu_q, cu_kv)
+        torch.testing.assert_close(first.double(), expected, rtol=2e-2, atol=2e-2)
+        assert torch.equal(first, causal(q, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv))
+        assert torch.equal(second, causal(first, k, v, cu_seqlens_q=cu_q, cu_seqlens_kv=cu_kv))
+
+
+def test_streams_count_for_themselves(causal: Any) -> None:
+    """Calls on several streams at once, none of which waits for another."""
+    arrays = [ragged(seed, 1, 1.5, batch=16) for seed in range(8)]
+    expected = [causal(*item[:3], cu_seqlens_q=item[3], cu_seqlens_kv=item[4]) for item in arrays]
+    streams = [torch.cuda.Stream() for _ in arrays]
+    torch.cuda.synchronize()
+    for _ in range(30):
+        found = []
+        for stream, item in zip(streams, arrays, strict=True):
+            with torch.cuda.stream(stream):
+                found.append(causal(*item[:3], cu_seqlens_q=item[3], cu_seqlens_kv=item[4]))
+        torch.cuda.synchronize()
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))

@@ -174,11 +174,11 @@ def test_nothing_is_compiled_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16)
     assert seen == []
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch="sm_90")
-    names = ("combine_bf16", "one_decode_bf16_d16", "one_forward_bf16_d16")
+    names = ("one_decode_bf16_d16", "one_forward_bf16_d16")
     assert sorted(seen) == [f"{name}_sm_90.cu" for name in names]
     attncc.compile(TWO, variant="one", dtype="bf16", head_dim=16, arch=["sm_80", "sm_90"])
-    assert all(name.endswith("sm_80.cu") for name in seen[3:])  # the others are in the cache
-    assert len(seen) == 6
+    assert all(name.endswith("sm_80.cu") for name in seen[2:])  # the others are in the cache
+    assert len(seen) == 4
     attncc.compile(TWO, variant="one", dtype="fp64", head_dim=16, arch=())
 
 
@@ -189,9 +189,7 @@ def test_gpus_of_this_machine_are_compiled_for(monkeypatch: pytest.MonkeyPatch) 
     seen = compilations(monkeypatch)
     monkeypatch.setattr(compiler, "driver", lambda: Driver(FakeCuda({}, capability=89)))  # type: ignore[arg-type]
     attncc.compile(SPECS / "decode.attn", dtype="bf16", head_dim=64)
-    assert sorted(seen) == [
-        "combine_bf16_sm_80.cu", "decode_decode_bf16_d64_sm_80.cu", "decode_forward_bf16_d64_sm_80.cu",
-    ]  # fmt: skip
+    assert sorted(seen) == ["decode_decode_bf16_d64_sm_80.cu", "decode_forward_bf16_d64_sm_80.cu"]
 
 
 def test_a_schedule_may_be_given() -> None:

@@ -1,4 +1,4 @@
-"""Kernels for few queries over many keys, for every GPU; several thread blocks share the keys (split-KV)."""
+"""Kernels for few queries over many keys, for every GPU; several persistent thread blocks share the keys."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from ...diagnostics import Diagnostic
 from ...schedule.plan import Build, Choice, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
-from ..helpers import combine, min_max_table
+from ..helpers import min_max_table
 from ..portable.lacks import lacks
 from .facts import Decode
 
 
 class DecodeFamily(Family):
     passes = ("decode",)
-    helpers = (combine.needed, min_max_table.needed)
+    helpers = (min_max_table.needed,)
 
     def lacks(self, build: Build, loop: str) -> str | None:
         return lacks(build)

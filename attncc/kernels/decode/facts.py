@@ -1,15 +1,41 @@
-"""What a decode kernel is beyond its tiles: few rows, of several heads, and many keys (Flash-Decoding)."""
+"""What a decode kernel is beyond its tiles: few rows, of several heads, and many keys (Flash-Decoding), which
+persistent thread blocks share out among them in equal runs (LeanAttention)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from math import prod
+
 from ... import ir
 from ...problem import Problem
+from ...schedule.plan import FRAGMENT
 from ..facts import IDLE_SHARE, SPLIT_KEYS
+from ..parameters import (
+    ELEMENT_TYPES,
+    Parameter,
+    call_fields,
+    ints,
+    pointers,
+    strides,
+    variant_fields,
+)
 from ..portable_forward.facts import PortableForward
+from ..shared import Parts
+
+MOST_BLOCKS = 512  # of a launch: each has a counter
+MERGED_ROWS = 32  # of one part that are merged in the time that a tile takes
+SHORT_RUN = 16  # tiles: then one thread block a multiprocessor keeps the memory as busy as two
+ALL_PARTS = 1e30  # any number of thread blocks may share items
+_FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
+_PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 
 
 class Decode(PortableForward):
     """Of a plan of the pass `decode`."""
+
+    @property
+    def template(self) -> str:
+        return "decode"
 
     def serves(self, problem: Problem) -> bool:
         """Where one tile holds all rows."""
@@ -17,33 +43,135 @@ class Decode(PortableForward):
 
     @property
     def calls(self) -> str:
-        rows = "queries times the query heads of a key head" if self.packs_heads else "queries"
         return (
-            f"up to {self.plan.block_q} rows ({rows}), and those over {SPLIT_KEYS} keys or more for which the forward "
-            f"kernel would have one thread block for {IDLE_SHARE} multiprocessors or fewer"
+            f"up to {self.plan.block_q} rows (queries times the query heads of a key head), and those over "
+            f"{SPLIT_KEYS} keys or more for which the forward kernel would have one thread block for {IDLE_SHARE} "
+            "multiprocessors or fewer"
         )
 
+    # ------------------------------------------------------------ the kernel
+
     def row_heads(self, problem: Problem) -> int:
-        return problem.group if self.packs_heads else 1
+        return problem.group
 
     @property
     def packs_heads(self) -> bool:
-        """Not where a mask may keep other tiles for each head of a group, nor with dropout, whose bits are drawn by
-        head."""
-        plan = self.plan
-        if plan.variant.dropout is not None:
-            return False
-        tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.tests_tiles else ()
-        return not any("h" in ir.reads(plan.variant, rule) for rule in (*plan.rules.bounds, *tests))
+        return True
 
     @property
-    def keeps_work(self) -> bool:
-        return self.plan.dtype != "fp32"
+    def persistent(self) -> bool:
+        return True
+
+    @property
+    def query_rows(self) -> str:
+        return "group_rows"
 
     @property
     def spills_to_smem(self) -> bool:
         return False
 
     @property
-    def query_rows(self) -> str:
-        return "group_rows" if self.packs_heads else super().query_rows
+    def warp_keys(self) -> int:
+        """A tile's keys are shared by warps that have the same rows."""
+        keys = self.plan.block_kv
+        return 2 * FRAGMENT if keys % (2 * FRAGMENT * self.plan.warps) == 0 else FRAGMENT
+
+    @property
+    def most_blocks(self) -> int:
+        """Two, whose tiles fill shared memory: the other registers are for Q."""
+        return 2
+
+    @property
+    def registers_besides(self) -> int:
+        """What a thread block knows of its run is there too."""
+        return 120
+
+    @property
+    def splits(self) -> int:
+        """Of each item, whatever else is in the batch; 0: equal runs of tiles for all thread blocks."""
+        return self.plan.split_kv or 0
+
+    @property
+    def heads_differ(self) -> bool:
+        """Whether the mask may keep other tiles for each head of a group."""
+        plan = self.plan
+        tests = (plan.rules.any_kept, plan.rules.all_kept) if plan.tests_tiles else ()
+        asked = (*plan.rules.bounds, *tests) if plan.variant.keeps and plan.skip != "never" else ()
+        return any("h" in ir.reads(plan.variant, rule) for rule in asked)
+
+    @property
+    def knows_tiles(self) -> bool:
+        """Whether each lane can tell how many tiles the rows of a sequence have. A search takes a whole warp: there,
+        and where heads differ, runs are equal shares of all keys."""
+        bounds = self.plan.rules.kv_begin, self.plan.rules.kv_end
+        return not self.heads_differ and not any(isinstance(node, ir.Search) for node in ir.walk(*bounds))
+
+    # ------------------------------------------------------------ shared memory
+
+    def shared_parts(self) -> Parts:
+        """Where tiles leave too little of it for what is merged in their place, there is some more."""
+        parts = super().shared_parts()
+        rest = self._merged_bytes() - sum(prod(factors.values()) for factors in parts.values())
+        return parts if rest <= 0 else {**parts, "results": {"bytes": -(-rest // _ALIGNMENT) * _ALIGNMENT}}
+
+    def _merged_bytes(self) -> int:
+        """Of the results of all warps but one; of a row of one part, with what is known of its other parts."""
+        plan = self.plan
+        lane = plan.warp_rows * plan.padded_value_head_dim // _LANES + plan.warp_rows // 4
+        warps = (plan.warps - 1) * _LANES * lane * _FLOAT_BYTES
+        row = (MOST_BLOCKS * _PART_FLOATS + plan.stored_value_head_dim) * _FLOAT_BYTES
+        return max(warps, row)
+
+    @property
+    def result_bytes(self) -> int:
+        return sum(prod(factors.values()) for factors in self.shared_parts().values())
+
+    # ------------------------------------------------------------ the launch
+
+    def items(self, problem: Problem) -> int:
+        """Blocks of rows of all key heads; of packed batches a bound."""
+        return self.heads(problem) * self.q_blocks(problem)
+
+    def slot_rows(self, problem: Problem) -> int:
+        """Rows of a partial result."""
+        most = problem.total_q if problem.packed else problem.q_len
+        return min(self.plan.block_q, most * problem.group)
+
+    def slots(self, problem: Problem, blocks: int) -> int:
+        """Partial results that there may be: two of each thread block, or all splits."""
+        return 2 * blocks if self.splits == 0 else self.items(problem) * self.splits * (self.splits > 1)
+
+    def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
+        """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
+        group, rows = problem.group, self.slot_rows(problem)
+        most_parts = ALL_PARTS if self.splits else max(self.items(problem), 1) * MERGED_ROWS / max(rows, 1)
+        inverse = min(-(-(2**32) // group), 2**32 - 1)
+        few = 0 if self.splits else multiprocessors * (SHORT_RUN + rows // 2)
+        runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
+        return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
+
+    def parts(self, problem: Problem, tiles: int, multiprocessors: int, resident: int) -> int:
+        """How many thread blocks share an item of a dense call, about: as `Runs` (stream_k.cuh) has it."""
+        items, shared = max(self.items(problem), 1), self.shared_out(problem, multiprocessors)
+        total = items * max(tiles, 1)
+        blocks = min(resident, multiprocessors) if total < shared["few_units"] else resident
+        runs = min(blocks, total, int((total * shared["most_parts"]) ** 0.5))
+        return max(-(-runs // items), 1)
+
+    def _parameters(self) -> Iterator[Parameter]:
+        plan = self.plan
+        yield from pointers(f"const {ELEMENT_TYPES[plan.dtype]}", "q", "k", "v")
+        yield from pointers(ELEMENT_TYPES[plan.out_dtype], "out")
+        yield from pointers("float", "lse", "partial_out", "row_max", "row_sum")
+        yield from pointers("unsigned", "arrivals")
+        yield from call_fields(plan.variant)
+        for name in ("q", "k", "v", "out"):
+            yield from strides(name)
+        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows", "group")
+        yield from ints("few_units", "fewer_runs")
+        if plan.paged:
+            yield Parameter("page_magic", "unsigned long long")
+            yield from ints("page_rows", "page_shift", "pages", "max_blocks", "box_rows")
+        yield Parameter("group_inverse", "unsigned")
+        yield Parameter("most_parts", "float")
+        yield from variant_fields(plan)

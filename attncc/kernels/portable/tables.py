@@ -62,15 +62,19 @@ _FORWARD_32_BIT = (
     Row(256, 256, LARGE, Tiles(64, 32, 4, 1)),
     Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),
 )
-# Few rows and many keys: the memory must be kept busy. All warps load; those that have rows multiply. Two or three
-# blocks on each multiprocessor have about 100 KB on their way.
+# Few rows and many keys: the memory must be kept busy. All warps load, and share the keys of a tile as far as they
+# don't need to share its rows. Two blocks on each multiprocessor, or one of wide heads, have about 128 KB on their way.
 _DECODE_16_BIT = (
+    Row(64, 64, LARGE, Tiles(64, 128, 4, 3)),
     Row(64, 64, SMALL, Tiles(64, 64, 4, 3)),
-    Row(128, 128, SMALL, Tiles(64, 32, 4, 3)),
+    Row(128, 128, LARGE, Tiles(64, 64, 4, 3)),
+    Row(128, 128, SMALL, Tiles(64, 64, 4, 2)),
+    Row(256, 256, LARGE, Tiles(64, 64, 4, 3)),
     Row(256, 256, SMALL, Tiles(64, 32, 4, 2)),
 )
 _DECODE_32_BIT = (
-    Row(64, 64, SMALL, Tiles(64, 32, 4, 3)),
+    Row(64, 64, SMALL, Tiles(64, 64, 4, 2)),
+    Row(128, 128, LARGE, Tiles(64, 64, 4, 2)),
     Row(128, 128, SMALL, Tiles(64, 32, 4, 2)),
     Row(256, 256, LARGE, Tiles(64, 32, 4, 2)),
     Row(256, 256, SMALL, Tiles(32, 32, 2, 1)),

@@ -9,9 +9,10 @@ from ...diagnostics import AttnccError
 from ...problem import Signature, bind
 from ...problem.call_arguments import Arguments, Given
 from ...problem.swapped_axes import warn_of_swapped_axes
+from ..cuda.counters import Counters
 from ..cuda.driver import LEGACY_STREAM
 from ..frameworks.framework import Array, DeviceFramework
-from ..store.loaded_kernels import KernelLoader, LoadedKernels
+from ..store.loaded_kernels import KernelLoader
 from ..store.store import Configuration, KernelStore
 from .configurations import configuration_of
 from .narrowed import copies
@@ -180,10 +181,10 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
         temporary.append(workspace)
     if values[SEED] is not None:
         values[SEED] &= _SEED_MASK
-    if prepared.new_counter is not None:
-        values[COUNTER] = prepared.kernels.counters.of(stream)
+    if prepared.counters is not None:
+        values[COUNTER] = prepared.counters.of(stream)
         if values[COUNTER] is None:
-            temporary.append(_give_counter(framework, prepared.kernels, prepared.new_counter, stream, values))
+            temporary.append(_give_counter(prepared, prepared.counters, stream, values))
     prepared.launches.start(stream, values, base)
     if kept is not None:
         kept.give_back(base)
@@ -196,11 +197,10 @@ def _launch(given: Given, values: list[Any], prepared: Prepared) -> Array | tupl
     return out if lse is None else (out, lse)
 
 
-def _give_counter(
-    framework: DeviceFramework, kernels: LoadedKernels, new_counter: Callable[[], Array], stream: int, values: list[Any]
-) -> Array:
-    """A counter of the call's own, cleared in the order of the stream."""
-    counter = new_counter()
-    values[COUNTER] = framework.pointer(counter)
-    kernels.driver.zero(kernels.device.context, values[COUNTER], stream)
+def _give_counter(prepared: Prepared, counters: Counters, stream: int, values: list[Any]) -> Array:
+    """Counters of the call's own, cleared in the order of the stream."""
+    assert prepared.new_counter is not None
+    counter = prepared.new_counter()
+    values[COUNTER] = prepared.framework.pointer(counter)
+    prepared.kernels.driver.zero(prepared.kernels.device.context, values[COUNTER], stream, counters.words)
     return counter

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ...diagnostics import AttnccError, Diagnostic
+from ...kernels.decode.facts import Decode
 from ...kernels.helpers import combine, tile_lists, transposition
 from ...kernels.helpers.tile_lists import TileLists
 from ...kernels.helpers.transposition import TransposedValues, pays
@@ -22,10 +23,12 @@ from ...problem import ArrayFacts, Call, Problem
 from ...problem.facts import out_dtype
 from ...problem.strides import dense_like
 from ...schedule.plan import DTYPE_BYTES, KernelPlan
+from ..cuda.counters import Counters
 from ..cuda.driver import MAX_GRID, Device, Function
 from ..frameworks.framework import Array, DeviceFramework
 from ..store.loaded_kernels import LoadedKernels
 from .call_fields import prepass_steps, set_call
+from .decode_launch import decode_grid, set_decode
 from .narrowed import Narrowed, narrow
 from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
@@ -52,7 +55,8 @@ class Prepared:
     new_lse: Callable[[], Array] | None
     new_workspace: Callable[[], Array] | None
     kept: KeptWorkspaces | None  # in its place on the default stream, if it is small
-    new_counter: Callable[[], Array] | None  # if blocks are claimed: for launches that can't use the stream's counter
+    counters: Counters | None  # if the launch counts
+    new_counter: Callable[[], Array] | None  # for launches that can't use those of the stream
     packs: tuple[tuple[int, int], ...]  # of the operands Q, K, V: those to copy first for 16-byte accesses; columns
     narrowed: tuple[Narrowed, ...]
     stages_out: bool  # the caller's `out` isn't aligned: computed elsewhere, then copied
@@ -75,17 +79,17 @@ def prepare(framework: DeviceFramework, kernels: LoadedKernels, form: CallForm, 
     call, narrowed = narrow(call, plan.variant.inputs)
     workspace = Workspace()
     steps: tuple[Step, ...] = ()
-    claims = False
+    counters: Counters | None = None
     if problem.batch * problem.total_q * problem.num_heads:
         preparation = _Preparation(kernels, plan, call, form.scale_given, problem, workspace)
-        steps, claims = preparation.steps(), preparation.claims
+        steps, counters = preparation.steps(), preparation.counters
     ordinal = kernels.device.ordinal
     columns = plan.stored_value_head_dim
     new_out = result_like(framework, form.call.q, problem.out_shape, out_dtype(call.q.dtype), columns, ordinal)
     new_lse = framework.allocator(problem.lse_shape, "float32", ordinal) if call.return_lse else None
     words = (workspace.size // _WORD_BYTES,)
     new_workspace = framework.allocator(words, "float32", ordinal) if workspace.size else None
-    new_counter = framework.allocator((1,), "float32", ordinal) if claims else None
+    new_counter = framework.allocator((counters.words,), "float32", ordinal) if counters else None
     spans = spans_of(form.call, [item.name for item in plan.variant.inputs])
     kept = kept_workspaces(kernels.driver, kernels.device) if 0 < workspace.size <= KEPT_BYTES else None
     return Prepared(
@@ -96,6 +100,7 @@ def prepare(framework: DeviceFramework, kernels: LoadedKernels, form: CallForm, 
         new_lse,
         new_workspace,
         kept,
+        counters,
         new_counter,
         packs,
         narrowed,
@@ -160,7 +165,7 @@ class _Preparation:
         self._splits = self._choose_splits()
         self._main = StepBuilder(kernels.layout(kernel_name(plan)))
         self._partials: dict[str, int] = {}  # offsets in the workspace
-        self.claims = False  # whether blocks are claimed from a counter
+        self.counters: Counters | None = None  # that the launch counts with
 
     def steps(self) -> tuple[Step, ...]:
         set_call(self._main, self._plan, self._call, self._problem, scale_given=self._scale_given)
@@ -176,7 +181,7 @@ class _Preparation:
             verified=self._hints_pay(),
         )
         before = (*prepasses, *self._tile_lists(), *self._transposition())
-        main = self._persistent() if self._facts.persistent else self._block_by_block()
+        main = self._launch()
         combine = (self._combine(),) if self._splits > 1 else ()
         return (*before, main, *combine)
 
@@ -188,7 +193,7 @@ class _Preparation:
 
     def _choose_splits(self) -> int:
         plan, problem = self._plan, self._problem
-        if plan.loop == "kv_outer":
+        if plan.loop == "kv_outer" or isinstance(self._facts, Decode):
             return 1
         if plan.split_kv is not None:
             return plan.split_kv
@@ -208,6 +213,21 @@ class _Preparation:
     def _maps(self) -> tuple[OperandMap, ...]:
         return operand_maps(self._plan, self._call.q, self._call.k, self._call.v, self._problem)
 
+    def _launch(self) -> Step:
+        """That of the plan's own kernel."""
+        if isinstance(self._facts, Decode):
+            return self._decode(self._facts)
+        return self._persistent() if self._facts.persistent else self._block_by_block()
+
+    def _decode(self, facts: Decode) -> Step:
+        """A launch of thread blocks that share out all tiles of keys, and count themselves where they cut some item."""
+        device = self._kernels.device
+        resident = device.multiprocessors * self._function.resident_blocks
+        grid = decode_grid(facts, self._problem, resident)
+        set_decode(self._main, facts, self._problem, self._workspace, grid, device.multiprocessors)
+        self.counters = self._kernels.arrivals
+        return self._main.build(self._function, grid)
+
     def _block_by_block(self) -> Step:
         """A launch with a thread block for each block of queries."""
         self._main.maps(self._maps)
@@ -220,8 +240,8 @@ class _Preparation:
         resident = device.multiprocessors * self._function.resident_blocks
         main.maps(self._maps)
         main.set({"blocks": blocks})
-        self.claims = blocks > resident and not alike(self._plan, self._problem)
-        if self.claims:
+        if blocks > resident and not alike(self._plan, self._problem):
+            self.counters = self._kernels.counters
             main.operand("next_block", COUNTER)
         alone = self._facts.transposes_values and not pays(self._plan, self._problem)  # each block V for itself
         together = PAIRED if pairs(self._plan, self._problem, resident) and not alone else None
@@ -230,8 +250,12 @@ class _Preparation:
     def _set_sizes(self) -> None:
         problem, call = self._problem, self._call
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
-        heads = section(self._plan, problem, self._facts.heads(problem), self._kernels.device.l2_bytes) * self._splits
-        self._main.set({**sizes, "q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "section": heads})
+        if not isinstance(self._facts, Decode):
+            heads = (
+                section(self._plan, problem, self._facts.heads(problem), self._kernels.device.l2_bytes) * self._splits
+            )
+            sizes |= {"q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "section": heads}
+        self._main.set(sizes)
         if self._plan.paged:
             self._main.set(page_fields(self._plan.block_kv, problem, call.k.shape[0]))
         assert call.out is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...diagnostics import AttnccError, Diagnostic
+from ...kernels.decode.facts import MOST_BLOCKS
 from ...kernels.launched import structs
 from ...kernels.parameters import HINT_PIECES, input_prepasses
 from ...kernels.serving import plan_for
@@ -14,6 +15,8 @@ from ..cuda.counters import Counters
 from ..cuda.device import best_target
 from ..cuda.driver import Device, Driver, Function, driver
 from .store import Configuration, KernelStore
+
+_RECORDED = 1024  # launches in graphs whose counters nobody has to clear: 2 MiB
 
 
 class LoadedKernels:
@@ -45,6 +48,9 @@ class LoadedKernels:
             driver.check_version(code.nvrtc)
             self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
         self.counters = Counters(driver, device)
+        # Of decode kernels, which whole models record in graphs: one for each launch.
+        decodes = any(plan.pass_name == "decode" for plan in self.plans)
+        self.arrivals = Counters(driver, device, MOST_BLOCKS, _RECORDED) if decodes else None
         hints = any(prepass.sorted_hint for plan in self.plans for prepass in input_prepasses(plan))
         # The table of a sorted hint that doesn't hold, a byte for each piece.
         self.zeros = driver.zeros(device, HINT_PIECES // 4) if hints else 0

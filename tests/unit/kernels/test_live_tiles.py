@@ -18,7 +18,7 @@ from attncc.schedule.plan import KernelPlan
 
 def decode(lines: str) -> KernelPlan:
     variant = api.parse("attn 1\nimport masks\nvariant v {\n" + lines + "\n}\n").variant
-    return make_plan(variant, dtype="bf16", head_dim=64, value_head_dim=64, target="sm_90", pass_name="decode")
+    return make_plan(variant, dtype="bf16", head_dim=64, value_head_dim=64, target="sm_80", pass_name="decode")
 
 
 def problem(q_len: int, kv_len: int, **changes: Any) -> Problem:

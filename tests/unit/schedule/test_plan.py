@@ -18,24 +18,21 @@ TILES = {"block_q": 128, "block_kv": 64, "warps": 4, "stages": 2}
 
 
 @pytest.mark.parametrize(
-    ("variant", "packs"),
-    [
-        (plans.FULL, True), (plans.CAUSAL, True), (plans.ALIBI, True), (plans.SINK, True),  # the head scores, no more
-        (plans.HEADWISE, False),  # its heads keep other tiles
-        (plans.DROPOUT, False),
-    ],
+    "variant",
+    [plans.FULL, plans.CAUSAL, plans.ALIBI, plans.SINK, plans.HEADWISE, plans.DROPOUT],
     ids=lambda value: getattr(value, "name", str(value)),
-)  # fmt: skip
-def test_which_tiles_of_decode_hold_a_group(variant: Variant, packs: bool) -> None:
+)
+def test_tiles_of_decode_hold_a_group(variant: Variant) -> None:
+    """Also where heads keep other tiles, and where dropout has bits for each head."""
     decode = plans.plan(variant, "bf16", pass_name="decode", block_q=64, warps=4, split_kv=None)
-    assert (facts_of(decode).packs_heads, facts_of(replace(decode, pass_name="forward")).packs_heads) == (packs, False)
+    assert (facts_of(decode).packs_heads, facts_of(replace(decode, pass_name="forward")).packs_heads) == (True, False)
     problem = Problem(2, 12, 3, 20, 500, 16, 16)
-    assert (facts_of(decode).heads(problem), facts_of(decode).q_blocks(problem)) == ((6, 2) if packs else (24, 1))
+    assert (facts_of(decode).heads(problem), facts_of(decode).q_blocks(problem)) == (6, 2)
     for q_len in (16, 17):
-        assert facts_of(decode).serves(replace(problem, q_len=q_len)) == (q_len == 16 or not packs)
+        assert facts_of(decode).serves(replace(problem, q_len=q_len)) == (q_len == 16)
     packed = replace(problem, packed=True, q_len=70, batch=5)
     grid = facts_of(decode).heads(packed), facts_of(decode).q_blocks(packed)
-    assert grid == ((3, 70 * 4 // 64 + 5) if packs else (12, 70 // 64 + 5))
+    assert grid == (3, 70 * 4 // 64 + 5)
 
 
 @pytest.mark.parametrize(

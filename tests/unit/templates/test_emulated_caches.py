@@ -104,8 +104,8 @@ def test_positions_without_a_cache() -> None:
 
 
 def test_splits() -> None:
-    plan = PLANS["decode"](CAUSAL)
-    check(plan, Call(**cache(plan, 3), splits=3))
+    plan = replace(PLANS["decode"](CAUSAL), split_kv=3)
+    check(plan, Call(**cache(plan, 3)))
 
 
 def test_lists_of_tiles_tell_sequences_apart() -> None:

@@ -335,48 +335,6 @@ def test_no_keys_still_write_the_rows(bench: MakeBench) -> None:
     assert len(made.cuda.launches) == 1
 
 
-def test_decode_plans_serve_few_rows(bench: MakeBench) -> None:
-    """As many as a tile of the three heads of a group holds."""
-    decode = plan(plans.CAUSAL, pass_name="decode", block_q=48, warps=3, split_kv=None)
-    made = bench(plan(plans.CAUSAL), decode)
-    for q_len, name in ((1, "decode"), (16, "decode"), (17, "forward")):
-        made.kernel(*qkv(q_len=q_len))
-        assert made.cuda.launches[-1].kernel == f"causal_{name}_fp16_d16_sm_90"
-    assert [launch.grid for launch in made.cuda.launches] == [BATCH * KV_HEADS, BATCH * KV_HEADS, BATCH * HEADS]
-    q, k, cu = FakeArray((HEADS, 8, D), "float16"), FakeArray((KV_HEADS, 8, D), "float16"), FakeArray((9,), "int32")
-    made.kernel(q, k, k, cu_seqlens_q=cu, cu_seqlens_kv=cu)
-    assert made.cuda.launches[-1].kernel == "causal_decode_fp16_d16_sm_90"
-    assert made.cuda.launches[-1].grid == KV_HEADS * (8 * 3 // 48 + 8)
-
-
-def test_decode_serves_what_would_leave_the_gpu_idle(bench: MakeBench) -> None:
-    """12 blocks of the forward kernel on 132 multiprocessors: not over few keys, and not if it splits them itself."""
-    decode = plan(plans.CAUSAL, pass_name="decode", block_q=16, warps=1, split_kv=None)
-    made = bench(plan(plans.CAUSAL), decode)
-    for kv_len, name in ((2048, "decode"), (2047, "forward")):
-        made.cuda.launches.clear()
-        made.kernel(*qkv(q_len=30, kv_len=kv_len))
-        assert made.cuda.launches[0].kernel == f"causal_{name}_fp16_d16_sm_90"
-    for forward in (plan(plans.CAUSAL, split_kv=None), plan(plans.CAUSAL, loop="kv_outer")):
-        made = bench(forward, decode)
-        made.kernel(*qkv(q_len=30, kv_len=9000))
-        assert made.cuda.launches[0].kernel == "causal_forward_fp16_d16_sm_90"
-    made = bench(plan(plans.CAUSAL, block_q=16, warps=1), decode)
-    made.kernel(*qkv(q_len=60, kv_len=9000))  # 48 blocks
-    assert made.cuda.launches[0].kernel == "causal_forward_fp16_d16_sm_90"
-
-
-def test_splits_share_the_keys_that_a_window_keeps(bench: MakeBench) -> None:
-    """40 keys of 100,000: three tiles of 16 at most, too few to be split."""
-    decode = plan(plans.WINDOW, pass_name="decode", block_q=48, warps=3, split_kv=None)
-    made = bench(plan(plans.WINDOW), decode)
-    made.kernel(*qkv(q_len=1, kv_len=100_000))
-    assert [launch.params["splits"] for launch in made.cuda.launches] == [1]
-    made = bench(plan(plans.CAUSAL), replace(decode, variant=plans.CAUSAL, rules=plans.CAUSAL_RULES))
-    made.kernel(*qkv(q_len=1, kv_len=100_000))
-    assert made.cuda.launches[0].params["splits"] > 16
-
-
 def test_a_given_stream_is_used(bench: MakeBench) -> None:
     class Stream:
         cuda_stream = 0xAB

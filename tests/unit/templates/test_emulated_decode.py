@@ -1,0 +1,175 @@
+"""Decode kernels on an emulated GPU: items cut anywhere between thread blocks, merged by whoever comes last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from attncc.analysis.mask.tiles import analyse
+from attncc.kernels.registry import facts_of
+from attncc.schedule.plan import KernelPlan
+from tests.emulator import kernel
+from tests.emulator.attention import Call, forward
+from tests.unit.templates.test_emulated_kernels import (
+    CAUSAL,
+    DOCUMENTS,
+    DROPPED,
+    HEADWISE,
+    SIGMOID,
+    WINDOW,
+    check,
+    decode_plan,
+    qkv,
+)
+
+pytestmark = pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+
+Array = NDArray[Any]
+GROUPED = """attn 1
+variant grouped {
+    input slope: f32[head]
+    input logit: f32[head]
+    input doc: i32[batch, pos]
+    keep if q_pos >= kv_idx
+    keep if doc[b, q_pos] == doc[b, kv_idx]
+    score = score - slope[h] * (q_pos - kv_idx)
+    sink logit
+}
+"""
+SINK = (
+    "attn 1\nvariant sink_of_heads {\n    input logit: f32[head]\n    keep if q_pos >= kv_idx + 40\n    sink logit\n}\n"
+)
+CHECKERED = """attn 1
+variant checkered {
+    keep if (q_pos // 32 + kv_idx // 32 + h) % 3 != 0
+}
+"""
+FULL = "attn 1\nvariant full {}\n"
+
+
+def narrow(text: str, dtype: str = "bf16", **changes: Any) -> KernelPlan:
+    """Of small head dims and tiles, so that there are many tiles."""
+    plan = replace(decode_plan(text, dtype, (32, 16)), **({"block_kv": 64, "stages": 2} | changes))
+    return replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "head_dims", "group", "q_len", "split_kv"),
+    [
+        ("bf16", (128, 128), 4, 1, None),
+        ("fp16", (72, 40), 3, 2, 1),
+        ("fp32", (64, 64), 8, 9, 2),
+        ("bf16", (16, 256), 1, 70, None),
+        ("bf16", (48, 32), 5, 7, 3),
+    ],
+)
+def test_heads_of_a_group_stand_together(dtype, head_dims, group, q_len, split_kv) -> None:
+    """One query, a few, and more than a tile holds; what depends on the head differs from row to row."""
+    plan = replace(decode_plan(GROUPED, dtype, head_dims), split_kv=split_kv)
+    heads, rng = 2 * group, np.random.default_rng(2)
+    doc = np.sort(rng.integers(0, 3, (2, 230)).astype(np.int32))
+    slope, logit = (0.1 * rng.standard_normal((2, heads))).astype(np.float32)
+    inputs = {"doc": doc, "slope": slope, "logit": logit}
+    call = Call(*qkv(plan, (2, heads, q_len), (2, 2, 230)), scale=-0.3, inputs=inputs, blocks=5, order=1)
+    check(plan, call)
+
+
+@pytest.mark.parametrize("text", [FULL, CAUSAL, WINDOW, DROPPED, SIGMOID, HEADWISE, CHECKERED])
+@pytest.mark.parametrize("q_len", [1, 11])
+def test_heads_with_masks_or_dropout_of_their_own(text: str, q_len: int) -> None:
+    plan = narrow(text)
+    assert facts_of(plan).heads_differ == (text in {HEADWISE, CHECKERED})
+    check(plan, Call(*qkv(plan, (2, 6, q_len), (2, 2, 310)), seed=5, blocks=7, order=3))
+
+
+CU = np.int32([0, 1, 1, 30, 31, 32, 33]), np.int32([0, 5, 12, 92, 92, 650, 651])
+
+
+@pytest.mark.parametrize("blocks", [1, 4, 13])
+@pytest.mark.parametrize("text", [CAUSAL, WINDOW])
+def test_packed_batches(text: str, blocks: int) -> None:
+    """Sequences without rows, without keys, of more rows than a tile holds, and one much longer than the others."""
+    plan = narrow(text)
+    check(plan, Call(*qkv(plan, (6, 33), (2, 651)), cu=CU, blocks=blocks, order=blocks))
+
+
+@pytest.mark.parametrize("sequences", [33, 300, 1100])
+def test_many_sequences(sequences: int) -> None:
+    plan = narrow(CAUSAL)
+    lengths = np.random.default_rng(3).integers(0, 3, sequences)
+    lengths[[7, sequences // 2, sequences - 1]] = 700
+    rows = np.minimum(lengths, 1)
+    cu = tuple(np.concatenate([[0], np.cumsum(item)]).astype(np.int32) for item in (rows, lengths))
+    check(plan, Call(*qkv(plan, (2, int(rows.sum())), (1, int(lengths.sum()))), cu=cu, blocks=9, order=2))
+
+
+@pytest.mark.parametrize("split_kv", [None, 5])
+@pytest.mark.parametrize("text", [CAUSAL, SINK])
+def test_bits_dont_depend_on_who_comes_last(text: str, split_kv: int | None) -> None:
+    plan = narrow(text, split_kv=split_kv)
+    inputs = {"logit": np.linspace(-2, 2, 6, dtype=np.float32)} if text == SINK else {}
+    call = Call(*qkv(plan, (6, 33), (2, 651)), cu=CU, inputs=inputs, blocks=11)
+    check(plan, call)
+    first = forward(plan, call)
+    for order in range(1, 6):
+        again = forward(plan, replace(call, order=order))
+        assert all(np.array_equal(a.view(np.uint8), b.view(np.uint8)) for a, b in zip(first, again, strict=True))
+
+
+def test_bits_of_fixed_splits_dont_depend_on_the_batch() -> None:
+    plan = narrow(CAUSAL, split_kv=3)
+    q, k, v = qkv(plan, (6, 33), (2, 651))
+    out, lse = forward(plan, Call(q, k, v, cu=CU, blocks=11))
+    alone = Call(q[:, 31:32], k[:, 92:650], v[:, 92:650], cu=(np.int32([0, 1]), np.int32([0, 558])), blocks=4)
+    for whole, part in zip((out[:, 31:32], lse[:, 31:32]), forward(plan, alone), strict=True):
+        assert np.array_equal(whole.astype(np.float32), part.astype(np.float32))
+
+
+@pytest.mark.parametrize("searched", [False, True])
+def test_bounds_that_warps_search_for(searched: bool) -> None:
+    """Runs are shares of all keys then; the hint of the second sequence is false."""
+    plan = narrow(DOCUMENTS)
+    plan = replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv, searches=searched))
+    assert facts_of(plan).knows_tiles != searched
+    doc = np.repeat(np.int32([[0, 1, 2], [0, 2, 1]]), [175, 190, 135], axis=1)
+    check(plan, Call(*qkv(plan, (2, 4, 3), (2, 2, 500)), inputs={"doc": doc}, blocks=6, order=4))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"stages": 1},
+        {"stages": 4, "block_kv": 16},
+        {"block_q": 48, "warps": 3},
+        {"block_q": 128, "warps": 4, "block_kv": 32},
+        {"block_q": 16, "warps": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("q_len", [1, 13])
+def test_tiles_of_schedules(changes: dict[str, int], q_len: int) -> None:
+    plan = narrow(CAUSAL, **changes)
+    check(plan, Call(*qkv(plan, (1, 6, q_len), (1, 2, 400)), blocks=5, order=1))
+
+
+@pytest.mark.parametrize("q_len", [2, 40])
+def test_more_parts_than_fit_shared_memory(q_len: int) -> None:
+    """Rows are merged some at a time, and parts too."""
+    plan = narrow(CAUSAL, block_kv=16, stages=1, split_kv=90)
+    check(plan, Call(*qkv(plan, (1, 1, q_len), (1, 1, 1500)), blocks=5, order=2))
+
+
+def test_few_tiles_are_one_run_a_multiprocessor() -> None:
+    plan = narrow(CAUSAL)
+    check(plan, Call(*qkv(plan, (2, 4, 1), (2, 2, 900)), blocks=9, multiprocessors=5, order=1))
+
+
+def test_without_keys() -> None:
+    plan = narrow("attn 1\nvariant sunk {\n    input logit: f32[head]\n    sink logit\n}\n")
+    logit = np.float32([1, -np.inf])
+    out, lse = forward(plan, Call(*qkv(plan, (2, 2, 1), (2, 1, 0)), inputs={"logit": logit}))
+    assert not out.any() and np.array_equal(lse[..., 0], [logit] * 2)
