@@ -47,7 +47,7 @@ class Case:
     @cached_property
     def scale(self) -> float:
         """What q.k is multiplied by."""
-        sequence = Sequence(0, 0, self.problem.q_len, 0, self.problem.kv_len)
+        sequence = Sequence.whole(0, self.problem.q_len, self.problem.kv_len)
         bare = environment(self.variant, self.problem, sequence, self.inputs, np.float64)
         return effective_scale(self.variant, bare, None)
 

@@ -107,7 +107,7 @@ def _dropout(case: Case, rows: Tensor) -> Tensor | float:
     if case.variant.dropout is None:
         return 1.0
     problem = case.problem
-    sequence = Sequence(0, 0, problem.q_len, 0, problem.kv_len)
+    sequence = Sequence.whole(0, problem.q_len, problem.kv_len)
     rate = dropout_rate(case.variant, environment(case.variant, problem, sequence, case.inputs, np.float64))
     threshold = philox.threshold(rate)
     heads = (problem.batch - 1) * problem.num_heads + np.arange(case.group.start, case.group.stop)
