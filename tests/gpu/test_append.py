@@ -149,11 +149,12 @@ def test_numbers_that_cannot_be_write_nothing_outside() -> None:
 def test_impossible_lengths_and_positions_make_nan() -> None:
     case = Case("fp32", rotary_dim=32)
     arrays, chosen = on_gpu(arrays_of(case), options(case))
-    arrays["kv_lens"][1] = ROOM + 1
+    arrays["kv_lens"][1], arrays["kv_lens"][4] = ROOM + 1, -1
     found = attncc.append(**arrays, **chosen | {"rotary": tuple(x[:38].contiguous() for x in chosen["rotary"])})
-    assert found[1].isnan().all() and arrays["k_cache"][1].isnan().all()
+    for b in (1, 4):
+        assert found[b].isnan().all() and arrays["k_cache"][b].isnan().all()
     assert found[0, :, 3:].isnan().all() and found[0, :, :3].isfinite().all()
-    assert found[2:].isfinite().all()
+    assert found[2:4].isfinite().all()
 
 
 def test_the_current_stream_and_int64_arrays() -> None:

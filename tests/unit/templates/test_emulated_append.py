@@ -134,11 +134,12 @@ def test_what_cannot_be_writes_nothing_outside(packed: bool, page: int | None) -
         assert all((x[::2] == 7).all() for x in around.values())
 
 
-def test_one_impossible_sequence_leaves_the_others() -> None:
-    """Lengths beyond the room write nothing and make NaN in q; so do pages that there aren't, in the cache."""
+@pytest.mark.parametrize("length", [ROOM + 1, -1, -(2**31), 2**31 - 1])
+def test_one_impossible_sequence_leaves_the_others(length: int) -> None:
+    """Lengths that can't be write nothing and make NaN in q. Pages that there aren't get nothing."""
     case = Case("fp32", 8, rotary_dim=32)
     good, bad = arrays_of(case), arrays_of(case)
-    bad["kv_lens"] = np.int32([ROOM + 1, *good["kv_lens"][1:]])
+    bad["kv_lens"] = np.int32([length, *good["kv_lens"][1:]])
     bad["block_table"] = np.where(np.arange(5)[:, None] == 1, 1000, good["block_table"]).astype(np.int32)
     wanted, found = emulated(case, good), emulated(case, bad)
     assert wanted is not None and found is not None
