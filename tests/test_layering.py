@@ -25,7 +25,7 @@ FLOORS = {
     "runtime": 7,
     "__init__": 8, "__main__": 8, "api": 8, "compiler": 8, "cli": 8, "explain": 8, "flex": 8, "import_flex": 8,
     "integrations": 8, "machine_code": 8, "package": 8, "settle": 8, "show": 8, "stages": 8, "tune": 8,
-    "torch": 8,
+    "torch": 8, "jax": 8,
 }  # fmt: skip
 
 # What the package that `attncc build` writes may load, and what it must never load.
@@ -169,8 +169,8 @@ def test_only_runtime_imports_cupy(module: Path) -> None:
         assert "cupy" not in {name[0] for name in imports(module)}
 
 
-# `torch` goes with built packages too, but can't be imported without torch, as all the others can.
-@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS | {"torch"}], ids=str)
+# `torch` and `jax` go with built packages too, but can't be imported without these, as all the others can.
+@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS | {"torch", "jax"}], ids=str)
 def test_built_packages_need_no_compiler(module: Path) -> None:
     assert not {name[0] for name in imports(module)} & COMPILER_LIBRARIES
     assert not own_parts(module, for_types=False) & COMPILER_PARTS
