@@ -170,7 +170,9 @@ def test_only_runtime_imports_cupy(module: Path) -> None:
 
 
 # `torch` and `jax` go with built packages too, but can't be imported without these, as all the others can.
-@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS | {"torch", "jax"}], ids=str)
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS | {"torch", "jax"}], ids=str
+)
 def test_built_packages_need_no_compiler(module: Path) -> None:
     assert not {name[0] for name in imports(module)} & COMPILER_LIBRARIES
     assert not own_parts(module, for_types=False) & COMPILER_PARTS

@@ -169,7 +169,7 @@ def _values(form: Form) -> list[Any]:
     """What launches take, by operand: the numbers of the call, None for all else."""
     values: list[Any] = [None] * (INPUTS + len(form.variant.inputs))
     for name, value in form.statics:
-        if name in OPERANDS:
+        if name in OPERANDS and value is not None:
             values[OPERANDS[name]] = value & _SEED_MASK if name in SCALARS else value
     places = {item.name: INPUTS + number for number, item in enumerate(form.variant.inputs)}
     for name, value in form.numbers:
