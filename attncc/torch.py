@@ -17,7 +17,7 @@ from .problem.facts import INPUT_DTYPES, Signature
 from .problem.inputs import declaration
 from .problem.refusal import refused, shape_text
 from .problem.values import check_values
-from .runtime.kernel import Kernel
+from .runtime.kernel import Kernel, kernel_of
 from .runtime.torch.autograd import operator_name
 from .runtime.torch.recordable import is_number
 from .runtime.torch.torch_operator import NAMESPACE
@@ -31,7 +31,7 @@ def operator(kernel: Any) -> Any:
 
     AttnccError A656 for what is no kernel.
     """
-    return getattr(getattr(torch.ops, NAMESPACE), operator_name(_kernel("kernel", kernel).token)).default
+    return getattr(getattr(torch.ops, NAMESPACE), operator_name(kernel_of("kernel", kernel).token)).default
 
 
 class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't read here
@@ -61,8 +61,8 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
         **inputs: Any,
     ) -> None:
         super().__init__()
-        self.kernel = _kernel("kernel", kernel)
-        self.in_eval = None if in_eval is None else _kernel("in_eval", in_eval)
+        self.kernel = kernel_of("kernel", kernel)
+        self.in_eval = None if in_eval is None else kernel_of("in_eval", in_eval)
         self.scale, self.layout = scale, layout
         _check_call(self.kernel.variant, scale, layout)
         declared = {item.name: item for item in self.kernel.variant.inputs}
@@ -142,15 +142,6 @@ class Attention(torch.nn.Module):  # type: ignore[misc]  # torch's types aren't 
 
     def extra_repr(self) -> str:
         return repr(self.kernel)
-
-
-def _kernel(name: str, given: Any) -> Kernel:
-    """A kernel, or that of a built package's function."""
-    kernel = given if isinstance(given, Kernel) else getattr(getattr(given, "package", None), "kernel", None)
-    if not isinstance(kernel, Kernel):
-        expected = "what attncc.compile gives, or a function of a built package"
-        raise refused("A656", f"`{name}` is not a kernel", expected=expected, came=type(given).__qualname__)
-    return kernel
 
 
 def _check_call(variant: Variant, scale: Any, layout: Any) -> None:

@@ -25,7 +25,7 @@ FLOORS = {
     "executor": 6, "codegen": 6,
     "runtime": 7,
     "__init__": 8, "__main__": 8, "advice": 8, "api": 8, "bench": 8, "cache_append": 8, "compiler": 8, "cli": 8,
-    "explain": 8, "flex": 8, "import_flex": 8, "integrations": 8, "machine_code": 8, "package": 8,
+    "explain": 8, "flex": 8, "import_flex": 8, "integrations": 8, "jax": 8, "machine_code": 8, "package": 8,
     "partial_results": 8, "settle": 8, "show": 8, "stages": 8, "torch": 8, "tune": 8,
 }  # fmt: skip
 
@@ -181,8 +181,10 @@ def test_only_runtime_imports_cupy(module: Path) -> None:
         assert "cupy" not in {name[0] for name in imports(module)}
 
 
-# `torch` goes with built packages too, but can't be imported without torch, as all the others can.
-@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS | {"torch"}], ids=str)
+# `torch` and `jax` go with built packages too, but can't be imported without these, as all the others can.
+@pytest.mark.parametrize(
+    "module", [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS | {"torch", "jax"}], ids=str
+)
 def test_built_packages_need_no_compiler(module: Path) -> None:
     assert not {name[0] for name in imports(module)} & COMPILER_LIBRARIES
     assert not own_parts(module, for_types=False) & COMPILER_PARTS

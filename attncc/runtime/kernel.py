@@ -45,6 +45,11 @@ class Kernel:
         self.token = token_of(self)
 
     @property
+    def store(self) -> KernelStore:
+        """Where its plans and machine code are."""
+        return self._store
+
+    @property
     def variant(self) -> Variant:
         return self._store.variant
 
@@ -229,3 +234,12 @@ class Kernel:
         if call.return_lse:
             return handed_back(result[0], call.q), handed_back(result[1], call.q)
         return handed_back(result, call.q)
+
+
+def kernel_of(name: str, given: Any) -> Kernel:
+    """A kernel, or that of a built package's function. AttnccError A656 if the argument of this name is neither."""
+    kernel = given if isinstance(given, Kernel) else getattr(getattr(given, "package", None), "kernel", None)
+    if not isinstance(kernel, Kernel):
+        expected = "what attncc.compile gives, or a function of a built package"
+        raise refused("A656", f"`{name}` is not a kernel", expected=expected, came=type(given).__qualname__)
+    return kernel

@@ -1,0 +1,210 @@
+"""`wrap`: a kernel as a function of JAX arrays, with its gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+
+from ..descales import descaled
+from ..ir import Type
+from ..problem.call_arguments import ARGUMENTS, ARRAYS, SCALARS, Arguments
+from ..problem.inputs import declaration
+from ..problem.refusal import not_an_array, refused
+from ..problem.swapped_axes import warn_of_swapped_axes
+from ..runtime.kernel import Kernel, kernel_of
+from . import primitives
+from .form import ArrayForm, Form
+
+_NUMBERS = (bool, int, float)
+_EXPECTED = "a JAX or NumPy array"
+
+
+def wrap(kernel: Any) -> Attention:
+    """A function of JAX arrays that runs a kernel: what `attncc.compile` gives, or a function of a built package.
+
+    It works under jit, grad, vmap and shard_map, on CPUs by the executor. AttnccError A656 for what is no kernel.
+    """
+    return Attention(kernel_of("kernel", kernel))
+
+
+class Attention:
+    """One kernel as a function of JAX arrays. `wrap` makes them."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel = kernel
+
+    def __repr__(self) -> str:
+        return f"<attncc.jax {self.kernel!r}>"
+
+    def __call__(
+        self, q: Any, k: Any, v: Any, *, return_lse: bool = False, deterministic: bool = False, **keywords: Any
+    ) -> Any:
+        """Attention of q, k and v: out, or (out, lse) with return_lse. Arguments and inputs are those of the kernel.
+
+        q is [batch, heads, q_len, head dim] in layout "bhsd", [batch, q_len, heads, head dim] in "bshd", and so are k
+        and v; all may leave the batch axis out, inputs with them. lse is fp32 [batch, heads, q_len].
+        `seed` is a number, an array of one integer, or a key of jax.random. `scale` and scalar inputs that come as
+        numbers are constants of the program; arrays have gradients if they are learnable.
+        `deterministic`: gradients are bit for bit the same in every run.
+        AttnccError A5xx, A6xx while JAX traces the call.
+        """
+        call = Arguments.of(q, k, v, keywords, ARGUMENTS)
+        self._refuse_unknown(call)
+        alone = np.ndim(q) == 3 and call.cu_seqlens_q is None and call.cu_seqlens_kv is None
+        form, operands = self._read(call, alone, return_lse, deterministic)
+        shapes = tuple(map(ArrayForm.of, operands))
+        bound = form.bound(shapes)
+        warn_of_swapped_axes(form.variant.name, shapes[0].facts, bound.problem)
+        results = _attention(form, tuple(varying(operands)))
+        if alone:
+            results = tuple(result[0] for result in results)
+        return results if return_lse else results[0]
+
+    def _refuse_unknown(self, call: Arguments) -> None:
+        if call.out is not None:
+            expected, came = "out=None", type(call.out).__qualname__
+            help = "take the result that the call returns"
+            raise refused("A655", "`out` can't be used with JAX arrays", expected=expected, came=came, help=help)
+
+    def _read(
+        self, call: Arguments, alone: bool, return_lse: bool, deterministic: bool
+    ) -> tuple[Form, tuple[Any, ...]]:
+        """The form of a call, and its operands."""
+        operands = [_array(name, value, alone) for name, value in (("q", call.q), ("k", call.k), ("v", call.v))]
+        names: list[str] = []
+        numbers, statics = [], []
+        declared = {item.name: item for item in self.kernel.variant.inputs}
+        for name, value in call.inputs.items():
+            if name not in declared or _is_number(value):  # unknown ones are refused by their names
+                numbers.append((name, _plain(value) if _is_number(value) else 0))
+                continue
+            tags = [axis.tag for axis in declared[name].axes]
+            added = alone and "batch" in tags and np.ndim(value) == len(tags) - 1
+            array = _array(name, value, added, tags.index("batch") if added else 0)
+            operands.append(_narrowed(array) if declared[name].dtype == "i32" else array)
+            names.append(name)
+        for name in ARGUMENTS:
+            value = getattr(call, name)
+            if name in ARRAYS and value is not None:
+                operands.append(_narrowed(_array(name, value)))
+                names.append(name)
+            elif name in SCALARS and value is not None and not _is_number(value):
+                operands.append(_words(name, value))
+                names.append(name)
+            elif name not in ("out", "return_lse", *ARRAYS):
+                statics.append((name, _plain(value)))
+        arguments = tuple(statics), tuple(numbers), tuple(names)
+        return Form(self.kernel, *arguments, bool(return_lse), bool(deterministic)), tuple(operands)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (*_NUMBERS, np.generic))
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _array(name: str, value: Any, add_batch: bool = False, axis: int = 0) -> Any:
+    if not isinstance(value, jax.Array | np.ndarray):
+        raise not_an_array(name, type(value), _EXPECTED)
+    array = jnp.asarray(value)
+    return jnp.expand_dims(array, axis) if add_batch else array
+
+
+def _narrowed(array: Any) -> Any:
+    """int64, which JAX has where it is asked to, as int32."""
+    return array.astype(jnp.int32) if array.dtype == jnp.int64 else array
+
+
+def _words(name: str, value: Any) -> Any:
+    """A seed as two words of 32 bits, the low one first: those of an integer, or bits drawn by a key of jax.random."""
+    if not isinstance(value, jax.Array | np.ndarray):
+        raise not_an_array(name, type(value), f"a number, {_EXPECTED} of one integer, or a key of jax.random")
+    seed = value if isinstance(value, jax.Array) else jnp.asarray(value)
+    if jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key) and seed.shape == ():
+        return jax.random.bits(seed, (2,), jnp.uint32)
+    if seed.shape != () or seed.dtype not in (jnp.int32, jnp.uint32, jnp.int64, jnp.uint64):
+        expected = "a number, an array of one integer of 32 or 64 bits, or a key of jax.random"
+        came = f"{seed.dtype}{list(seed.shape)}"
+        raise refused(ARGUMENTS[name].code, f"`{name}` can't be used", expected=expected, came=came)
+    if seed.dtype.itemsize == 8:
+        return jax.lax.bitcast_convert_type(seed, jnp.uint32)
+    low = jax.lax.bitcast_convert_type(seed, jnp.uint32)
+    high = jax.lax.bitcast_convert_type(seed >> 31, jnp.uint32) if seed.dtype == jnp.int32 else jnp.uint32(0)
+    return jnp.stack([low, high])
+
+
+def varying(operands: Sequence[Any]) -> list[Any]:
+    """The operands, each varying over all axes of a mesh that one of them varies over: within shard_map, arrays that
+    are the same on all devices then get the sum of the devices' gradients."""
+    varies = [jax.typeof(operand).manual_axis_type.varying for operand in operands]
+    union = frozenset[Any]().union(*varies)
+    missing = [tuple(union - own) for own in varies]
+    return [jax.lax.pcast(x, axes, to="varying") if axes else x for x, axes in zip(operands, missing, strict=True)]
+
+
+# ------------------------------------------------------------------ gradients
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _attention(form: Form, operands: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(primitives.forward(operands, form, with_lse=form.return_lse))
+
+
+def _forward(form: Form, operands: tuple[Any, ...]) -> tuple[Any, Any]:
+    _check_perturbed(form, operands)
+    values = tuple(operand.value for operand in operands)
+    results = primitives.forward(values, form, with_lse=form.is_softmax)
+    return tuple(results[: 1 + form.return_lse]), (values, results)
+
+
+def _check_perturbed(form: Form, operands: Sequence[Any]) -> None:
+    """AttnccError A652 where a gradient is wanted that a call doesn't give."""
+    wanted = [
+        name
+        for name, operand in zip(form.names, operands, strict=True)
+        if operand.perturbed and jnp.issubdtype(operand.value.dtype, jnp.floating)
+    ]
+    if wanted and descaled(form.variant):
+        raise refused(
+            "A652",
+            "kernels of e4m3 have no gradients",
+            expected="arrays that none is taken of",
+            came=f"a gradient of {wanted[0]}",
+            help="pass jax.lax.stop_gradient(…), or train with a kernel of another dtype",
+        )
+    for name in wanted:
+        if name in form.inputs and not form.inputs[name].learnable and form.inputs[name].type is Type.FLOAT:
+            shown = declaration(form.inputs[name])
+            raise refused(
+                "A652",
+                f"a gradient of input `{name}` is wanted, which isn't learnable",
+                expected=f"input {shown} learnable",
+                came=f"input {shown}",
+                help=f"declare it learnable, or pass jax.lax.stop_gradient({name})",
+            )
+
+
+def _backward(form: Form, residuals: Any, cotangents: Sequence[Any]) -> tuple[tuple[Any, ...]]:
+    operands, (out, *lse) = residuals
+    dout, *dlse = cotangents
+    results = {"dout": jnp.zeros_like(out) if isinstance(dout, SymbolicZero) else dout, "out": out}
+    if form.is_softmax:
+        results["lse"] = lse[0]
+        if dlse and not isinstance(dlse[0], SymbolicZero):
+            results["dlse"] = dlse[0]
+    given = varying([*results.values(), *operands])
+    count = len(results)
+    found = primitives.backward(given[:count], tuple(results), given[count:], form)
+    gradients = dict(zip(("q", "k", "v", *form.learnable), found, strict=True))
+    return (tuple(gradients.get(name) for name in form.names),)
+
+
+_attention.defvjp(_forward, _backward, symbolic_zeros=True)
