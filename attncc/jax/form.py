@@ -88,7 +88,7 @@ class Form:
         """The checked call. AttnccError A6xx for the first argument that doesn't suit."""
         call = self.facts(operands, return_lse=self.return_lse)
         configuration = configuration_of(self.variant.name, self.kernel.configurations, call.q, call.v)
-        signature = Signature(self.variant, *configuration)
+        signature = Signature(self.variant, *configuration[:3])
         statics = dict(self.statics)
         values: dict[str, Any] = {name: statics.get(name) for name in NUMBERS}
         values |= {name: getattr(call, name) for name in SCALARS}

@@ -23,13 +23,21 @@ _INT_BITS = {"i32": 32, "i64": 64}
 
 
 def check_values(
-    signature: Signature, scalars: Mapping[str, int | float | bool], *, seed: object, scale: float | None
+    signature: Signature,
+    scalars: Mapping[str, int | float | bool],
+    *,
+    seed: object,
+    scale: float | None,
+    q_offset: object = None,
 ) -> None:
-    """Checks the Python numbers of one call, which a cache of `bind` can't see: scalar inputs, `seed`, `scale`.
+    """Checks the Python numbers of one call, which a cache of `bind` can't see: scalar inputs, `seed`, `scale`,
+    `q_offset`.
 
     `scalars` holds the scalar inputs that came as numbers; one in a 0-d array is used as it is. AttnccError A610,
-    A612, A613, A619.
+    A612, A613, A619, A626.
     """
+    if isinstance(q_offset, int):
+        check_offset(q_offset)
     for name, value in scalars.items():
         _check_range(signature.inputs[name], value)
     if scale is not None and not _is_finite(scale):

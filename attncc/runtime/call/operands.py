@@ -16,7 +16,6 @@ from ...problem.bind import check_scalar
 from ...problem.call_arguments import ARGUMENTS, ARRAYS, NUMBERS, SCALARS, Arguments, Given
 from ...problem.inputs import check_dtype
 from ...problem.refusal import mixed, refused
-from ...problem.values import check_offset
 from ..frameworks.arrays import framework_of, is_array
 from ..frameworks.framework import DeviceFramework
 from .written_reader import ARRAY, Operand, Read, maker, taker
@@ -127,9 +126,8 @@ class Reader:
     def check(self, roles: Roles, values: Sequence[Any]) -> None:
         """Checks the numbers of a call: the seed, the scale and scalar inputs. AttnccError A6xx."""
         scalars = {self._names[operand]: values[operand] for operand in roles.numbers if operand >= INPUTS}
-        check_values(self._signature, scalars, seed=values[SEED], scale=values[SCALE])
-        if Q_OFFSET in roles.numbers:
-            check_offset(values[Q_OFFSET])
+        offset = values[Q_OFFSET] if Q_OFFSET in roles.numbers else None  # else an address
+        check_values(self._signature, scalars, seed=values[SEED], scale=values[SCALE], q_offset=offset)
         if roles.take_numbers is not None:
             roles.checked = roles.take_numbers(values)
 
