@@ -4,13 +4,13 @@
 from .alibi_documents import alibi_documents
 from .causal import causal
 from .natten import natten
-from .paged import paged
 from .relative_bias import relative_bias
+from .softcap import softcap
 
 __all__ = [
     "alibi_documents",
     "causal",
     "natten",
-    "paged",
     "relative_bias",
+    "softcap",
 ]

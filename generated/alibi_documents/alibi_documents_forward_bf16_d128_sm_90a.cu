@@ -2,42 +2,43 @@
 // Written by attncc 0.2.0 from specs/alibi_documents.attn (sha256 5cfbfee3e8a0f194). Do not edit.
 //
 // Contents, by line:
-//    70  sizes
-//    87  leaf code: element.cuh 89, math.cuh 103, bf16.cuh 210, running_max.cuh 234,
-//        stale_max_softmax.cuh 267, philox.cuh 405, tiles_1d.cuh 500, grid.cuh 524, output.cuh 631,
-//        head_rows.cuh 733, in_registers.cuh 768, kept_rows.cuh 772, key_bits.cuh 794,
-//        rotation.cuh 812, scores.cuh 824, shared_tests.cuh 877, tile_kind.cuh 926, tiles.cuh 931,
-//        functions.cuh 961, load.cuh 977, search.cuh 1037, sorted_hints.cuh 1072
-//  1097  alibi_documents: Params 1099, Context 1127, make_context 1140, Row 1159, make_row 1165,
-//        rows_alike 1174, row_of_lane 1178, keep 1185, keep_bits 1195, score_mod 1207,
-//        KvBounds 1219, kv_bounds 1223, dropout_threshold 1250
-//  1255  a block of queries
-//  1422  leaf code, continued: tile_scheduler.cuh 1424, group_tiles.cuh 1446,
-//        descending_tiles.cuh 1469, lanes.cuh 1514, layout.cuh 1530, mma_16bit.cuh 1592,
-//        barrier.cuh 1652, words.cuh 1712, pipeline.cuh 1736, tma.cuh 1869, tma_1d.cuh 1898,
-//        cluster_none.cuh 1932, ping_pong_none.cuh 1953, wgmma.cuh 1963, values_loaded.cuh 2035,
-//        rounded_late.cuh 2060, warpgroup.cuh 2073
-//  2108  what the warps share
-//  2153  the planner
-//  2178  the producer
-//  2202    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2286    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2310  queries times keys
-//  2368  the consumers
-//  2609    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2615    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2621    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2626    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2629    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2632    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2636    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2641    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2657    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2673    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2683  the kernel
-//  2691    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2702    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2709    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    71  sizes
+//    89  leaf code: element.cuh 91, math.cuh 105, bf16.cuh 212, running_max.cuh 236,
+//        stale_max_softmax.cuh 269, philox_words.cuh 407, philox.cuh 449, tiles_1d.cuh 506,
+//        grid.cuh 530, length_holds.cuh 670, keys_in_rows.cuh 679, output.cuh 687,
+//        head_rows.cuh 789, in_registers.cuh 837, kept_rows.cuh 841, key_bits.cuh 863,
+//        rotation.cuh 881, scores.cuh 893, shared_tests.cuh 946, tile_kind.cuh 995, tiles.cuh 1000,
+//        functions.cuh 1030, load.cuh 1046, search.cuh 1106, sorted_hints.cuh 1141
+//  1166  alibi_documents: Params 1168, Context 1197, make_context 1212, Row 1232, make_row 1240,
+//        rows_alike 1256, row_of_lane 1260, keep 1267, keep_bits 1277, score_mod 1289,
+//        KvBounds 1301, kv_bounds 1305, dropout_threshold 1332
+//  1337  a block of queries
+//  1515  leaf code, continued: tile_scheduler.cuh 1517, group_tiles.cuh 1539,
+//        descending_tiles.cuh 1562, lanes.cuh 1607, layout.cuh 1623, mma_16bit.cuh 1685,
+//        barrier.cuh 1745, words.cuh 1805, pipeline.cuh 1829, tma.cuh 1962, tma_1d.cuh 1991,
+//        cluster_none.cuh 2025, kv_in_rows.cuh 2046, ping_pong_none.cuh 2057, wgmma.cuh 2067,
+//        values_loaded.cuh 2139, rounded_late.cuh 2164, warpgroup.cuh 2177
+//  2212  what the warps share
+//  2257  the planner
+//  2282  the producer
+//  2306    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2388    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2412  queries times keys
+//  2470  the consumers
+//  2711    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2717    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2723    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2728    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2731    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2734    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2738    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2743    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2759    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2775    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2785  the kernel
+//  2793    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2804    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2811    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -61,11 +62,11 @@
 //
 // tiles
 //   kv_begin: see tile_kind
-//   full_begin = (min(max((q_last + ((kv_len - q_len) - 1023)), first(doc[b, :kv_len] >= (doc[b,
+//   full_begin = (min(max((q_last + (q_offset - 1023)), first(doc[b, :kv_len] >= (doc[b,
 //       max((q_first + (kv_len - q_len)), 0)] if (q_first >= (q_len - kv_len)) else min(doc[b,
 //       max((q_first + (kv_len - q_len)), 0)], 0)))), kv_len) if doc__sorted[b] else 0)
 //   full_end: see tile_kind
-//   kv_end = min(max((q_last + ((kv_len - q_len) + 1)), 0), kv_len)
+//   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
 
 // ---------------------------------------------------------------- sizes
 
@@ -79,7 +80,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
-constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int WARP_KEYS = 64;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 8;  // of which so many at once become scores
 [[maybe_unused]] constexpr int MASKED_STEP = 4;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
@@ -402,7 +404,7 @@ struct Normalizer : RunningMax<M_TILES> {
     }
 };
 
-// ---- philox.cuh
+// ---- philox_words.cuh
 
 // Dropout bits belong to a (batch, head, q_idx, kv_idx) pair, so that every tiling draws the same: Philox4x32 with 7 rounds
 // (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). A call serves the 16 pairs that a lane holds
@@ -436,6 +438,16 @@ __device__ __forceinline__ unsigned not_below(unsigned a, unsigned b) {
     return mask;
 }
 
+/// 0xffff in each half of the word whose column is dropped, for row r of the fragment.
+__device__ __forceinline__ unsigned dropped_halves(unsigned word, int r, unsigned threshold) {
+    return not_below(__byte_perm(word, 0, r == 0 ? 0x4240 : 0x4341), threshold * 0x10001u);
+}
+
+/// What makes up for the dropped: the reciprocal of the actual keep rate.
+__device__ __forceinline__ float kept_scale(unsigned threshold) { return 256 * normal_reciprocal(threshold); }
+
+// ---- philox.cuh
+
 /// Clears the probabilities that dropout drops: those whose byte is not below the threshold.
 template <int M_TILES>
 struct Dropout {
@@ -459,8 +471,7 @@ struct Dropout {
         pair = opaque(pair);
     }
 
-    /// What makes up for the dropped: the reciprocal of the actual keep rate.
-    __device__ __forceinline__ float scale() const { return 256 * normal_reciprocal(threshold); }
+    __device__ __forceinline__ float scale() const { return kept_scale(threshold); }
 
     /// The word of fragment (m, n); a lane's number is that of its row and column within 8 x 8.
     __device__ __forceinline__ unsigned word(int m, int n) {
@@ -468,16 +479,11 @@ struct Dropout {
         return n % 4 == 0 ? words[m].x : n % 4 == 1 ? words[m].y : n % 4 == 2 ? words[m].z : words[m].w;
     }
 
-    /// 0xffff in each half of the word whose column is dropped, for row r of the fragment.
-    __device__ __forceinline__ unsigned dropped(unsigned word, int r) {
-        return not_below(__byte_perm(word, 0, r == 0 ? 0x4240 : 0x4341), threshold * 0x10001u);
-    }
-
     /// 16-bit probabilities of fragments (m, n) and (m, n + 1), packed by columns: rows 0 and 1 of the one, then the other.
     __device__ __forceinline__ void drop(unsigned (&probs)[4], int m, int n) {
         const unsigned bits[2] = {word(m, n), word(m, n + 1)};
 #pragma unroll
-        for (int i = 0; i < 4; ++i) probs[i] &= ~dropped(bits[i / 2], i % 2);
+        for (int i = 0; i < 4; ++i) probs[i] &= ~dropped_halves(bits[i / 2], i % 2, threshold);
     }
 
     /// Those of a warp with 16 rows, of the tile that begins at kv_first.
@@ -542,28 +548,61 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+    return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -626,6 +665,23 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     work.batch_index = uniform(work.batch_index);
     find_rows(work, params);
     return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- keys_in_rows.cuh
+
+/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+    return length_holds(params, sequence);
 }
 
 // ---- output.cuh
@@ -754,6 +810,19 @@ struct QueryRows {
     __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
+
+    /// `slot`: the warp's first.
+    template <class Dropout, class LaneRows>
+    __device__ __forceinline__ void begin_dropout(Dropout& dropout, unsigned long long seed, unsigned threshold, int num_heads,
+                                                  const LaneRows&, int slot) const {
+        dropout.begin_rows(seed, threshold, work.sequence * num_heads + work.head, first + slot);
+    }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -1101,7 +1170,8 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *next_block;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     const long long *seed_pointer;
     unsigned long long seed;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
@@ -1114,9 +1184,9 @@ struct Params {
     const float *cap;
     const unsigned char *doc__sorted;
     long long doc__sorted_stride0, doc__sorted_stride1;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits, section;
-    int blocks;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section, blocks;
     float scale;
     int slope_size0;
     int doc_size0, doc_size1;
@@ -1128,6 +1198,7 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
     const int* doc_base;
     float inverse_cap;
@@ -1137,9 +1208,11 @@ struct Context {
     bool doc_sorted;  // whether doc is nondecreasing
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
 #line 16 "specs/alibi_documents.attn"
     const int* sum = params.doc + ctx.b * params.doc_stride0;
 #line 16 "specs/alibi_documents.attn"
@@ -1150,7 +1223,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1154 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1227 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1159,15 +1232,24 @@ __device__ __forceinline__ Context make_context(
 struct Row {
     int q_idx;
     int doc_q_pos;  // doc[b, q_pos]
+    int limit;
+    int limit_2;
     int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
+#line 12 "specs/alibi_documents.attn"
+    row.q_pos = row.q_idx + ctx.q_offset;
+#line 16 "specs/alibi_documents.attn"
+    const int* doc_row = ctx.doc_base + row.q_pos * params.doc_stride1;
+#line 16 "specs/alibi_documents.attn"
+    row.doc_q_pos = load_if(in_range(row.q_pos, ctx.doc_length), doc_row);
 #line 15 "specs/alibi_documents.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-    row.doc_q_pos = load_if(row.q_pos >= 0, ctx.doc_base + row.q_pos * params.doc_stride1);
-#line 1171 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+    row.limit = min(max(row.q_pos - 1023, 0), ctx.kv_len);
+#line 14 "specs/alibi_documents.attn"
+    row.limit_2 = min(max(row.q_pos + 1, 0), ctx.kv_len);
+#line 1253 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1186,7 +1268,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1190 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1272 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1195,9 +1277,9 @@ __device__ __forceinline__ bool keep(
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 14 "specs/alibi_documents.attn"
-    const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
-    const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
-#line 1201 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+    const unsigned keep_1 = bits_below(row.limit_2 - kv_idx);
+    const unsigned keep_2 = keep_1 & ~bits_below(row.limit - kv_idx);
+#line 1283 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1211,7 +1293,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1215 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1297 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -1222,26 +1304,26 @@ struct KvBounds {
 
 __device__ __forceinline__ KvBounds kv_bounds(
     const Params& params, const Context& ctx, int q_first, int q_last) {
-    const int difference = ctx.kv_len - ctx.q_len;
-    const int difference_2 = difference - 1023;
-    const int sum = q_first + difference_2;
+    const int difference = ctx.q_offset - 1023;
+    const int sum = q_first + difference;
     const bool at_least = q_first >= ctx.q_len - ctx.kv_len;
-    const int larger = max(q_first + difference, 0);
+    const int difference_2 = ctx.kv_len - ctx.q_len;
+    const int larger = max(q_first + difference_2, 0);
     const int* doc_address = ctx.doc_base + larger * params.doc_stride1;
     const int doc_larger = load_if(larger < ctx.doc_length, doc_address);
     const int choice = at_least ? doc_larger : min(doc_larger, 0);
     const int doc_first = first_at_least(ctx.doc_base, params.doc_stride1, ctx.kv_len, choice);
     const int smaller = min(max(sum, doc_first), ctx.kv_len);
     const int kv_begin = ctx.doc_sorted ? smaller : min(max(sum, 0), ctx.kv_len);
-    const int smaller_2 = min(max(q_last + difference_2, doc_first), ctx.kv_len);
-    const int full_begin = ctx.doc_sorted ? smaller_2 : 0;
-    const int sum_2 = difference + 1;
+    const int full_begin = ctx.doc_sorted ? min(max(q_last + difference, doc_first), ctx.kv_len) :
+        0;
+    const int sum_2 = ctx.q_offset + 1;
     const int sum_3 = q_first + sum_2;
-    const int sum_4 = q_last + difference;
+    const int sum_4 = q_last + difference_2;
     const int* doc_address_2 = ctx.doc_base + sum_4 * params.doc_stride1;
     const int doc_sum = load_if(in_range(sum_4, ctx.doc_length), doc_address_2);
-    const int smaller_3 = min(sum_3, choice == (at_least ? doc_sum : max(doc_sum, 0)) ? sum_3 : 0);
-    const int full_end = ctx.doc_sorted ? min(max(smaller_3, 0), ctx.kv_len) : 0;
+    const int smaller_2 = min(sum_3, choice == (at_least ? doc_sum : max(doc_sum, 0)) ? sum_3 : 0);
+    const int full_end = ctx.doc_sorted ? min(max(smaller_2, 0), ctx.kv_len) : 0;
     const int kv_end = min(max(q_last + sum_2, 0), ctx.kv_len);
     return {kv_begin, full_begin, full_end, kv_end};
 }
@@ -1265,11 +1347,10 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
         const long long* pointer = params.seed_pointer;
         const unsigned long long seed = pointer != nullptr ? (unsigned long long)__ldg(pointer) : params.seed;
-        const int pair = rows.work.sequence * params.num_heads + rows.work.head;
-        dropout.begin_rows(seed, dropout_threshold(params), pair, q_first + warp_row);
+        rows.begin_dropout(dropout, seed, dropout_threshold(params), params.num_heads, lane_rows, warp_row);
     }
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
@@ -1280,12 +1361,18 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 order.end(uniform(bounds.kv_end))};
+        auto agreed = [](int x) {
+            if constexpr (OF_LANES) return x;
+            return uniform(x);
+        };
+        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                 order.end(agreed(bounds.kv_end))};
         return range;
     }
 
@@ -1310,10 +1397,16 @@ struct QueryBlock {
         return score;
     }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
     }
 
     /// What of the mask must be tested for each pair.
@@ -1393,15 +1486,15 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
     template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1950,6 +2043,17 @@ struct Cluster {
     }
 };
 
+// ---- kv_in_rows.cuh
+
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
+/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+template <class Tile, class Order, class Params>
+__device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
+                                        const Work& work, int first, int head, long long batch_stride, unsigned operand) {
+    Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
+                                      coordinate(kv_batch(params, work), batch_stride), operand);
+}
+
 // ---- ping_pong_none.cuh
 
 /// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
@@ -2142,7 +2246,7 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
 
 __device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, work.head, kv_head);
 }
 
 /// Where tiles of keys stand that a block of queries looks at.
@@ -2246,9 +2350,8 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
-                                                   coordinate(plan.kv_head, params.k_stride_head),
-                                                   coordinate(plan.work.batch_index, params.k_stride_batch), 0);
+                load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
+                                        coordinate(plan.kv_head, params.k_stride_head), params.k_stride_batch, 0);
             } else {
                 barrier_arrive(full);
             }
@@ -2261,9 +2364,8 @@ struct Producer {
         if (elected) {
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
-                                               coordinate(plan.kv_head, params.v_stride_head),
-                                               coordinate(plan.work.batch_index, params.v_stride_batch), 1);
+            load_kv<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
+                                    coordinate(plan.kv_head, params.v_stride_head), params.v_stride_batch, 1);
         }
         values.advance();
     }
@@ -2579,10 +2681,10 @@ struct Consumer {
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
-    /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
+    /// Zeros in place of the values behind the last key, where rows follow it; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
         const int rows = block.context.kv_len - tile.kv_first;
-        if (rows >= BLOCK_KV || params.cu_seqlens_kv == nullptr) return;
+        if (rows >= BLOCK_KV || !rows_follow_keys(params)) return;
         barrier_wait(shared.values_full(values.stage), values.parity);
         clear_rows<VTile, THREADS>(shared.values(values.stage), rows);
     }
@@ -2664,11 +2766,11 @@ struct Consumer {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
         }
-        const float out_scale = block.dropout.scale();
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
+        const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
+        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);

@@ -6,25 +6,25 @@
 //    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 139, shared_floats.cuh 162,
 //        statistics_floats.cuh 173, lanes.cuh 193, layout.cuh 209, mma_16bit.cuh 271,
 //        low_bits_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
-//        output.cuh 492, copy.cuh 576, tile_kind.cuh 650, tiles.cuh 655, pair_stream.cuh 723,
-//        row_blocks.cuh 804, tiles_1d.cuh 818
-//   869  causal: Params 871, Context 887, make_context 894, Row 900, make_row 905, keep 914,
-//        ScoreGradient 922, QBounds 928, q_bounds 932
-//   942  pairs
-//   984  leaf code, continued: held_uniform.cuh 986, enough_registers.cuh 1004, key_grid.cuh 1024,
-//        learns_nothing.cuh 1054, add_float.cuh 1075, add_scalar.cuh 1083, words.cuh 1093,
-//        score_gradient.cuh 1106
-//  1178  one tile of gradients
-//  1250  a head, and a block of keys
-//  1295    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  1302    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
-//  1307    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  1309    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1315    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
-//  1320    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  1356    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
-//  1368    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  1378  the kernel
+//        output.cuh 512, copy.cuh 596, tile_kind.cuh 670, tiles.cuh 675, pair_stream.cuh 743,
+//        row_blocks.cuh 824, tiles_1d.cuh 838
+//   889  causal: Params 891, Context 909, make_context 918, Row 925, make_row 930, keep 939,
+//        ScoreGradient 947, QBounds 953, q_bounds 957
+//   966  pairs
+//  1008  leaf code, continued: held_uniform.cuh 1010, enough_registers.cuh 1028, key_grid.cuh 1048,
+//        learns_nothing.cuh 1078, add_float.cuh 1099, add_scalar.cuh 1107, words.cuh 1117,
+//        score_gradient.cuh 1130
+//  1202  one tile of gradients
+//  1274  a head, and a block of keys
+//  1318    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1325    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1330    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1332    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1338    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1343    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1379    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1390    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1400  the kernel
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -39,8 +39,8 @@
 //   warps = 4, stages = 1, split_kv = 1, skip = auto
 //
 // tiles
-//   q_begin = min(max((kv_first + (q_len - kv_len)), 0), q_len)
-//   full_begin = min(max((kv_last + (q_len - kv_len)), 0), q_len)
+//   q_begin = min(max((kv_first - q_offset), 0), q_len)
+//   full_begin = min(max((kv_last - q_offset), 0), q_len)
 //   full_end = q_len
 //   q_end = q_len
 
@@ -436,28 +436,48 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -873,14 +893,16 @@ struct Params {
     bf16 *dk, *dv;
     float *dq_sum;
     const float *statistics;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
     long long dk_stride_batch, dk_stride_head, dk_stride_row, dv_stride_batch;
     long long dv_stride_head, dv_stride_row;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, row_blocks, kv_blocks;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, row_blocks;
+    int kv_blocks;
     float scale;
 };
 
@@ -888,12 +910,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
@@ -905,8 +930,8 @@ struct Row {
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 910 "causal_backward_bf16_d128_sm_80.cu"
+    row.q_pos = row.q_idx + ctx.q_offset;
+#line 935 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -915,7 +940,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 919 "causal_backward_bf16_d128_sm_80.cu"
+#line 944 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -931,9 +956,8 @@ struct QBounds {
 
 __device__ __forceinline__ QBounds q_bounds(
     const Params& params, const Context& ctx, int kv_first, int kv_last) {
-    const int difference = ctx.q_len - ctx.kv_len;
-    const int q_begin = min(max(kv_first + difference, 0), ctx.q_len);
-    const int full_begin = min(max(kv_last + difference, 0), ctx.q_len);
+    const int q_begin = min(max(kv_first - ctx.q_offset, 0), ctx.q_len);
+    const int full_begin = min(max(kv_last - ctx.q_offset, 0), ctx.q_len);
     const int full_end = ctx.q_len;
     const int q_end = ctx.q_len;
     return {q_begin, full_begin, full_end, q_end};
@@ -1258,8 +1282,7 @@ __device__ __forceinline__ void sweep(const Params& params, int of_group, const 
     const int head = work.kv_head * (params.num_heads / params.num_kv_heads) + of_group;
     const int kv_first = work.kv_block * BLOCK_KV, kv_last = min(kv_first + BLOCK_KV, work.kv_len) - 1;
     const int warp_row = threadIdx.x / 32 * WARP_ROWS;
-    const Context& context = held(make_context(params, work.sequence, head, work.kv_head, work.q_len, work.kv_len,
-                                               work.q_start, work.kv_start));
+    const Context& context = held(make_context(params, work, head, work.kv_head));
     Pairs pairs(params, context, kv_first + warp_row);
     const TileRange& range = aside<PARTS != 1>(aligned<BLOCK_Q>(rows_of(params, context, kv_first, kv_last)));
     auto kind_of = [&](int q_first, int q_last) {
@@ -1363,8 +1386,7 @@ __device__ __forceinline__ void make_gradients(const Params& params, const KeyWo
     const int kv_first = work.kv_block * BLOCK_KV;
     const int first = kv_first + threadIdx.x / 32 * WARP_ROWS, rows = work.kv_len - first;
     const long long row = work.kv_start + (long long)first;
-    const float scale = make_context(params, work.sequence, 0, work.kv_head, work.q_len, work.kv_len, work.q_start,
-                                     work.kv_start).scale;
+    const float scale = make_context(params, work, 0, work.kv_head).scale;
     // FlashAttention-2, Algorithm 2, line 18: write dK and dV.
     Element* to_dk = params.dk + work.batch_index * params.dk_stride_batch + work.kv_head * params.dk_stride_head;
     Element* to_dv = params.dv + work.batch_index * params.dv_stride_batch + work.kv_head * params.dv_stride_head;

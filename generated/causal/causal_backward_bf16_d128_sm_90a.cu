@@ -4,35 +4,35 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 86, bf16.cuh 153, recompute_softmax.cuh 173,
-//        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 346, kv_blocks.cuh 357,
-//        tile_kind.cuh 396, query_tiles.cuh 401, backward_pipeline.cuh 479, blocks_late.cuh 663,
-//        factors_are_one.cuh 703, finished.cuh 715, layout.cuh 736, learns_nothing.cuh 780,
-//        add_vector.cuh 807, output.cuh 816, dq_semaphore.cuh 903, row_blocks.cuh 979,
-//        rotation.cuh 993, words.cuh 1005, statistics_split_bf16.cuh 1024, tiles_1d.cuh 1080,
-//        tma.cuh 1107, tma_1d.cuh 1139, cluster_of_two.cuh 1159, transposed.cuh 1280,
-//        warpgroup.cuh 1336, wgmma.cuh 1379
-//  1489  causal: Params 1491, Context 1509, make_context 1516, Row 1522, make_row 1527, keep 1536,
-//        ScoreGradient 1544, QBounds 1550, q_bounds 1554
-//  1571  what the warpgroups share
-//  1614  the producer
-//  1861  consumers of keys
-//  1863  pairs of keys and queries: probs_kept.cuh 1865
-//  2107  products of the consumers of keys
-//  2445    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2496    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2506    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2514    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2557    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2564    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2569    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2573    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2592    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2662  dQ
-//  2745    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2811  the kernel
-//  2827    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2831    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2836    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 373, kv_blocks.cuh 384,
+//        tile_kind.cuh 423, query_tiles.cuh 428, backward_pipeline.cuh 506, blocks_late.cuh 690,
+//        factors_are_one.cuh 730, finished.cuh 742, layout.cuh 763, learns_nothing.cuh 807,
+//        add_vector.cuh 834, output.cuh 843, dq_semaphore.cuh 930, row_blocks.cuh 1006,
+//        rotation.cuh 1020, words.cuh 1032, statistics_split_bf16.cuh 1051, tiles_1d.cuh 1107,
+//        tma.cuh 1134, tma_1d.cuh 1166, cluster_of_two.cuh 1186, transposed.cuh 1307,
+//        warpgroup.cuh 1363, wgmma.cuh 1406
+//  1516  causal: Params 1518, Context 1537, make_context 1546, Row 1553, make_row 1558, keep 1567,
+//        ScoreGradient 1575, QBounds 1581, q_bounds 1585
+//  1601  what the warpgroups share
+//  1644  the producer
+//  1891  consumers of keys
+//  1893  pairs of keys and queries: probs_kept.cuh 1895
+//  2137  products of the consumers of keys
+//  2475    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2526    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2536    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2544    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2587    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2594    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2599    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2603    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2622    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2692  dQ
+//  2775    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2841  the kernel
+//  2857    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2861    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2866    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -47,8 +47,8 @@
 //   warps = 8, stages = 2, split_kv = 1, skip = auto
 //
 // tiles
-//   q_begin = min(max((kv_first + (q_len - kv_len)), 0), q_len)
-//   full_begin = min(max((kv_last + (q_len - kv_len)), 0), q_len)
+//   q_begin = min(max((kv_first - q_offset), 0), q_len)
+//   full_begin = min(max((kv_last - q_offset), 0), q_len)
 //   full_end = q_len
 //   q_end = q_len
 
@@ -290,28 +290,55 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1494,15 +1521,16 @@ struct Params {
     float *dq_sum;
     const float *statistics;
     int *next_block, *turns, *finished;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
     long long dk_stride_batch, dk_stride_head, dk_stride_row, dv_stride_batch;
     long long dv_stride_head, dv_stride_row;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, row_blocks, kv_blocks, blocks;
-    int section;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, row_blocks;
+    int kv_blocks, blocks, section;
     float scale;
 };
 
@@ -1510,12 +1538,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
@@ -1527,8 +1558,8 @@ struct Row {
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 1532 "causal_backward_bf16_d128_sm_90a.cu"
+    row.q_pos = row.q_idx + ctx.q_offset;
+#line 1563 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1537,7 +1568,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1541 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1572 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -1553,9 +1584,8 @@ struct QBounds {
 
 __device__ __forceinline__ QBounds q_bounds(
     const Params& params, const Context& ctx, int kv_first, int kv_last) {
-    const int difference = ctx.q_len - ctx.kv_len;
-    const int q_begin = min(max(kv_first + difference, 0), ctx.q_len);
-    const int full_begin = min(max(kv_last + difference, 0), ctx.q_len);
+    const int q_begin = min(max(kv_first - ctx.q_offset, 0), ctx.q_len);
+    const int full_begin = min(max(kv_last - ctx.q_offset, 0), ctx.q_len);
     const int full_end = ctx.q_len;
     const int q_end = ctx.q_len;
     return {q_begin, full_begin, full_end, q_end};
@@ -1608,7 +1638,7 @@ struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
 };
 
 __device__ __forceinline__ Context context_of(const Params& params, const KeyWork& work, int head) {
-    return make_context(params, work.sequence, head, work.kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, head, work.kv_head);
 }
 
 // ---------------------------------------------------------------- the producer
@@ -2459,7 +2489,7 @@ struct BlockConsumer : ConsumerProducts {
         const Context context = context_of(params, work, 0);
         shared.wait_for_values(order);
         const int rows = work.kv_len - work.kv_block * BLOCK_KV;
-        if (rows < BLOCK_KV && params.cu_seqlens_kv != nullptr) {
+        if (rows < BLOCK_KV && rows_follow_keys(params)) {
             clear_rows<KTile, 128 * CONSUMERS>(keys_at, rows);
             clear_rows<VTile, 128 * CONSUMERS>(values_at(), rows);
         }

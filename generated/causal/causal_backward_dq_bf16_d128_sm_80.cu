@@ -5,20 +5,20 @@
 //    41  sizes
 //    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 133, statistics_floats.cuh 156,
 //        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, low_bits_16bit.cuh 344,
-//        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 497, copy.cuh 581,
-//        tile_kind.cuh 655, tiles.cuh 660, pair_stream.cuh 728, row_blocks.cuh 809,
-//        tiles_1d.cuh 823
-//   873  causal: Params 875, Context 890, make_context 897, Row 903, make_row 908, keep 917,
-//        ScoreGradient 925, KvBounds 931, kv_bounds 935
-//   945  pairs
-//   987  leaf code, continued: held_uniform.cuh 989
-//  1007  one tile of gradients
-//  1050  the kernel
-//  1109    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
-//  1114    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-//  1117    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-//  1120    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1125    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 517, copy.cuh 601,
+//        tile_kind.cuh 675, tiles.cuh 680, pair_stream.cuh 748, row_blocks.cuh 829,
+//        tiles_1d.cuh 843
+//   893  causal: Params 895, Context 911, make_context 920, Row 927, make_row 932, keep 941,
+//        ScoreGradient 949, KvBounds 955, kv_bounds 959
+//   969  pairs
+//  1011  leaf code, continued: held_uniform.cuh 1013
+//  1031  one tile of gradients
+//  1074  the kernel
+//  1132    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1137    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1140    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1143    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1148    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -35,8 +35,8 @@
 // tiles
 //   kv_begin = 0
 //   full_begin = 0
-//   full_end = min(max((q_first + ((kv_len - q_len) + 1)), 0), kv_len)
-//   kv_end = min(max((q_last + ((kv_len - q_len) + 1)), 0), kv_len)
+//   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
+//   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
 
 // ---------------------------------------------------------------- sizes
 
@@ -408,28 +408,48 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -876,14 +896,15 @@ struct Params {
     const bf16 *q, *k, *v, *dout;
     bf16 *dq;
     const float *statistics;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
     long long dq_stride_batch, dq_stride_head, dq_stride_row;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, row_blocks, q_blocks, splits;
-    int section;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, row_blocks;
+    int q_blocks, splits, section;
     float scale;
 };
 
@@ -891,12 +912,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
@@ -908,8 +932,8 @@ struct Row {
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 913 "causal_backward_dq_bf16_d128_sm_80.cu"
+    row.q_pos = row.q_idx + ctx.q_offset;
+#line 937 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -918,7 +942,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 922 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 946 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.
@@ -936,7 +960,7 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
-    const int sum = ctx.kv_len - ctx.q_len + 1;
+    const int sum = ctx.q_offset + 1;
     const int full_end = min(max(q_first + sum, 0), ctx.kv_len);
     const int kv_end = min(max(q_last + sum, 0), ctx.kv_len);
     return {kv_begin, full_begin, full_end, kv_end};
@@ -1064,8 +1088,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) causal_backward_dq(cons
     const int q_first = work.q_first, q_last = work.q_last;
     if ((unsigned)q_first >= (unsigned)work.q_len) return;
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads), warp_row = threadIdx.x / 32 * WARP_ROWS;
-    const Context& context = held(make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len,
-                                               work.q_start, work.kv_start));
+    const Context& context = held(make_context(params, work, work.head, kv_head));
     const unsigned queries = shared_address(shared), dout = queries + QTile::BYTES, buffers = dout + DoutTile::BYTES;
     const long long row = work.q_start + (long long)q_first;
     load_tile<QTile, QOrder, THREADS, HEAD_DIM * sizeof(Element)>(

@@ -3,28 +3,28 @@
 //
 // Contents, by line:
 //    47  sizes
-//    63  leaf code: element.cuh 65, math.cuh 70, bf16.cuh 166, running_max.cuh 190,
-//        normalize_softmax.cuh 223, keep_all.cuh 321, tiles_1d.cuh 333, grid.cuh 357,
-//        output.cuh 464, head_rows.cuh 566, in_registers.cuh 608, kept_rows.cuh 618,
-//        key_bits.cuh 640, rotation.cuh 658, scores.cuh 670, pair_tests.cuh 723, tile_kind.cuh 736,
-//        tiles.cuh 741
-//   817  causal: Params 819, Context 832, make_context 839, Row 845, make_row 850, keep_bits 859,
-//        KvBounds 868, kv_bounds 872
-//   882  a block of queries
-//  1029  leaf code, continued: lanes.cuh 1031, aim_anew.cuh 1047, layout.cuh 1065,
-//        mma_16bit.cuh 1127, copy.cuh 1245, words.cuh 1313, queries.cuh 1332
-//  1349  one tile of attention
-//  1376    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
-//  1395    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  1403    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
-//  1410  leaf code of the loop over tiles: kv_stream.cuh 1412, load_rows.cuh 1519,
-//        block_range.cuh 1542
-//  1559  the kernel
-//  1565    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
-//  1603    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
-//  1607    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  1622    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-//  1624    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//    64  leaf code: element.cuh 66, math.cuh 71, bf16.cuh 167, running_max.cuh 191,
+//        normalize_softmax.cuh 224, keep_all.cuh 322, tiles_1d.cuh 334, grid.cuh 358,
+//        length_holds.cuh 491, keys_in_rows.cuh 500, output.cuh 508, head_rows.cuh 610,
+//        in_registers.cuh 658, kept_rows.cuh 668, key_bits.cuh 690, rotation.cuh 708,
+//        scores.cuh 720, pair_tests.cuh 773, tile_kind.cuh 786, tiles.cuh 791
+//   867  causal: Params 869, Context 884, make_context 893, Row 900, make_row 905, keep_bits 916,
+//        KvBounds 925, kv_bounds 929
+//   939  a block of queries
+//  1098  leaf code, continued: lanes.cuh 1100, aim_anew.cuh 1116, layout.cuh 1134,
+//        mma_16bit.cuh 1196, copy.cuh 1314, words.cuh 1382, queries.cuh 1401
+//  1418  one tile of attention
+//  1446    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1465    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1473    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1480  leaf code of the loop over tiles: kv_rows.cuh 1482, kv_stream.cuh 1502,
+//        load_rows.cuh 1600, block_range.cuh 1623
+//  1640  the kernel
+//  1646    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1684    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1688    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1703    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1705    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -41,8 +41,8 @@
 // tiles
 //   kv_begin = 0
 //   full_begin = 0
-//   full_end = min(max((q_first + ((kv_len - q_len) + 1)), 0), kv_len)
-//   kv_end = min(max((q_last + ((kv_len - q_len) + 1)), 0), kv_len)
+//   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
+//   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
 
 // ---------------------------------------------------------------- sizes
 
@@ -56,7 +56,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
-constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int WARP_KEYS = 48;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 6;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
@@ -375,28 +376,54 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+    return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -459,6 +486,23 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     work.batch_index = uniform(work.batch_index);
     find_rows(work, params);
     return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- keys_in_rows.cuh
+
+/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+    return length_holds(params, sequence);
 }
 
 // ---- output.cuh
@@ -593,6 +637,12 @@ struct QueryRows {
     template <class Params>
     __device__ __forceinline__ int kv_head(const Params& params) const {
         return work.head / (params.num_heads / params.num_kv_heads);
+    }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
     }
 
     /// Where the rows stand in a tensor with these strides, in elements.
@@ -820,12 +870,14 @@ struct Params {
     const bf16 *q, *k, *v;
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits, section;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section;
     float scale;
 };
 
@@ -833,25 +885,30 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
 struct Row {
     int q_idx;
-    int q_pos;
+    int limit;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 855 "causal_forward_bf16_d128_sm_80.cu"
+    const int q_pos = row.q_idx + ctx.q_offset;
+#line 8 "specs/causal.attn"
+    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+#line 912 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -859,8 +916,8 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
-    return bits_below(row.q_pos + 1 - kv_idx);
-#line 864 "causal_forward_bf16_d128_sm_80.cu"
+    return bits_below(row.limit - kv_idx);
+#line 921 "causal_forward_bf16_d128_sm_80.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -873,7 +930,7 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
-    const int sum = ctx.kv_len - ctx.q_len + 1;
+    const int sum = ctx.q_offset + 1;
     const int full_end = min(max(q_first + sum, 0), ctx.kv_len);
     const int kv_end = min(max(q_last + sum, 0), ctx.kv_len);
     return {kv_begin, full_begin, full_end, kv_end};
@@ -892,15 +949,21 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 order.end(uniform(bounds.kv_end))};
+        auto agreed = [](int x) {
+            if constexpr (OF_LANES) return x;
+            return uniform(x);
+        };
+        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                 order.end(agreed(bounds.kv_end))};
         return range;
     }
 
@@ -924,10 +987,16 @@ struct QueryBlock {
         return score;
     }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
     }
 
     /// What of the mask must be tested for each pair.
@@ -1000,15 +1069,15 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
     template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1349,19 +1418,20 @@ __device__ __forceinline__ float take_sign(unsigned queries, float scale) {
 // ---------------------------------------------------------------- one tile of attention
 
 using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
-using KTile = SharedTile<BLOCK_KV, PADDED_HEAD_DIM * sizeof(Element)>;
-using VTile = SharedTile<BLOCK_KV, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
+using KTile = SharedTile<WARP_KEYS, PADDED_HEAD_DIM * sizeof(Element)>;
+using VTile = SharedTile<WARP_KEYS, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
-// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds three, which
+// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds MOST_BLOCKS, which
 // hide what each waits for, if the accumulators and what goes with them leave room for that many: some of what the variant
 // keeps of a block, too, where it is more than 32 words. For targets above sm_90 fp32 kernels take more registers.
 constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES), CONTEXT_WORDS = sizeof(Context) / 4;
 constexpr int OTHERS = sizeof(Element) == 2 ? 48 : __CUDA_ARCH__ > 900 ? 128 : 96;
 constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORDS > 32 ? CONTEXT_WORDS - 32 : 0)));
-[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > 3 ? 3 : BLOCKS;
+constexpr int MOST_BLOCKS = 3;
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > MOST_BLOCKS ? MOST_BLOCKS : BLOCKS;
 
 // A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a
-// thread's registers, besides some 88 for all else, is for Q; three leave none.
+// thread's registers, besides those for all else, is for Q; three leave none.
 using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
 
 using QueryAim = Aim<QTile, WARP_ROWS>;
@@ -1409,14 +1479,27 @@ __device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, cons
 }
 // ---------------------------------------------------------------- leaf code of the loop over tiles
 
-// ---- kv_stream.cuh
+// ---- kv_rows.cuh
 
 /// The keys and values of one head of one sequence in global memory. Strides are in bytes.
 struct KvRows {
     const char *keys, *values;
     long long key_stride, value_stride;
     int kv_len;
+
+    /// Starts to load a tile of which `count` rows exist.
+    template <class Tile, class Order, int THREADS, int BYTES>
+    __device__ __forceinline__ void load_keys(unsigned target, int first, int count) const {
+        load_tile_straight<Tile, Order, THREADS, BYTES>(target, keys + first * key_stride, key_stride, count);
+    }
+
+    template <class Tile, class Order, int THREADS, int BYTES>
+    __device__ __forceinline__ void load_values(unsigned target, int first, int count) const {
+        load_tile_straight<Tile, Order, THREADS, BYTES>(target, values + first * value_stride, value_stride, count);
+    }
 };
+
+// ---- kv_stream.cuh
 
 /// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
 /// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
@@ -1424,18 +1507,18 @@ struct KvRows {
 ///
 /// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
 /// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
-template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class Tiles>
+template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows, class Tiles>
 struct KvStream {
     static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
 
-    const KvRows& rows;
+    const AnyRows& rows;
     Tiles& tiles;
     unsigned key_buffers, value_buffers;
     int slot = 0;        // of the tile in hand
     Tile queue[STAGES];  // the tile in hand, and those ahead of it
 
     /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
-    __device__ __forceinline__ KvStream(const KvRows& rows, Tiles& tiles, unsigned buffers)
+    __device__ __forceinline__ KvStream(const AnyRows& rows, Tiles& tiles, unsigned buffers)
         : rows(rows), tiles(tiles), key_buffers(buffers),
           value_buffers(buffers + STAGES * KTile::BYTES) {
 #pragma unroll 1
@@ -1500,15 +1583,13 @@ private:
     }
 
     __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
-        load_tile_straight<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES,
-                                                      rows.keys + tile.kv_first * rows.key_stride, rows.key_stride,
-                                                      rows_of(tile));
+        rows.template load_keys<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES, tile.kv_first,
+                                                                  rows_of(tile));
     }
 
     __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
-        load_tile_straight<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES,
-                                                        rows.values + tile.kv_first * rows.value_stride, rows.value_stride,
-                                                        rows_of(tile));
+        rows.template load_values<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES, tile.kv_first,
+                                                                      rows_of(tile));
     }
 
     __device__ __forceinline__ int rows_of(const Tile& tile) const {
@@ -1527,11 +1608,11 @@ __device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element
                                                      places.rows);
 }
 
-/// Rows whose places take a division each, of few tiles that meet many keys: a short loop.
+/// The first `rows` of a tile, whose places are anywhere, of few tiles that meet many keys: a short loop.
 template <class QTile, int THREADS, int BYTES, class Places>
-__device__ __forceinline__ void load_rows(unsigned tile, const Places& places) {
+__device__ __forceinline__ void load_rows(unsigned tile, const Places& places, int rows) {
 #pragma unroll 1
-    for (int index = threadIdx.x; index < QTile::ROWS * QTile::CHUNKS; index += THREADS) {
+    for (int index = threadIdx.x; index < rows * QTile::CHUNKS; index += THREADS) {
         const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
         const bool exists = places.holds(row) && chunk * 16 < BYTES;
         const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;
@@ -1568,8 +1649,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Rows rows(params, work);
     if (!rows.exist()) return;
     const int kv_head = rows.kv_head(params);
-    const Context& context = spilled(uniform_struct(make_context(params, work.sequence, rows.head(), kv_head, work.q_len,
-                                                                work.kv_len, work.q_start, work.kv_start)));
+    const Context& context = spilled(uniform_struct(make_context(params, work, rows.head(), kv_head)));
     QueryBlock block(params, context, rows);
 
     const unsigned queries = shared_address(shared);
@@ -1579,20 +1659,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Ranges<WARPS> ranges(block.range());
     TileRange range = uniform_struct(ranges.all());
     // K and V, copied by all threads; the first tiles are asked for.
-    const Element* k = params.k + work.batch_index * params.k_stride_batch + kv_head * params.k_stride_head +
+    // Where K and V are.
+    const Element* k = params.k + kv_batch(params, work) * params.k_stride_batch + kv_head * params.k_stride_head +
                        work.kv_start * params.k_stride_row;
-    const Element* v = params.v + work.batch_index * params.v_stride_batch + kv_head * params.v_stride_head +
+    const Element* v = params.v + kv_batch(params, work) * params.v_stride_batch + kv_head * params.v_stride_head +
                        work.kv_start * params.v_stride_row;
     // The loop of fp32 has no registers for strides, only uniform ones; nor has one whose warps know of their own.
     auto bytes = [](long long stride) {
         return (stride * (long long)sizeof(Element));
     };
     const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
-                       context.kv_len};
+                       work.kv_len};
     auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
     LiveTiles<
         KvOrder, false, decltype(kind_of)> tiles(range, context.kv_len, kind_of);
-    KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(tiles)>
+    KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(kv), decltype(tiles)>
         stream(kv, tiles, queries + QTile::BYTES);
 
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
@@ -1620,7 +1701,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
     const Rows finished_rows(params, done);
     auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
     // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
-    const Finished finished(normalizer, sink, block.dropout.scale());
+    const Finished finished(normalizer, sink, block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len));
     // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
     finished.store(params, finished_rows, block.warp_row, out);
 }

@@ -2,40 +2,41 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    58  sizes
-//    74  leaf code: element.cuh 76, math.cuh 81, bf16.cuh 188, running_max.cuh 212,
-//        stale_max_softmax.cuh 245, keep_all.cuh 383, tiles_1d.cuh 394, grid.cuh 418,
-//        output.cuh 525, head_rows.cuh 627, kept_rows.cuh 662, key_bits.cuh 684, rotation.cuh 702,
-//        scores.cuh 714, pair_tests.cuh 767, tile_kind.cuh 780, tiles.cuh 785
-//   823  causal: Params 825, Context 840, make_context 847, Row 853, make_row 858, keep_bits 867,
-//        KvBounds 876, kv_bounds 880
-//   890  a block of queries
-//  1045  leaf code, continued: tile_scheduler.cuh 1047, group_tiles.cuh 1069,
-//        descending_tiles.cuh 1092, lanes.cuh 1137, layout.cuh 1153, mma_16bit.cuh 1215,
-//        barrier.cuh 1275, words.cuh 1335, pipeline.cuh 1359, tma.cuh 1499, tma_1d.cuh 1528,
-//        cluster_none.cuh 1562, ping_pong_none.cuh 1583, wgmma.cuh 1592, values_loaded.cuh 1664,
-//        rounded_late.cuh 1689, warpgroup.cuh 1702
-//  1737  what the warps share
-//  1782  the planner
-//  1825  the producer
-//  1849    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  1936    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  1963  queries times keys
-//  2021  the consumers
-//  2271    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2276    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2285    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2289    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2292    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2295    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2298    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2318    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2336    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2352    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2362  the kernel
-//  2370    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2381    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2393    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    59  sizes
+//    76  leaf code: element.cuh 78, math.cuh 83, bf16.cuh 190, running_max.cuh 214,
+//        stale_max_softmax.cuh 247, keep_all.cuh 385, tiles_1d.cuh 396, grid.cuh 420,
+//        length_holds.cuh 560, keys_in_rows.cuh 569, output.cuh 577, head_rows.cuh 679,
+//        kept_rows.cuh 720, key_bits.cuh 742, rotation.cuh 760, scores.cuh 772, pair_tests.cuh 825,
+//        tile_kind.cuh 838, tiles.cuh 843
+//   881  causal: Params 883, Context 899, make_context 908, Row 915, make_row 920, keep_bits 931,
+//        KvBounds 940, kv_bounds 944
+//   954  a block of queries
+//  1121  leaf code, continued: tile_scheduler.cuh 1123, group_tiles.cuh 1145,
+//        descending_tiles.cuh 1168, lanes.cuh 1213, layout.cuh 1229, mma_16bit.cuh 1291,
+//        barrier.cuh 1351, words.cuh 1411, pipeline.cuh 1435, tma.cuh 1575, tma_1d.cuh 1604,
+//        cluster_none.cuh 1638, kv_in_rows.cuh 1659, ping_pong_none.cuh 1670, wgmma.cuh 1679,
+//        values_loaded.cuh 1751, rounded_late.cuh 1776, warpgroup.cuh 1789
+//  1824  what the warps share
+//  1869  the planner
+//  1912  the producer
+//  1936    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2021    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2048  queries times keys
+//  2106  the consumers
+//  2356    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2361    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2370    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2374    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2377    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2380    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2383    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2403    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2421    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2437    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2447  the kernel
+//  2455    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2466    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2478    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -52,8 +53,8 @@
 // tiles
 //   kv_begin = 0
 //   full_begin = 0
-//   full_end = min(max((q_first + ((kv_len - q_len) + 1)), 0), kv_len)
-//   kv_end = min(max((q_last + ((kv_len - q_len) + 1)), 0), kv_len)
+//   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
+//   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
 
 // ---------------------------------------------------------------- sizes
 
@@ -67,7 +68,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
-constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int WARP_KEYS = 64;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 8;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
@@ -436,28 +438,61 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+    return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -520,6 +555,23 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     work.batch_index = uniform(work.batch_index);
     find_rows(work, params);
     return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- keys_in_rows.cuh
+
+/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+    return length_holds(params, sequence);
 }
 
 // ---- output.cuh
@@ -648,6 +700,12 @@ struct QueryRows {
     __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -827,13 +885,14 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *next_block;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits, section;
-    int blocks;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section, blocks;
     float scale;
 };
 
@@ -841,25 +900,30 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
 struct Row {
     int q_idx;
-    int q_pos;
+    int limit;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 863 "causal_forward_bf16_d128_sm_90a.cu"
+    const int q_pos = row.q_idx + ctx.q_offset;
+#line 8 "specs/causal.attn"
+    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+#line 927 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -867,8 +931,8 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
-    return bits_below(row.q_pos + 1 - kv_idx);
-#line 872 "causal_forward_bf16_d128_sm_90a.cu"
+    return bits_below(row.limit - kv_idx);
+#line 936 "causal_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -881,7 +945,7 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
-    const int sum = ctx.kv_len - ctx.q_len + 1;
+    const int sum = ctx.q_offset + 1;
     const int full_end = min(max(q_first + sum, 0), ctx.kv_len);
     const int kv_end = min(max(q_last + sum, 0), ctx.kv_len);
     return {kv_begin, full_begin, full_end, kv_end};
@@ -900,7 +964,7 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
     }
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
@@ -911,12 +975,18 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 order.end(uniform(bounds.kv_end))};
+        auto agreed = [](int x) {
+            if constexpr (OF_LANES) return x;
+            return uniform(x);
+        };
+        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                 order.end(agreed(bounds.kv_end))};
         return range;
     }
 
@@ -940,10 +1010,16 @@ struct QueryBlock {
         return score;
     }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
     }
 
     /// What of the mask must be tested for each pair.
@@ -1016,15 +1092,15 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
     template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1580,6 +1656,17 @@ struct Cluster {
     }
 };
 
+// ---- kv_in_rows.cuh
+
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
+/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+template <class Tile, class Order, class Params>
+__device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
+                                        const Work& work, int first, int head, long long batch_stride, unsigned operand) {
+    Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
+                                      coordinate(kv_batch(params, work), batch_stride), operand);
+}
+
 // ---- ping_pong_none.cuh
 
 /// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
@@ -1771,7 +1858,7 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
 
 __device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, work.head, kv_head);
 }
 
 /// Where tiles of keys stand that a block of queries looks at.
@@ -1893,9 +1980,8 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
-                                                   coordinate(plan.kv_head, params.k_stride_head),
-                                                   coordinate(plan.work.batch_index, params.k_stride_batch), 0);
+                load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
+                                        coordinate(plan.kv_head, params.k_stride_head), params.k_stride_batch, 0);
             } else {
                 barrier_arrive(full);
             }
@@ -1908,9 +1994,8 @@ struct Producer {
         if (elected) {
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
-                                               coordinate(plan.kv_head, params.v_stride_head),
-                                               coordinate(plan.work.batch_index, params.v_stride_batch), 1);
+            load_kv<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
+                                    coordinate(plan.kv_head, params.v_stride_head), params.v_stride_batch, 1);
         }
         values.advance();
     }
@@ -2232,10 +2317,10 @@ struct Consumer {
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
-    /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
+    /// Zeros in place of the values behind the last key, where rows follow it; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
         const int rows = block.context.kv_len - tile.kv_first;
-        if (rows >= BLOCK_KV || params.cu_seqlens_kv == nullptr) return;
+        if (rows >= BLOCK_KV || !rows_follow_keys(params)) return;
         barrier_wait(shared.values_full(values.stage), values.parity);
         clear_rows<VTile, THREADS>(shared.values(values.stage), rows);
     }
@@ -2343,11 +2428,11 @@ struct Consumer {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
         }
-        const float out_scale = block.dropout.scale();
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
+        const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
+        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);

@@ -2,40 +2,41 @@
 // Written by attncc 0.2.0 from specs/natten.attn (sha256 a6f607b8720dce4a). Do not edit.
 //
 // Contents, by line:
-//    72  sizes
-//    88  leaf code: element.cuh 90, math.cuh 95, bf16.cuh 202, running_max.cuh 226,
-//        stale_max_softmax.cuh 259, keep_all.cuh 397, tiles_1d.cuh 408, grid.cuh 432,
-//        output.cuh 539, head_rows.cuh 641, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 726,
-//        scores.cuh 738, pair_tests.cuh 791, tile_kind.cuh 804, tiles.cuh 809
-//   847  natten: Params 849, Context 864, make_context 871, Row 877, make_row 885, keep_bits 909,
-//        KvBounds 924, kv_bounds 928, tile_kind 939
-//   967  a block of queries
-//  1123  leaf code, continued: tile_scheduler.cuh 1125, group_tiles.cuh 1147,
-//        descending_tiles.cuh 1170, lanes.cuh 1215, layout.cuh 1231, mma_16bit.cuh 1293,
-//        barrier.cuh 1353, words.cuh 1413, pipeline.cuh 1437, tma.cuh 1577, tma_1d.cuh 1606,
-//        cluster_none.cuh 1640, ping_pong_none.cuh 1661, wgmma.cuh 1670, values_loaded.cuh 1742,
-//        rounded_late.cuh 1767, warpgroup.cuh 1780
-//  1815  what the warps share
-//  1860  the planner
-//  1903  the producer
-//  1927    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2014    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2041  queries times keys
-//  2099  the consumers
-//  2349    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2354    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2363    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2367    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2370    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2373    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2376    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2396    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2414    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2430    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2440  the kernel
-//  2448    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2459    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2471    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    73  sizes
+//    90  leaf code: element.cuh 92, math.cuh 97, bf16.cuh 204, running_max.cuh 228,
+//        stale_max_softmax.cuh 261, keep_all.cuh 399, tiles_1d.cuh 410, grid.cuh 434,
+//        length_holds.cuh 574, keys_in_rows.cuh 583, output.cuh 591, head_rows.cuh 693,
+//        kept_rows.cuh 734, key_bits.cuh 756, rotation.cuh 784, scores.cuh 796, pair_tests.cuh 849,
+//        tile_kind.cuh 862, tiles.cuh 867
+//   905  natten: Params 907, Context 923, make_context 932, Row 939, make_row 947, keep_bits 971,
+//        KvBounds 986, kv_bounds 990, tile_kind 1000
+//  1027  a block of queries
+//  1195  leaf code, continued: tile_scheduler.cuh 1197, group_tiles.cuh 1219,
+//        descending_tiles.cuh 1242, lanes.cuh 1287, layout.cuh 1303, mma_16bit.cuh 1365,
+//        barrier.cuh 1425, words.cuh 1485, pipeline.cuh 1509, tma.cuh 1649, tma_1d.cuh 1678,
+//        cluster_none.cuh 1712, kv_in_rows.cuh 1733, ping_pong_none.cuh 1744, wgmma.cuh 1753,
+//        values_loaded.cuh 1825, rounded_late.cuh 1850, warpgroup.cuh 1863
+//  1898  what the warps share
+//  1943  the planner
+//  1986  the producer
+//  2010    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2095    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2122  queries times keys
+//  2180  the consumers
+//  2430    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2435    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2444    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2448    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2451    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2454    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2457    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2477    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2495    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2511    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2521  the kernel
+//  2529    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2540    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2552    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -62,10 +63,10 @@
 //   warps = 12, stages = 5, split_kv = 1, skip = auto
 //
 // tiles
-//   kv_begin = min(((min(max(((q_first + (kv_len - q_len)) // 64), 6), 57) * 64) - 384), kv_len)
+//   kv_begin = min(((min(max(((q_first + q_offset) // 64), 6), 57) * 64) - 384), kv_len)
 //   full_begin = 0
 //   full_end = 0
-//   kv_end = min(((min(max(((q_last + (kv_len - q_len)) // 64), 6), 57) * 64) + 448), kv_len)
+//   kv_end = min(((min(max(((q_last + q_offset) // 64), 6), 57) * 64) + 448), kv_len)
 //   any_kept: see tile_kind
 //   all_kept: see tile_kind
 
@@ -81,7 +82,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
-constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int WARP_KEYS = 64;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 8;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
@@ -450,28 +452,61 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+    return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -534,6 +569,23 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     work.batch_index = uniform(work.batch_index);
     find_rows(work, params);
     return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- keys_in_rows.cuh
+
+/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+    return length_holds(params, sequence);
 }
 
 // ---- output.cuh
@@ -662,6 +714,12 @@ struct QueryRows {
     __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -851,13 +909,14 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *next_block;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits, section;
-    int blocks;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section, blocks;
     float scale;
 };
 
@@ -865,12 +924,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
@@ -885,7 +947,7 @@ struct Row {
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 21 "specs/natten.attn"
-    const int q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+    const int q_pos = row.q_idx + ctx.q_offset;
 #line 21 "specs/natten.attn"
     const int product = min(max(q_pos >> 6, 6), 57) * 64;
 #line 21 "specs/natten.attn"
@@ -898,7 +960,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 902 "natten_forward_bf16_d128_sm_90a.cu"
+#line 964 "natten_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -915,7 +977,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 919 "natten_forward_bf16_d128_sm_90a.cu"
+#line 981 "natten_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -927,11 +989,10 @@ struct KvBounds {
 
 __device__ __forceinline__ KvBounds kv_bounds(
     const Params& params, const Context& ctx, int q_first, int q_last) {
-    const int difference = ctx.kv_len - ctx.q_len;
-    const int kv_begin = min(min(max((q_first + difference) >> 6, 6), 57) * 64 - 384, ctx.kv_len);
+    const int kv_begin = min(min(max((q_first + ctx.q_offset) >> 6, 6), 57) * 64 - 384, ctx.kv_len);
     const int full_begin = 0;
     const int full_end = 0;
-    const int kv_end = min(min(max((q_last + difference) >> 6, 6), 57) * 64 + 448, ctx.kv_len);
+    const int kv_end = min(min(max((q_last + ctx.q_offset) >> 6, 6), 57) * 64 + 448, ctx.kv_len);
     return {kv_begin, full_begin, full_end, kv_end};
 }
 
@@ -942,10 +1003,9 @@ __device__ __forceinline__ TileKind tile_kind(
     const int quotient_2 = kv_last / 64;
     const bool same = quotient == quotient_2;
     const int choice = same ? kv_last % 64 : 63;
-    const int difference = ctx.kv_len - ctx.q_len;
-    const int sum = q_first + difference;
+    const int sum = q_first + ctx.q_offset;
     const int shifted = sum >> 6;
-    const int sum_2 = q_last + difference;
+    const int sum_2 = q_last + ctx.q_offset;
     const int shifted_2 = sum_2 >> 6;
     const bool same_2 = shifted == shifted_2;
     const int smaller = min(max(same_2 ? sum & 63 : 0, 6), 57);
@@ -977,7 +1037,7 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
     }
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
@@ -988,12 +1048,18 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 order.end(uniform(bounds.kv_end))};
+        auto agreed = [](int x) {
+            if constexpr (OF_LANES) return x;
+            return uniform(x);
+        };
+        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                 order.end(agreed(bounds.kv_end))};
         return range;
     }
 
@@ -1018,10 +1084,16 @@ struct QueryBlock {
         return score;
     }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
     }
 
     /// What of the mask must be tested for each pair.
@@ -1094,15 +1166,15 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
     template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1658,6 +1730,17 @@ struct Cluster {
     }
 };
 
+// ---- kv_in_rows.cuh
+
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
+/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+template <class Tile, class Order, class Params>
+__device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
+                                        const Work& work, int first, int head, long long batch_stride, unsigned operand) {
+    Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
+                                      coordinate(kv_batch(params, work), batch_stride), operand);
+}
+
 // ---- ping_pong_none.cuh
 
 /// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
@@ -1849,7 +1932,7 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
 
 __device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, work.head, kv_head);
 }
 
 /// Where tiles of keys stand that a block of queries looks at.
@@ -1971,9 +2054,8 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
-                                                   coordinate(plan.kv_head, params.k_stride_head),
-                                                   coordinate(plan.work.batch_index, params.k_stride_batch), 0);
+                load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
+                                        coordinate(plan.kv_head, params.k_stride_head), params.k_stride_batch, 0);
             } else {
                 barrier_arrive(full);
             }
@@ -1986,9 +2068,8 @@ struct Producer {
         if (elected) {
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
-                                               coordinate(plan.kv_head, params.v_stride_head),
-                                               coordinate(plan.work.batch_index, params.v_stride_batch), 1);
+            load_kv<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
+                                    coordinate(plan.kv_head, params.v_stride_head), params.v_stride_batch, 1);
         }
         values.advance();
     }
@@ -2310,10 +2391,10 @@ struct Consumer {
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
-    /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
+    /// Zeros in place of the values behind the last key, where rows follow it; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
         const int rows = block.context.kv_len - tile.kv_first;
-        if (rows >= BLOCK_KV || params.cu_seqlens_kv == nullptr) return;
+        if (rows >= BLOCK_KV || !rows_follow_keys(params)) return;
         barrier_wait(shared.values_full(values.stage), values.parity);
         clear_rows<VTile, THREADS>(shared.values(values.stage), rows);
     }
@@ -2421,11 +2502,11 @@ struct Consumer {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
         }
-        const float out_scale = block.dropout.scale();
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
+        const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
+        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);

@@ -3,39 +3,40 @@
 //
 // Contents, by line:
 //    75  sizes
-//    91  leaf code: element.cuh 93, math.cuh 98, bf16.cuh 205, running_max.cuh 229,
-//        stale_max_softmax.cuh 262, keep_all.cuh 400, tiles_2d.cuh 411, key_bits.cuh 446,
-//        windows.cuh 464, grid.cuh 532, output.cuh 639, head_rows.cuh 741, kept_rows.cuh 776,
-//        rotation.cuh 798, scores.cuh 810, tile_kind.cuh 856, tiles.cuh 861
-//   890  natten: Params 892, Context 907, make_context 914, Row 920, make_row 928, keep_bits 950,
-//        column_bits 963, KvBounds 976, kv_bounds 980
-//   995  a block of queries
-//  1147  leaf code, continued: tile_scheduler.cuh 1149, group_tiles.cuh 1171,
-//        window_tiles.cuh 1200, lanes.cuh 1225, layout.cuh 1241, mma_16bit.cuh 1303,
-//        barrier.cuh 1363, words.cuh 1423, pipeline.cuh 1447, tma.cuh 1587, tma_2d.cuh 1606,
-//        cluster_none.cuh 1653, ping_pong_none.cuh 1674, wgmma.cuh 1683, values_loaded.cuh 1755,
-//        rounded_late.cuh 1780, warpgroup.cuh 1793
-//  1828  what the warps share
-//  1874  the planner
-//  1917  the producer
-//  1941    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2026    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2053  queries times keys
-//  2112  the consumers
-//  2365    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2370    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2379    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2383    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2386    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2389    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2392    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2412    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2431    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2447    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2457  the kernel
-//  2465    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2476    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2488    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    92  leaf code: element.cuh 94, math.cuh 99, bf16.cuh 206, running_max.cuh 230,
+//        stale_max_softmax.cuh 263, keep_all.cuh 401, tiles_2d.cuh 412, key_bits.cuh 447,
+//        windows.cuh 465, grid.cuh 533, length_holds.cuh 673, keys_in_rows.cuh 682, output.cuh 690,
+//        head_rows.cuh 792, kept_rows.cuh 833, rotation.cuh 855, scores.cuh 867, tile_kind.cuh 913,
+//        tiles.cuh 918
+//   947  natten: Params 949, Context 965, make_context 974, Row 981, make_row 989, keep_bits 1011,
+//        column_bits 1024, KvBounds 1037, kv_bounds 1041
+//  1055  a block of queries
+//  1219  leaf code, continued: tile_scheduler.cuh 1221, group_tiles.cuh 1243,
+//        window_tiles.cuh 1272, lanes.cuh 1297, layout.cuh 1313, mma_16bit.cuh 1375,
+//        barrier.cuh 1435, words.cuh 1495, pipeline.cuh 1519, tma.cuh 1659, tma_2d.cuh 1678,
+//        cluster_none.cuh 1725, kv_in_rows.cuh 1746, ping_pong_none.cuh 1757, wgmma.cuh 1766,
+//        values_loaded.cuh 1838, rounded_late.cuh 1863, warpgroup.cuh 1876
+//  1911  what the warps share
+//  1957  the planner
+//  2000  the producer
+//  2024    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2107    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2134  queries times keys
+//  2193  the consumers
+//  2446    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2451    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2460    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2464    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2467    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2470    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2473    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2493    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2512    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2528    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2538  the kernel
+//  2546    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2557    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2569    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -62,15 +63,14 @@
 //   warps = 12, stages = 4, split_kv = 1, skip = auto
 //
 // tiles
-//   kv_begin = min(((min(max(((q_first + (kv_len - q_len)) // 64), 6), 57) * 64) - 384), kv_len)
+//   kv_begin = min(((min(max(((q_first + q_offset) // 64), 6), 57) * 64) - 384), kv_len)
 //   full_begin = 0
 //   full_end = 0
-//   kv_end = min(((min(max(((q_last + (kv_len - q_len)) // 64), 6), 57) * 64) + 448), kv_len)
-//   column_begin = (min(max(((((q_first % 64) + (kv_len - q_len)) % 64) if ((((q_first % 64) +
-//       (kv_len - q_len)) // 64) == (((q_last % 64) + (kv_len - q_len)) // 64)) else 0), 6), 57) -
-//       6)
-//   column_end = (min(max(((((q_last % 64) + (kv_len - q_len)) % 64) if ((((q_first % 64) + (kv_len
-//       - q_len)) // 64) == (((q_last % 64) + (kv_len - q_len)) // 64)) else 63), 6), 57) + 7)
+//   kv_end = min(((min(max(((q_last + q_offset) // 64), 6), 57) * 64) + 448), kv_len)
+//   column_begin = (min(max(((((q_first % 64) + q_offset) % 64) if ((((q_first % 64) + q_offset) //
+//       64) == (((q_last % 64) + q_offset) // 64)) else 0), 6), 57) - 6)
+//   column_end = (min(max(((((q_last % 64) + q_offset) % 64) if ((((q_first % 64) + q_offset) //
+//       64) == (((q_last % 64) + q_offset) // 64)) else 63), 6), 57) + 7)
 
 // ---------------------------------------------------------------- sizes
 
@@ -84,7 +84,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
-constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int WARP_KEYS = 80;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 10;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
@@ -550,28 +551,61 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+    return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -634,6 +668,23 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     work.batch_index = uniform(work.batch_index);
     find_rows(work, params);
     return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- keys_in_rows.cuh
+
+/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+    return length_holds(params, sequence);
 }
 
 // ---- output.cuh
@@ -762,6 +813,12 @@ struct QueryRows {
     __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -894,13 +951,14 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *next_block;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits, section;
-    int blocks;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section, blocks;
     float scale;
 };
 
@@ -908,12 +966,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
@@ -928,7 +989,7 @@ struct Row {
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 21 "specs/natten.attn"
-    const int q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+    const int q_pos = row.q_idx + ctx.q_offset;
 #line 21 "specs/natten.attn"
     const int smaller = min(max(q_pos >> 6, 6), 57);
 #line 21 "specs/natten.attn"
@@ -941,7 +1002,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 945 "natten_patches_bf16_d128_sm_90a.cu"
+#line 1006 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -955,7 +1016,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 959 "natten_patches_bf16_d128_sm_90a.cu"
+#line 1020 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -968,7 +1029,7 @@ __device__ __forceinline__ unsigned column_bits(
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 972 "natten_patches_bf16_d128_sm_90a.cu"
+#line 1033 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -979,13 +1040,12 @@ struct KvBounds {
 
 __device__ __forceinline__ KvBounds kv_bounds(
     const Params& params, const Context& ctx, int q_first, int q_last) {
-    const int difference = ctx.kv_len - ctx.q_len;
-    const int kv_begin = min(min(max((q_first + difference) >> 6, 6), 57) * 64 - 384, ctx.kv_len);
+    const int kv_begin = min(min(max((q_first + ctx.q_offset) >> 6, 6), 57) * 64 - 384, ctx.kv_len);
     const int full_begin = 0;
     const int full_end = 0;
-    const int kv_end = min(min(max((q_last + difference) >> 6, 6), 57) * 64 + 448, ctx.kv_len);
-    const int sum = q_first % 64 + difference;
-    const int sum_2 = q_last % 64 + difference;
+    const int kv_end = min(min(max((q_last + ctx.q_offset) >> 6, 6), 57) * 64 + 448, ctx.kv_len);
+    const int sum = q_first % 64 + ctx.q_offset;
+    const int sum_2 = q_last % 64 + ctx.q_offset;
     const bool same = (sum >> 6) == (sum_2 >> 6);
     const int column_begin = min(max(same ? sum & 63 : 0, 6), 57) - 6;
     const int column_end = min(max(same ? sum_2 & 63 : 63, 6), 57) + 7;
@@ -1005,7 +1065,7 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
     }
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
@@ -1016,12 +1076,18 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 order.end(uniform(bounds.kv_end))};
+        auto agreed = [](int x) {
+            if constexpr (OF_LANES) return x;
+            return uniform(x);
+        };
+        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                 order.end(agreed(bounds.kv_end))};
         return range;
     }
 
@@ -1045,10 +1111,16 @@ struct QueryBlock {
         return score;
     }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
     }
 
     /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
@@ -1118,15 +1190,15 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
     template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1671,6 +1743,17 @@ struct Cluster {
     }
 };
 
+// ---- kv_in_rows.cuh
+
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
+/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+template <class Tile, class Order, class Params>
+__device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
+                                        const Work& work, int first, int head, long long batch_stride, unsigned operand) {
+    Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
+                                      coordinate(kv_batch(params, work), batch_stride), operand);
+}
+
 // ---- ping_pong_none.cuh
 
 /// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
@@ -1862,7 +1945,7 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
 
 __device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, work.head, kv_head);
 }
 
 /// Where tiles of keys stand that a block of queries looks at.
@@ -1985,9 +2068,8 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
-                                                   coordinate(plan.kv_head, params.k_stride_head),
-                                                   coordinate(plan.work.batch_index, params.k_stride_batch), 0);
+                load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
+                                        coordinate(plan.kv_head, params.k_stride_head), params.k_stride_batch, 0);
             } else {
                 barrier_arrive(full);
             }
@@ -2000,9 +2082,8 @@ struct Producer {
         if (elected) {
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
-                                               coordinate(plan.kv_head, params.v_stride_head),
-                                               coordinate(plan.work.batch_index, params.v_stride_batch), 1);
+            load_kv<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
+                                    coordinate(plan.kv_head, params.v_stride_head), params.v_stride_batch, 1);
         }
         values.advance();
     }
@@ -2326,10 +2407,10 @@ struct Consumer {
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
-    /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
+    /// Zeros in place of the values behind the last key, where rows follow it; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
         const int rows = block.context.kv_len - tile.kv_first;
-        if (rows >= BLOCK_KV || params.cu_seqlens_kv == nullptr) return;
+        if (rows >= BLOCK_KV || !rows_follow_keys(params)) return;
         barrier_wait(shared.values_full(values.stage), values.parity);
         clear_rows<VTile, THREADS>(shared.values(values.stage), rows);
     }
@@ -2438,11 +2519,11 @@ struct Consumer {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
         }
-        const float out_scale = block.dropout.scale();
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
+        const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
+        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);

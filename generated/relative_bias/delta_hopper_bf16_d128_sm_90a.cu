@@ -3,10 +3,10 @@
 //
 // Contents, by line:
 //    13  leaf code: element.cuh 13, math.cuh 27, bf16.cuh 55, statistics_split_bf16.cuh 70,
-//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 228, tiles_1d.cuh 254
-//   276  parameters
-//   293  the kernel
-//   308    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
+//        clear.cuh 106, dot.cuh 119, grid.cuh 168, row_blocks.cuh 236, tiles_1d.cuh 262
+//   284  parameters
+//   301  the kernel
+//   316    FlashAttention-2, Algorithm 2, line 4: delta = rowsum(dO O).
 
 constexpr int ROW_ALIGNMENT = 64;
 
@@ -186,21 +186,29 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of

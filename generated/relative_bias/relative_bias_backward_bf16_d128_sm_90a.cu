@@ -4,36 +4,36 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 95, bf16.cuh 160, recompute_softmax.cuh 180,
-//        replay_all.cuh 199, barrier.cuh 210, grid.cuh 279, key_grid.cuh 353, kv_blocks.cuh 364,
-//        tile_kind.cuh 403, query_tiles.cuh 408, backward_pipeline.cuh 486, blocks_late.cuh 670,
-//        factors_are_one.cuh 710, finished.cuh 722, layout.cuh 743, learns_nothing.cuh 787,
-//        add_vector.cuh 792, output.cuh 801, dq_semaphore.cuh 888, row_blocks.cuh 964,
-//        rotation.cuh 978, words.cuh 990, statistics_split_bf16.cuh 1009, tiles_1d.cuh 1072,
-//        tma.cuh 1099, tma_1d.cuh 1131, cluster_none.cuh 1151, transposed.cuh 1177,
-//        warpgroup.cuh 1233, wgmma.cuh 1276, learned.cuh 1369, learned_runs.cuh 1434, load.cuh 1466
-//  1495  relative_bias: Params 1497, Context 1520, make_context 1527, Row 1533, make_row 1538,
-//        ScoreGradient 1545, score_gradient 1550, place_learned_0 1557, same_learned_0 1564,
-//        Learned 1573
-//  1636  what the warpgroups share
-//  1679  the producer
-//  1918  consumers of keys
-//  1920  pairs of keys and queries: probs_kept.cuh 1922
-//  2164  products of the consumers of keys
-//  2491    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2542    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2552    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2560    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2603    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2610    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2615    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2619    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2638    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2708  dQ
-//  2791    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2857  the kernel
-//  2873    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2877    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2882    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        replay_all.cuh 199, barrier.cuh 210, grid.cuh 279, key_grid.cuh 380, kv_blocks.cuh 391,
+//        tile_kind.cuh 430, query_tiles.cuh 435, backward_pipeline.cuh 513, blocks_late.cuh 697,
+//        factors_are_one.cuh 737, finished.cuh 749, layout.cuh 770, learns_nothing.cuh 814,
+//        add_vector.cuh 819, output.cuh 828, dq_semaphore.cuh 915, row_blocks.cuh 991,
+//        rotation.cuh 1005, words.cuh 1017, statistics_split_bf16.cuh 1036, tiles_1d.cuh 1099,
+//        tma.cuh 1126, tma_1d.cuh 1158, cluster_none.cuh 1178, transposed.cuh 1204,
+//        warpgroup.cuh 1260, wgmma.cuh 1303, learned.cuh 1396, learned_runs.cuh 1461, load.cuh 1493
+//  1522  relative_bias: Params 1524, Context 1548, make_context 1557, Row 1564, make_row 1569,
+//        ScoreGradient 1576, score_gradient 1581, place_learned_0 1588, same_learned_0 1595,
+//        Learned 1603
+//  1666  what the warpgroups share
+//  1709  the producer
+//  1948  consumers of keys
+//  1950  pairs of keys and queries: probs_kept.cuh 1952
+//  2194  products of the consumers of keys
+//  2521    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2572    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2582    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2590    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2633    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2640    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2645    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2649    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2668    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2738  dQ
+//  2821    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2887  the kernel
+//  2903    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2907    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2912    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -297,28 +297,55 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1500,7 +1527,8 @@ struct Params {
     float *dq_sum;
     const float *statistics;
     int *next_block, *turns, *finished;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, dout_stride_batch, dout_stride_head, dout_stride_row;
@@ -1510,9 +1538,9 @@ struct Params {
     long long bias__gradient_stride0, bias__gradient_stride1;
     const float *bias;
     long long bias_stride0, bias_stride1;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, row_blocks, kv_blocks, exact;
-    int blocks, section;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, row_blocks;
+    int kv_blocks, exact, blocks, section;
     float scale;
     int bias_size0, bias_size1;
 };
@@ -1521,12 +1549,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
@@ -1537,7 +1568,7 @@ struct Row {
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
     return row;
 }
 
@@ -1563,9 +1594,8 @@ __device__ __forceinline__ long long place_learned_0(
 
 __device__ __forceinline__ bool same_learned_0(
     const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
-    const int difference = ctx.q_len - ctx.kv_len;
-    const int smaller = min(max(kv_first + difference - q_last, -128), 128);
-    return smaller == min(max(kv_last + difference - q_first, -128), 128);
+    const int smaller = min(max(kv_first - q_last - ctx.q_offset, -128), 128);
+    return smaller == min(max(kv_last - q_first - ctx.q_offset, -128), 128);
 }
 
 // What the pairs of a head add to the gradients of learnable inputs.
@@ -1673,7 +1703,7 @@ struct Shared : Blocks<KEY_STAGES, STAGES, KEY_SHARES> {
 };
 
 __device__ __forceinline__ Context context_of(const Params& params, const KeyWork& work, int head) {
-    return make_context(params, work.sequence, head, work.kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, head, work.kv_head);
 }
 
 // ---------------------------------------------------------------- the producer
@@ -2505,7 +2535,7 @@ struct BlockConsumer : ConsumerProducts {
         const Context context = context_of(params, work, 0);
         shared.wait_for_values(order);
         const int rows = work.kv_len - work.kv_block * BLOCK_KV;
-        if (rows < BLOCK_KV && params.cu_seqlens_kv != nullptr) {
+        if (rows < BLOCK_KV && rows_follow_keys(params)) {
             clear_rows<KTile, 128 * CONSUMERS>(keys_at, rows);
             clear_rows<VTile, 128 * CONSUMERS>(values_at(), rows);
         }

@@ -3,40 +3,40 @@
 //
 // Contents, by line:
 //    58  sizes
-//    74  leaf code: element.cuh 76, math.cuh 90, bf16.cuh 202, running_max.cuh 226,
-//        stale_max_softmax.cuh 259, keep_all.cuh 397, tiles_1d.cuh 408, grid.cuh 432,
-//        output.cuh 539, head_rows.cuh 641, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 710,
-//        scores.cuh 722, pair_tests.cuh 744, tile_kind.cuh 757, tiles.cuh 762, distances.cuh 792,
-//        load.cuh 824, score_form.cuh 836
-//   914  relative_bias: Params 916, Context 934, make_context 941, Row 947, make_row 952,
-//        score_form_holds 961, score_factor 969, score_bias 974
-//   984  a block of queries
-//  1155  leaf code, continued: tile_scheduler.cuh 1157, group_tiles.cuh 1179,
-//        descending_tiles.cuh 1202, lanes.cuh 1247, layout.cuh 1263, mma_16bit.cuh 1325,
-//        barrier.cuh 1385, words.cuh 1450, pipeline.cuh 1474, tma.cuh 1607, tma_1d.cuh 1636,
-//        cluster_none.cuh 1670, ping_pong.cuh 1691, wgmma.cuh 1711, values_loaded.cuh 1783,
-//        rounded_late.cuh 1808, warpgroup.cuh 1821
-//  1856  what the warps share
-//  1901  the planner
-//  1926  the producer
-//  1950    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2034    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2058  queries times keys
-//  2119  the consumers
-//  2370    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2376    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2382    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2387    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2390    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2393    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2397    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2402    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2418    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2434    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2444  the kernel
-//  2452    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2463    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2470    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    75  leaf code: element.cuh 77, math.cuh 91, bf16.cuh 203, running_max.cuh 227,
+//        stale_max_softmax.cuh 260, keep_all.cuh 398, tiles_1d.cuh 409, grid.cuh 433,
+//        length_holds.cuh 573, keys_in_rows.cuh 582, output.cuh 590, head_rows.cuh 692,
+//        kept_rows.cuh 733, key_bits.cuh 755, rotation.cuh 767, scores.cuh 779, pair_tests.cuh 801,
+//        tile_kind.cuh 814, tiles.cuh 819, distances.cuh 849, load.cuh 881, score_form.cuh 893
+//   971  relative_bias: Params 973, Context 992, make_context 1001, Row 1008, make_row 1013,
+//        score_form_holds 1022, score_factor 1029, score_bias 1034
+//  1044  a block of queries
+//  1223  leaf code, continued: tile_scheduler.cuh 1225, group_tiles.cuh 1247,
+//        descending_tiles.cuh 1270, lanes.cuh 1315, layout.cuh 1331, mma_16bit.cuh 1393,
+//        barrier.cuh 1453, words.cuh 1518, pipeline.cuh 1542, tma.cuh 1675, tma_1d.cuh 1704,
+//        cluster_none.cuh 1738, kv_in_rows.cuh 1759, ping_pong.cuh 1770, wgmma.cuh 1790,
+//        values_loaded.cuh 1862, rounded_late.cuh 1887, warpgroup.cuh 1900
+//  1935  what the warps share
+//  1980  the planner
+//  2005  the producer
+//  2029    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2111    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2135  queries times keys
+//  2196  the consumers
+//  2447    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2453    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2459    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2464    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2467    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2470    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2474    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2479    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2495    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2511    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2521  the kernel
+//  2529    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2540    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2547    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -67,7 +67,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
-constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int WARP_KEYS = 128;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int MASKED_STEP = 4;  // and of those of masked tiles so many
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
@@ -450,28 +451,61 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+    return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -534,6 +568,23 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     work.batch_index = uniform(work.batch_index);
     find_rows(work, params);
     return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- keys_in_rows.cuh
+
+/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+    return length_holds(params, sequence);
 }
 
 // ---- output.cuh
@@ -662,6 +713,12 @@ struct QueryRows {
     __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -918,15 +975,16 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *next_block;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
     const float *bias;
     long long bias_stride0, bias_stride1;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits, section;
-    int blocks;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section, blocks;
     float scale;
     int bias_size0, bias_size1;
 };
@@ -935,12 +993,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     return ctx;
 }
 
@@ -952,17 +1013,16 @@ struct Row {
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 957 "relative_bias_forward_bf16_d128_sm_90a.cu"
+    row.q_pos = row.q_idx + ctx.q_offset;
+#line 1018 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
 // Whether a warp's part of a tile has the form below.
 __device__ __forceinline__ bool score_form_holds(
     const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
-    const int difference = ctx.q_len - ctx.kv_len;
-    const int smaller = min(max(kv_first + difference - q_last, -128), 128);
-    return __all_sync(~0u, smaller == min(max(kv_last + difference - q_first, -128), 128));
+    const int smaller = min(max(kv_first - q_last - ctx.q_offset, -128), 128);
+    return __all_sync(~0u, smaller == min(max(kv_last - q_first - ctx.q_offset, -128), 128));
 }
 
 // What the score lines make of a product is product * score_factor + score_bias, in natural units.
@@ -975,7 +1035,7 @@ __device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 979 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 1039 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
         params.bias_stride1;
     return {load(bias_address)};
@@ -994,7 +1054,7 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
     }
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
@@ -1005,7 +1065,9 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, context.kv_len, context.kv_len};
         return range;
@@ -1026,10 +1088,16 @@ struct QueryBlock {
         for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
     }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
     }
 
     /// What of the mask must be tested for each pair.
@@ -1067,7 +1135,7 @@ struct WholeTile {
     __device__ __forceinline__ void prepare(const QueryBlock& block, const Tile& tile) {
         const int last = block.lane_rows.last();
         kv_first = tile.kv_first;
-        holds = score_form_holds(block.params, block.context, block.lane_rows.first(), last, kv_first, kv_first + BLOCK_KV - 1);
+        holds = score_form_holds(block.params, block.context, block.lane_rows.first(), last, kv_first, kv_first + WARP_KEYS - 1);
         bias = score_bias(block.params, block.context, make_row(block.params, block.context, last), kv_first).pinned().first;
     }
 
@@ -1126,15 +1194,15 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
     template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1688,6 +1756,17 @@ struct Cluster {
     }
 };
 
+// ---- kv_in_rows.cuh
+
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
+/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+template <class Tile, class Order, class Params>
+__device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
+                                        const Work& work, int first, int head, long long batch_stride, unsigned operand) {
+    Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
+                                      coordinate(kv_batch(params, work), batch_stride), operand);
+}
+
 // ---- ping_pong.cuh
 
 /// Two warpgroups start their products by turns, so that one exponentiates while the other multiplies (Shah et al.,
@@ -1890,7 +1969,7 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
 
 __device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, work.head, kv_head);
 }
 
 /// Where tiles of keys stand that a block of queries looks at.
@@ -1994,9 +2073,8 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
-                                                   coordinate(plan.kv_head, params.k_stride_head),
-                                                   coordinate(plan.work.batch_index, params.k_stride_batch), 0);
+                load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
+                                        coordinate(plan.kv_head, params.k_stride_head), params.k_stride_batch, 0);
             } else {
                 barrier_arrive(full);
             }
@@ -2009,9 +2087,8 @@ struct Producer {
         if (elected) {
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
-                                               coordinate(plan.kv_head, params.v_stride_head),
-                                               coordinate(plan.work.batch_index, params.v_stride_batch), 1);
+            load_kv<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
+                                    coordinate(plan.kv_head, params.v_stride_head), params.v_stride_batch, 1);
         }
         values.advance();
     }
@@ -2340,10 +2417,10 @@ struct Consumer {
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
-    /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
+    /// Zeros in place of the values behind the last key, where rows follow it; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
         const int rows = block.context.kv_len - tile.kv_first;
-        if (rows >= BLOCK_KV || params.cu_seqlens_kv == nullptr) return;
+        if (rows >= BLOCK_KV || !rows_follow_keys(params)) return;
         barrier_wait(shared.values_full(values.stage), values.parity);
         clear_rows<VTile, THREADS>(shared.values(values.stage), rows);
     }
@@ -2425,11 +2502,11 @@ struct Consumer {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
         }
-        const float out_scale = block.dropout.scale();
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
+        const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len);
+        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);

@@ -68,7 +68,7 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
     if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;

@@ -253,7 +253,8 @@ class KeySets:
 
     def _near(self, limit: Affine, distance: Affine, most: Expr) -> Expr:
         """A limit; if it or the distance may be far from 0, clamped to mean the same for what is 0 to most - 1."""
-        found = self._algebra.sum(self._by_q_pos(limit))
+        limit, distance = self._by_q_pos(limit), self._by_q_pos(distance)  # of q_pos a range is known
+        found = self._algebra.sum(limit)
         ranges = self._algebra.form_range(limit), self._algebra.form_range(distance)
         if all(low >= -_NEAR and high <= _NEAR for low, high in ranges):
             return found

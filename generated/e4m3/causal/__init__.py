@@ -37,6 +37,9 @@ def causal(
     layout: str = "bhsd",
     cu_seqlens_q: Array | None = None,
     cu_seqlens_kv: Array | None = None,
+    kv_lens: Array | None = None,
+    block_table: Array | None = None,
+    q_offset: Scalar | None = None,
     seed: Scalar | None = None,
     out: Array | None = None,
     return_lse: bool = False,
@@ -56,6 +59,14 @@ def causal(
     cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
         batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
         then
+    kv_lens: int32 [batch], on the device: how many keys each sequence has, where k and v have
+        room for more (a cache). Rows behind them may hold anything
+    block_table: int32 [batch, max_blocks]: k and v are pools of pages, [pages, kv_heads, page,
+        head dim] in layout bhsd, [pages, page, kv_heads, head dim] in bshd, and key j of
+        sequence b is row j % page of page block_table[b, j // page]. Needs kv_lens; entries
+        behind these are never read
+    q_offset: an int, or int32 [batch] or 0-d on the device: q_pos = q_idx + q_offset. If not
+        given, the last query is at the last key
     seed: not used
     out: where the result is written, if given: memory that q, k and v don't share
     return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
@@ -83,6 +94,9 @@ def causal(
             layout,
             cu_seqlens_q,
             cu_seqlens_kv,
+            kv_lens,
+            block_table,
+            q_offset,
             seed,
             out,
             return_lse,

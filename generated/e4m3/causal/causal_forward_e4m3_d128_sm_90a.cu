@@ -2,40 +2,41 @@
 // Written by attncc 0.2.0 from specs/causal.attn (sha256 f8341f755b9dc744). Do not edit.
 //
 // Contents, by line:
-//    61  sizes
-//    77  leaf code: element.cuh 79, math.cuh 93, e4m3.cuh 200, running_max.cuh 242,
-//        stale_max_softmax.cuh 275, keep_all.cuh 413, tiles_1d.cuh 424, grid.cuh 448,
-//        output.cuh 555, head_rows.cuh 681, kept_rows.cuh 716, key_bits.cuh 738, rotation.cuh 756,
-//        scores.cuh 768, pair_tests.cuh 821, tile_kind.cuh 834, tiles.cuh 839, load.cuh 869
-//   895  causal: Params 897, Context 922, make_context 929, Row 939, make_row 944, keep_bits 953,
-//        KvBounds 962, kv_bounds 966, value_descale 977
-//   982  a block of queries
-//  1137  leaf code, continued: tile_scheduler.cuh 1139, group_tiles.cuh 1161,
-//        descending_tiles.cuh 1184, lanes.cuh 1229, layout.cuh 1245, mma_16bit.cuh 1307,
-//        barrier.cuh 1372, words.cuh 1432, pipeline.cuh 1456, tma.cuh 1589, tma_1d.cuh 1625,
-//        cluster_none.cuh 1659, ping_pong_none.cuh 1684, transpose.cuh 1693, warpgroup.cuh 1751,
-//        wgmma.cuh 1786, values_transposed.cuh 1853, rounded_late.cuh 1955
-//  1968  what the warps share
-//  2013  the planner
-//  2038  the producer
-//  2062    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2160    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2187  queries times keys
-//  2236  the consumers
-//  2480    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2485    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2494    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2498    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2501    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2504    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2507    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2527    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2545    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2561    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2571  the kernel
-//  2579    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2590    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2600    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//    62  sizes
+//    79  leaf code: element.cuh 81, math.cuh 95, e4m3.cuh 202, running_max.cuh 244,
+//        stale_max_softmax.cuh 277, keep_all.cuh 415, tiles_1d.cuh 426, grid.cuh 450,
+//        length_holds.cuh 590, keys_in_rows.cuh 599, output.cuh 607, head_rows.cuh 733,
+//        kept_rows.cuh 774, key_bits.cuh 796, rotation.cuh 814, scores.cuh 826, pair_tests.cuh 879,
+//        tile_kind.cuh 892, tiles.cuh 897, load.cuh 927
+//   953  causal: Params 955, Context 981, make_context 990, Row 1001, make_row 1006,
+//        keep_bits 1017, KvBounds 1026, kv_bounds 1030, value_descale 1041
+//  1046  a block of queries
+//  1213  leaf code, continued: tile_scheduler.cuh 1215, group_tiles.cuh 1237,
+//        descending_tiles.cuh 1260, lanes.cuh 1305, layout.cuh 1321, mma_16bit.cuh 1383,
+//        barrier.cuh 1448, words.cuh 1508, pipeline.cuh 1532, tma.cuh 1665, tma_1d.cuh 1701,
+//        cluster_none.cuh 1735, kv_in_rows.cuh 1760, ping_pong_none.cuh 1771, transpose.cuh 1780,
+//        warpgroup.cuh 1838, wgmma.cuh 1873, values_transposed.cuh 1940, rounded_late.cuh 2042
+//  2055  what the warps share
+//  2100  the planner
+//  2125  the producer
+//  2149    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2245    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2272  queries times keys
+//  2321  the consumers
+//  2565    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2570    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2579    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2583    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2586    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2589    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2592    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2612    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2630    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2646    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2656  the kernel
+//  2664    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2675    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2685    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -55,8 +56,8 @@
 // tiles
 //   kv_begin = 0
 //   full_begin = 0
-//   full_end = min(max((q_first + ((kv_len - q_len) + 1)), 0), kv_len)
-//   kv_end = min(max((q_last + ((kv_len - q_len) + 1)), 0), kv_len)
+//   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
+//   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
 
 // ---------------------------------------------------------------- sizes
 
@@ -70,7 +71,8 @@ constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
 [[maybe_unused]] constexpr int THREADS = 32 * WARPS;
 constexpr int WARP_ROWS = BLOCK_Q / WARPS;
 constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
-constexpr int N_TILES = BLOCK_KV / 8;              // of 8 columns each, the scores
+[[maybe_unused]] constexpr int WARP_KEYS = 96;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
 [[maybe_unused]] constexpr int SCORE_STEP = 12;  // of which so many at once become scores
 constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
 
@@ -466,28 +468,61 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// The rows of the sequence that `work` names.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
-    find_span(work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
 }
 
-/// The rows and the keys of the sequence that `work` names.
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
 template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
-    find_span(work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& work) {
+    return params.cu_seqlens_kv == nullptr ? work.sequence : 0;
+}
+
+/// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
+/// anything.
+template <class Params>
+__device__ __forceinline__ bool rows_follow_keys(const Params& params) {
+    return params.cu_seqlens_kv != nullptr || params.kv_lens != nullptr;
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -550,6 +585,23 @@ __device__ __forceinline__ Work find_work(const Params& params, int heads, int r
     work.batch_index = uniform(work.batch_index);
     find_rows(work, params);
     return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- keys_in_rows.cuh
+
+/// What the results of a sequence are multiplied by: NaN where its length can't be. See keys_in_pages.cuh for the other way.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int, int = 0) {
+    return length_holds(params, sequence);
 }
 
 // ---- output.cuh
@@ -702,6 +754,12 @@ struct QueryRows {
     __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
 
     __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
 
     /// Where the rows stand in a tensor with these strides, in elements.
     template <class Element>
@@ -899,7 +957,8 @@ struct Params {
     bf16 *out;
     float *lse, *partial_out, *row_max, *row_sum;
     unsigned *next_block;
-    const int *cu_seqlens_q, *cu_seqlens_kv;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
     long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
@@ -910,9 +969,9 @@ struct Params {
     long long k_descale_stride0, k_descale_stride1;
     const float *v_descale;
     long long v_descale_stride0, v_descale_stride1;
-    int batch, num_heads, num_kv_heads, q_len;
-    int kv_len, q_blocks, splits, section;
-    int blocks, kv_tiles;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section, blocks, kv_tiles;
     float scale;
     int q_descale_size0, q_descale_size1;
     int k_descale_size0, k_descale_size1;
@@ -923,12 +982,15 @@ struct Context {
     int b, h, kv_h;
     int q_len, kv_len;  // of this sequence
     int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
     float scale;
 };
 
+template <class AnyWork>
 __device__ __forceinline__ Context make_context(
-    const Params& params, int b, int h, int kv_h, int q_len, int kv_len, int q_start, int kv_start) {
-    Context ctx = {b, h, kv_h, q_len, kv_len, q_start, kv_start, params.scale};
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
     const float* sum = params.q_descale + ctx.b * params.q_descale_stride0;
     const float* sum_2 = params.k_descale + ctx.b * params.k_descale_stride0;
     const float q_descale_kv_h = scalar(sum + ctx.kv_h * params.q_descale_stride1, 1.0f);
@@ -938,14 +1000,16 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx;
-    int q_pos;
+    int limit;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    row.q_pos = row.q_idx + (ctx.kv_len - ctx.q_len);
-#line 949 "causal_forward_e4m3_d128_sm_90a.cu"
+    const int q_pos = row.q_idx + ctx.q_offset;
+#line 8 "specs/causal.attn"
+    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+#line 1013 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
 
@@ -953,8 +1017,8 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
-    return bits_below(row.q_pos + 1 - kv_idx);
-#line 958 "causal_forward_e4m3_d128_sm_90a.cu"
+    return bits_below(row.limit - kv_idx);
+#line 1022 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
@@ -967,7 +1031,7 @@ __device__ __forceinline__ KvBounds kv_bounds(
     const Params& params, const Context& ctx, int q_first, int q_last) {
     const int kv_begin = 0;
     const int full_begin = 0;
-    const int sum = ctx.kv_len - ctx.q_len + 1;
+    const int sum = ctx.q_offset + 1;
     const int full_end = min(max(q_first + sum, 0), ctx.kv_len);
     const int kv_end = min(max(q_last + sum, 0), ctx.kv_len);
     return {kv_begin, full_begin, full_end, kv_end};
@@ -992,7 +1056,7 @@ struct QueryBlock {
     Dropout<M_TILES> dropout;
     __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
         : params(params), context(context), q_first(rows.first), q_last(rows.last),
-          warp_row(threadIdx.x / 32 * WARP_ROWS), lane_rows(rows, warp_row) {
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
     }
 
     /// As far as `range` and `kind` go, the rows in `count` slots from `first` on, or the last one if there are none.
@@ -1003,12 +1067,18 @@ struct QueryBlock {
         return rows;
     }
 
-    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does.
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
     __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
         TileRange range = {0, 0, 0, context.kv_len};
         const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
-        range = {order.begin(uniform(bounds.kv_begin)), uniform(bounds.full_begin), uniform(bounds.full_end),
-                 order.end(uniform(bounds.kv_end))};
+        auto agreed = [](int x) {
+            if constexpr (OF_LANES) return x;
+            return uniform(x);
+        };
+        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                 order.end(agreed(bounds.kv_end))};
         return range;
     }
 
@@ -1032,10 +1102,16 @@ struct QueryBlock {
         return score;
     }
 
-    /// The logit that takes part in the normaliser of a row alone, in natural units.
-    __device__ __forceinline__ float sink(int m, int r) const {
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
         float logit = NEGATIVE_INFINITY;
         return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
     }
 
     /// What of the mask must be tested for each pair.
@@ -1108,15 +1184,15 @@ struct Finished {
     // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
     float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
 
-    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does.
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
     template <class Sink>
-    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float dropout_scale) {
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
 #pragma unroll
         for (int row = 0; row < 2 * M_TILES; ++row) {
             const int m = row / 2, r = row % 2;
             float of_row[2];
-            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * dropout_scale;
-            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0], row_sum[row / 4] = of_row[1];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
         }
     }
 
@@ -1681,6 +1757,17 @@ struct Cluster {
     }
 };
 
+// ---- kv_in_rows.cuh
+
+/// Loads the tile of K, or of V, that begins with key `first` of a sequence; `barrier` expects its bytes already. `operand` is 0
+/// and 1, for blocks that load for each other. See kv_in_pages.cuh for the other way.
+template <class Tile, class Order, class Params>
+__device__ __forceinline__ void load_kv(unsigned target, const TensorMap& map, unsigned barrier, const Params& params,
+                                        const Work& work, int first, int head, long long batch_stride, unsigned operand) {
+    Cluster::load_panels<Tile, Order>(target, map, barrier, work.kv_start + first, head,
+                                      coordinate(kv_batch(params, work), batch_stride), operand);
+}
+
 // ---- ping_pong_none.cuh
 
 /// Warpgroups that don't wait for each other. The interface is that of ping_pong.cuh.
@@ -2002,7 +2089,7 @@ struct Shared : ValuesPipeline<STAGES, WARPGROUPS, GROUPS> {
 
 __device__ __forceinline__ Context context_of(const Params& params, const Work& work) {
     const int kv_head = work.head / (params.num_heads / params.num_kv_heads);
-    return make_context(params, work.sequence, work.head, kv_head, work.q_len, work.kv_len, work.q_start, work.kv_start);
+    return make_context(params, work, work.head, kv_head);
 }
 
 /// Where tiles of keys stand that a block of queries looks at.
@@ -2106,9 +2193,8 @@ struct Producer {
             const unsigned full = shared.keys_full(keys.stage);
             if (loaded) {
                 barrier_arrive_expecting(full, KTile::BYTES);
-                Cluster::load_panels<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, plan.work.kv_start + order.first(tile.slot),
-                                                   coordinate(plan.kv_head, params.k_stride_head),
-                                                   coordinate(plan.work.batch_index, params.k_stride_batch), 0);
+                load_kv<KTile, KvOrder>(shared.keys(keys.stage), k_map, full, params, plan.work, order.first(tile.slot),
+                                        coordinate(plan.kv_head, params.k_stride_head), params.k_stride_batch, 0);
             } else {
                 barrier_arrive(full);
             }
@@ -2120,13 +2206,12 @@ struct Producer {
         if (params.values_ahead != nullptr) return load_values_ahead(tile, plan);
         barrier_wait(shared.loaded_empty(values.stage), values.parity);
         if (elected) {
-            const int rows = params.cu_seqlens_kv == nullptr ? BLOCK_KV : plan.work.kv_len - order.first(tile.slot);
+            const int rows = rows_follow_keys(params) ? plan.work.kv_len - order.first(tile.slot) : BLOCK_KV;
             shared.write_rows(values.stage, min(rows, BLOCK_KV));
             const unsigned full = shared.loaded_full(values.stage);
             barrier_arrive_expecting(full, VTile::BYTES);
-            Cluster::load_panels<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, plan.work.kv_start + order.first(tile.slot),
-                                               coordinate(plan.kv_head, params.v_stride_head),
-                                               coordinate(plan.work.batch_index, params.v_stride_batch), 1);
+            load_kv<VTile, KvOrder>(shared.loaded(values.stage), v_map, full, params, plan.work, order.first(tile.slot),
+                                    coordinate(plan.kv_head, params.v_stride_head), params.v_stride_batch, 1);
         }
         values.advance();
     }
@@ -2445,7 +2530,7 @@ struct Consumer {
         to_operands(output_done);
         if (!keeps_max) normalizer.rescale_rows(out);
     }
-    /// Zeros in place of the values beyond the last key of a packed sequence; they are in the first tile, if anywhere.
+    /// Zeros in place of the values behind the last key, where rows follow it; they are in the first tile, if anywhere.
     __device__ __forceinline__ void clear_beyond(const QueryBlock& block, const Tile& tile) {
     }
 
@@ -2552,11 +2637,11 @@ struct Consumer {
             release_keys();
             warp_arrive(shared.queries_empty(warpgroup));
         }
-        const float out_scale = block.dropout.scale() * value_descale(params, context);
-        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
-        const Finished finished(normalizer, sink, out_scale);
         // Read again, not kept: the loop needs the registers.
         const Work done = shared.read_work(warpgroup, turn);
+        const float out_scale = block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len) * value_descale(params, context);
+        auto sink = [&](int m, int r) { return work.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+        const Finished finished(normalizer, sink, out_scale);
         const Rows rows(params, done);
         // FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
         finished.store(params, rows, block.warp_row, out);

@@ -3,11 +3,11 @@
 // Written by attncc 0.2.0. Do not edit.
 //
 // Contents, by line:
-//    15  leaf code: math.cuh 15, tiles_1d.cuh 43, grid.cuh 56, barrier.cuh 104, tma.cuh 137,
-//        tma_1d.cuh 171, layout.cuh 191, mma_16bit.cuh 219, transpose.cuh 231, words.cuh 289,
-//        warpgroup.cuh 298
-//   316  parameters
-//   329  the kernel
+//    15  leaf code: math.cuh 15, tiles_1d.cuh 43, grid.cuh 56, barrier.cuh 112, tma.cuh 145,
+//        tma_1d.cuh 179, layout.cuh 199, mma_16bit.cuh 227, transpose.cuh 239, words.cuh 297,
+//        warpgroup.cuh 306
+//   324  parameters
+//   337  the kernel
 
 constexpr int BLOCK_KV = 96, WARPS = 128 / 32;
 constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
@@ -68,15 +68,23 @@ __device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, 
     return min(max(__ldg(cu_seqlens + index), 0), total);
 }
 
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
 /// Where a sequence starts and how long it is: all of the tensor in a dense batch.
-__device__ __forceinline__ void find_span(int& start, int& length, const int* cu_seqlens, int sequence, int total) {
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
     int first = 0, last = total;
     if (cu_seqlens != nullptr) {
         first = sequence_start(cu_seqlens, sequence, total);
         last = sequence_start(cu_seqlens, sequence + 1, total);
     }
-    start = uniform(first);
-    length = uniform(max(last - first, 0));
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
 }
 
 /// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
@@ -343,7 +351,7 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
         const int head = item / params.kv_tiles, batch_index = head / params.num_kv_heads;
         int sequence = batch_index, tile = item % params.kv_tiles, start, length;
         find_sequence<BLOCK_KV>(sequence, tile, params.cu_seqlens_kv, params.kv_len, params.batch);
-        find_span(start, length, params.cu_seqlens_kv, sequence, params.kv_len);
+        find_span(0, start, length, params.cu_seqlens_kv, sequence, params.kv_len);
         const int first = KvOrder::first(tile * BLOCK_KV), rows = params.cu_seqlens_kv == nullptr ? BLOCK_KV : length - first;
         if (rows <= 0) continue;  // one of those that a packed batch has to spare
         if (elected)
