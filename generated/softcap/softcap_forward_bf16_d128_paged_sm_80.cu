@@ -1,0 +1,1934 @@
+// softcap, forward pass: bf16, head dim 128, for sm_80.
+// Written by attncc 0.2.0 from specs/softcap.attn (sha256 92e47e093a5f2f19). Do not edit.
+//
+// Contents, by line:
+//    50  sizes
+//    67  leaf code: element.cuh 69, math.cuh 74, bf16.cuh 175, running_max.cuh 199,
+//        normalize_softmax.cuh 232, keep_all.cuh 330, tiles_1d.cuh 342, grid.cuh 366,
+//        length_holds.cuh 493, pages.cuh 502, keys_in_pages.cuh 525, output.cuh 544,
+//        head_rows.cuh 646, in_registers.cuh 694, kept_rows.cuh 704, key_bits.cuh 726,
+//        rotation.cuh 744, scores.cuh 756, pair_tests.cuh 809, tile_kind.cuh 822, tiles.cuh 827,
+//        functions.cuh 895, score_form.cuh 911
+//   995  softcap: Params 997, Context 1014, make_context 1028, Row 1044, make_row 1049,
+//        keep_bits 1060, score_mod 1068, score_form_holds 1076, score_factor 1082, score_bias 1087,
+//        KvBounds 1094, kv_bounds 1098
+//  1108  a block of queries
+//  1296  leaf code, continued: lanes.cuh 1298, aim_anew.cuh 1314, layout.cuh 1332,
+//        mma_16bit.cuh 1394, copy.cuh 1512, words.cuh 1580, queries.cuh 1599
+//  1616  one tile of attention
+//  1644    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is ...
+//  1663    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  1671    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+//  1678  leaf code of the loop over tiles: copy_pages.cuh 1680, kv_pages.cuh 1706,
+//        kv_stream.cuh 1737, load_rows.cuh 1835, block_range.cuh 1858
+//  1875  the kernel
+//  1881    FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+//  1911    FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+//  1915    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  1930    FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+//  1932    FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+//
+// Causal attention with scores squashed into (-cap, cap), as in Gemma 2. The cap works on scale ·
+// q·k in natural units, and before the mask: a masked pair weighs 0, not exp(-cap).
+//
+//
+// variant softcap
+//   const cap = 50.0
+//   keep if causal()
+//   score = cap * tanh(score / cap)
+//
+// schedule
+//   family = portable, loop = q_outer, block_q = 128, block_kv = 48,
+//   warps = 4, stages = 1, split_kv = 1, skip = auto
+//
+// tiles
+//   kv_begin = 0
+//   full_begin = 0
+//   full_end = min(max((q_first + (q_offset + 1)), 0), kv_len)
+//   kv_end = min(max((q_last + (q_offset + 1)), 0), kv_len)
+
+// ---------------------------------------------------------------- sizes
+
+constexpr int BLOCK_Q = 128;
+constexpr int BLOCK_KV = 48;
+constexpr int WARPS = 4;
+[[maybe_unused]] constexpr int STAGES = 1;
+[[maybe_unused]] constexpr int HEAD_DIM = 128, PADDED_HEAD_DIM = 128;
+constexpr int VALUE_HEAD_DIM = 128, PADDED_VALUE_HEAD_DIM = 128;
+
+[[maybe_unused]] constexpr int THREADS = 32 * WARPS;
+constexpr int WARP_ROWS = BLOCK_Q / WARPS;
+constexpr int M_TILES = WARP_ROWS / 16;            // of 16 rows each, the rows of a warp
+[[maybe_unused]] constexpr int WARP_KEYS = 48;  // of a tile, that a warp works on at once
+constexpr int N_TILES = WARP_KEYS / 8;             // of 8 columns each, the scores
+[[maybe_unused]] constexpr int MASKED_STEP = 3;  // and of those of masked tiles so many
+constexpr int D_TILES = PADDED_VALUE_HEAD_DIM / 8;  // and the output
+
+// ---------------------------------------------------------------- leaf code
+
+// ---- element.cuh
+
+// 16-bit floats as raw bits: NVRTC has no cuda_fp16.h.
+struct bf16 { unsigned short bits; };
+
+// ---- math.cuh
+
+#define NEGATIVE_INFINITY (-__int_as_float(0x7f800000))  // no literal without headers
+[[maybe_unused]] constexpr float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
+
+/// 2^x: one instruction, 2 ulp, results below 2^-126 are 0. exp2f would spend three more on those.
+__device__ __forceinline__ float exp2_flushed(float x) {
+    float result;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+__device__ __forceinline__ float fast_reciprocal(float x) {  // 1 ulp
+    float result;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+    return result;
+}
+
+/// 1 / x where both are normal: what CUDA computes, without its branch for all others.
+__device__ __forceinline__ float normal_reciprocal(float x) {
+    const float result = fast_reciprocal(x);
+    return fmaf(result, fmaf(-x, result, 1.0f), result);
+}
+
+/// How exponents become probabilities with 16-bit operands: powers of 2, UNIT of them in a natural unit. Where a row's
+/// largest exponent begins, and how far it may grow: normalize_softmax.cuh.
+struct PowersOfTwo {
+    static constexpr float UNIT = LOG2_E, NATURAL = LN_2, FIRST = 0, GROWTH = 8;
+    static __device__ __forceinline__ float power(float x) { return exp2_flushed(x); }
+
+    /// What ldmatrix brings is multiplied in so many parts: 8 bits in two, in another dtype.
+    static constexpr int PARTS = 1;
+    static __device__ __forceinline__ void take_part(unsigned (&)[4], int) {}
+};
+
+/// The largest of the four values that the lanes of a quad hold.
+__device__ __forceinline__ float quad_max(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+__device__ __forceinline__ float quad_sum(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+/// x, which is the same in all lanes: the compiler then keeps it, and what is computed from it, once for the warp. Not to
+/// be called under a condition: ptxas 13.0 may make the branch a predicate, use its register for another value too early,
+/// and so leave the result unset.
+__device__ __forceinline__ int uniform(int x) {
+    int result;
+    asm("redux.sync.or.b32 %0, %1, 0xffffffff;" : "=r"(result) : "r"(x));
+    return result;
+}
+
+__device__ __forceinline__ float uniform_float(float x) { return __int_as_float(uniform(__float_as_int(x))); }
+
+__device__ __forceinline__ long long uniform_long(long long x) {
+    const unsigned low = uniform((int)x), high = uniform((int)(x >> 32));
+    return (long long)((unsigned long long)high << 32 | low);
+}
+
+template <class T>
+__device__ __forceinline__ T* uniform(T* x) {
+    return (T*)uniform_long((long long)x);
+}
+
+/// x, in a way that keeps the compiler from computing ahead of a loop what depends on it: that would take registers from
+/// the whole loop.
+__device__ __forceinline__ int opaque(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+__device__ __forceinline__ long long opaque_long(long long x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+template <class T>
+__device__ __forceinline__ T* opaque(T* x) {
+    asm volatile("" : "+l"(x));
+    return x;
+}
+
+__device__ __forceinline__ float opaque_float(float x) {
+    asm volatile("" : "+f"(x));
+    return x;
+}
+
+/// `uniform` of a whole struct of 32-bit words.
+template <class T>
+__device__ __forceinline__ T uniform_struct(const T& x) {
+    int words[sizeof(T) / 4];
+    memcpy(words, &x, sizeof(T));
+    for (int& word : words) word = uniform(word);
+    T result;
+    memcpy(&result, words, sizeof(T));
+    return result;
+}
+
+// ---- bf16.cuh
+
+struct Dtype : PowersOfTwo {
+    using Element = bf16;
+    static constexpr unsigned SIGN_BITS = 0x80008000;
+    static constexpr int WORDS = 1;  // of 32 bits, for two neighbouring columns
+
+    static __device__ __forceinline__ unsigned pack(float low, float high) {
+        unsigned word;
+        asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(high), "f"(low));
+        return word;
+    }
+
+    static __device__ __forceinline__ void words(unsigned (&word)[1], float x, float y) { word[0] = pack(x, y); }
+
+    /// sum += a b
+    static __device__ __forceinline__ void mma(float (&sum)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+            "{%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    }
+};
+
+// ---- running_max.cuh
+
+/// The running maximum of each row of a warp, which exponents are relative to; it may be stale. Who derives from it (normalize_softmax.cuh,
+/// stale_max_softmax.cuh) says when it moves.
+template <int M_TILES>
+struct RunningMax {
+    float factor;              // exponent (see Dtype::power) in one unit of the scores; positive
+    float offset[M_TILES][2];  // minus the maximum of each row, as an exponent
+
+    __device__ __forceinline__ explicit RunningMax(float factor) : factor(factor) {}
+
+    /// The score of a pair that isn't kept.
+    static __device__ __forceinline__ float masked() { return NEGATIVE_INFINITY; }
+
+    template <class Visit>
+    static __device__ __forceinline__ void each_row(Visit visit) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) visit(row / 2, row % 2);
+    }
+
+    /// An exponent relative to the row's maximum.
+    __device__ __forceinline__ float exponent(int m, int r, float score) const { return fmaf(score, factor, offset[m][r]); }
+
+    template <int N_TILES>
+    __device__ __forceinline__ void to_exponents(float (&scores)[M_TILES][N_TILES][4]) const {
+#pragma unroll
+        for (int i = 0; i < 4 * M_TILES * N_TILES; ++i) {
+            float& x = scores[i / (4 * N_TILES)][i / 4 % N_TILES][i % 4];
+            x = exponent(i / (4 * N_TILES), i % 4 / 2, x);
+        }
+    }
+};
+
+// ---- normalize_softmax.cuh
+
+/// Online softmax (Milakov and Gimelshein 2018; FlashAttention-2, Algorithm 1, lines 8 to 12) of the rows of a warp, with
+/// one liberty that leaves the result exact: a stale maximum serves as well. So it moves only when an
+/// exponent is above Dtype::GROWTH (then P would leave 2^8, in fp32 e^8), a rare branch that the warp takes as a whole, and
+/// makes the largest Dtype::FIRST (0: P is 1). Without it no maximum crosses the quad, and neither sums nor outputs are rescaled.
+template <int M_TILES>
+struct Normalizer : RunningMax<M_TILES> {
+    using Base = RunningMax<M_TILES>;
+    using Base::offset, Base::each_row;
+
+    float row_sum[M_TILES][2];   // of this lane's columns, relative to the maximum
+    float tile_sum[M_TILES][2];  // the same, of the tile in hand
+
+    /// `unit`: natural units in one unit of the scores; positive.
+    __device__ __forceinline__ explicit Normalizer(float unit) : Base(unit * Dtype::UNIT) {
+        each_row([&](int m, int r) { offset[m][r] = row_sum[m][r] = 0; });
+    }
+
+    /// Whether the maxima are still valid for a tile's exponents. All lanes of the warp must agree on what follows.
+    template <int N_TILES>
+    __device__ __forceinline__ bool max_still_valid(const float (&exponents)[M_TILES][N_TILES][4]) const {
+        // As ints, positive floats are in order and above all negative ones. Hopper compares three at once.
+        int top[4] = {};
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < N_TILES; n += 2)
+#pragma unroll
+                for (int i = 0; i < 4; ++i) {
+                    const float x = exponents[m][n][i], y = exponents[m][n + 1][i];
+                    top[i] = max(max(top[i], __float_as_int(x)), __float_as_int(y));
+                }
+        const float peak = __int_as_float(max(max(top[0], top[1]), max(top[2], top[3])));
+        float least_sum = row_sum[0][0];
+        each_row([&](int m, int r) { least_sum = fminf(least_sum, row_sum[m][r]); });
+        return (peak <= Dtype::GROWTH) & (least_sum > 0);  // false for NaN
+    }
+
+    /// Moves the maxima if need be. All lanes must call.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void settle(float (&exponents)[M_TILES][N_TILES][4], float (&out)[M_TILES][D_TILES][4]) {
+        if (!__all_sync(~0u, max_still_valid(exponents))) each_row([&](int m, int r) { move(m, r, exponents, out); });
+    }
+
+    __device__ __forceinline__ void begin_tile() {
+        each_row([&](int m, int r) { tile_sum[m][r] = 0; });
+    }
+
+    /// Makes the row's largest exponent so far FIRST. A row whose sum is 0 has none: it has met only scores of -inf.
+    /// Each lane gets a share of the sum, so that its own part tells that there is a maximum.
+    template <int N_TILES, int D_TILES>
+    __device__ __forceinline__ void move(int m, int r, float (&exponents)[M_TILES][N_TILES][4],
+                                         float (&out)[M_TILES][D_TILES][4]) {
+        float peak = NEGATIVE_INFINITY;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) peak = fmaxf(peak, fmaxf(exponents[m][n][2 * r], exponents[m][n][2 * r + 1]));
+        peak = quad_max(peak);
+        const float sum = quad_sum(row_sum[m][r]);
+        const float excess = peak - Dtype::FIRST;
+        const float step = sum > 0 ? fmaxf(excess, 0.0f) : peak > NEGATIVE_INFINITY ? excess : 0.0f;
+        const float rescale = sum > 0 ? Dtype::power(-step) : 1.0f;
+        offset[m][r] -= step;
+        row_sum[m][r] = 0.25f * sum * rescale;
+#pragma unroll
+        for (int n = 0; n < N_TILES; ++n) exponents[m][n][2 * r] -= step, exponents[m][n][2 * r + 1] -= step;
+#pragma unroll
+        for (int d = 0; d < D_TILES; ++d) out[m][d][2 * r] *= rescale, out[m][d][2 * r + 1] *= rescale;
+    }
+
+    /// Exponents of row tile m, four of one fragment, to probabilities.
+    __device__ __forceinline__ void to_probs(int m, float (&x)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            x[i] = Dtype::power(x[i]);
+            tile_sum[m][i / 2] += x[i];
+        }
+    }
+
+    __device__ __forceinline__ void end_tile() {
+        each_row([&](int m, int r) { row_sum[m][r] += tile_sum[m][r]; });
+    }
+
+    /// What to multiply the row's output by. `row_max`, in natural units, becomes what the row's sum is relative to, -inf if
+    /// it has no weight. `sink`, in natural units, takes part in the sum alone. All lanes of the quad must call.
+    __device__ __forceinline__ float finish(int m, int r, float sink, float& row_max, float& sum) const {
+        sum = quad_sum(row_sum[m][r]);
+        const float maximum = sum == 0 ? NEGATIVE_INFINITY : -offset[m][r] * Dtype::NATURAL;
+        row_max = fmaxf(maximum, sink);
+        // What is left of the rest where no sink takes part, without its exponentials.
+        if (sink == NEGATIVE_INFINITY) return row_max == NEGATIVE_INFINITY ? 0.0f : normal_reciprocal(sum);
+        if (row_max == NEGATIVE_INFINITY) return 0;
+        const float weight = expf(maximum - row_max);
+        sum = sum * weight + expf(sink - row_max);
+        return weight / sum;
+    }
+};
+
+// ---- keep_all.cuh
+
+/// No dropout. The interface is that of philox.cuh.
+template <int M_TILES>
+struct Dropout {
+    __device__ __forceinline__ void begin_tile(int) {}
+    __device__ __forceinline__ float scale() const { return 1; }
+
+    template <class Probs, class... Place>
+    __device__ __forceinline__ void drop(Probs&, Place...) {}
+};
+
+// ---- tiles_1d.cuh
+
+/// Where the rows (or keys) of a tile stand: a tile is SIZE positions in a row (1-D). See tiles_2d.cuh for tiles of a grid.
+///
+/// The tiles of a sequence, laid out one after the other, are its slots; here slots are positions.
+template <int SIZE, int WIDTH, int COLUMNS>
+struct TileOrder {
+    static constexpr int BLOCK = SIZE;
+
+    /// Slots between which the positions from, or up to, a given one stand.
+    static __device__ __forceinline__ int begin(int position) { return position; }
+    static __device__ __forceinline__ int end(int position) { return position; }
+
+    /// The first position of the tile that begins with a slot, and the last that it has in a sequence of this length.
+    static __device__ __forceinline__ int first(int slot) { return slot; }
+    static __device__ __forceinline__ int last(int first, int length) { return min(first + BLOCK, length) - 1; }
+
+    /// Whether all of the tile lies in the sequence.
+    static __device__ __forceinline__ bool whole(int first, int length) { return first + BLOCK <= length; }
+
+    /// The position of a slot of a tile, counted from the tile's first.
+    static constexpr __device__ __forceinline__ int offset(int slot) { return slot; }
+};
+
+// ---- grid.cuh
+
+/// What a block works on: `q_len` rows of one sequence and head from `q_start` on, and its keys.
+struct Work {
+    int sequence;          // b
+    int batch_index;       // into the batch axis of the tensors: 0 in a packed batch
+    int head, split, q_block;
+    int q_start, q_len, kv_start, kv_len;
+
+    /// The row of `lse` (and of the partial results of one split) that belongs to q_idx.
+    template <class Params>
+    __device__ __forceinline__ long long row(const Params& params, int q_idx) const {
+        return ((long long)batch_index * params.num_heads + head) * params.q_len + q_start + q_idx;
+    }
+};
+
+/// Entry `index` of cumulative lengths; whatever they hold, no row outside 0..total is named.
+__device__ __forceinline__ int sequence_start(const int* cu_seqlens, int index, int total) {
+    return min(max(__ldg(cu_seqlens + index), 0), total);
+}
+
+/// What is known of a work's sequence: all lanes of the warp have the same work. (stream_k.cuh has works of lanes.)
+template <class AnyWork>
+__device__ __forceinline__ int agreed(const AnyWork&, int x) {
+    return uniform(x);
+}
+
+/// Where a sequence starts and how long it is: all of the tensor in a dense batch.
+template <class AnyWork>
+__device__ __forceinline__ void find_span(const AnyWork& work, int& start, int& length, const int* cu_seqlens, int sequence,
+                                          int total) {
+    int first = 0, last = total;
+    if (cu_seqlens != nullptr) {
+        first = sequence_start(cu_seqlens, sequence, total);
+        last = sequence_start(cu_seqlens, sequence + 1, total);
+    }
+    start = agreed(work, first);
+    length = agreed(work, max(last - first, 0));
+}
+
+/// The rows of the sequence that `work` names.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_q_rows(AnyWork& work, const Params& params) {
+    find_span(work, work.q_start, work.q_len, params.cu_seqlens_q, work.sequence, params.q_len);
+}
+
+/// The rows and the keys of the sequence that `work` names. In a cache, which has room for more keys, `kv_lens` says how many.
+template <class AnyWork, class Params>
+__device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
+    find_q_rows(work, params);
+    find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
+    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+}
+
+/// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
+template <class AnyWork, class Params>
+__device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    const int form = params.q_offset_form;
+    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
+    int offset = params.q_offset;
+    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
+    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+}
+
+/// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
+__device__ __forceinline__ int block_index() {
+    int index;
+    asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(index));
+    return index;
+}
+
+/// In a packed batch, which sequence owns a block of rows, or of keys: `block` then counts within it. Each entry of
+/// cu_seqlens counts for `rows_each` rows. Sequence s has the blocks from its first row / BLOCK + s on, which is at least one
+/// for each BLOCK of its rows; those to spare have block * BLOCK >= its length.
+template <int BLOCK>
+__device__ __forceinline__ void find_sequence(int& sequence, int& block, const int* cu_seqlens, int total, int batch,
+                                              int rows_each = 1) {
+    if (cu_seqlens == nullptr) return;
+    int low = 0, high = batch;  // the sequence is in [low, high)
+    while (high - low > 1) {
+        const int middle = (low + high) / 2;
+        const int first = sequence_start(cu_seqlens, middle, total) * rows_each / BLOCK + middle;
+        (first <= block ? low : high) = middle;
+    }
+    block -= sequence_start(cu_seqlens, low, total) * rows_each / BLOCK + low;
+    sequence = low;
+}
+
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ void find_sequence(Work& work, const Params& params, int rows_each = 1) {
+    find_sequence<BLOCK_Q>(work.sequence, work.q_block, params.cu_seqlens_q, params.q_len, params.batch, rows_each);
+}
+
+/// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
+/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
+template <int BLOCK_Q, bool SPLITS = true, class Params>
+__device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
+    const auto splits = [&] { return SPLITS ? params.splits : 1; };
+    const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
+    const int section = index / (params.section * params.q_blocks), first = section * params.section;
+    const int here = min(params.section, all_heads - first);
+    index -= first * params.q_blocks;
+    Work work;
+    work.q_block = params.q_blocks - 1 - index / here;
+    const int head = first + index % here;
+    work.split = head % splits();
+    work.head = head / splits() % heads;
+    work.sequence = work.batch_index = head / splits() / heads;
+    find_sequence<BLOCK_Q>(work, params, rows_each);
+    return work;
+}
+
+/// The work of this block in the q_outer grid.
+template <int BLOCK_Q, class Params>
+__device__ __forceinline__ Work find_work(const Params& params, int heads, int rows_each) {
+    Work work = find_queries<BLOCK_Q>(params, block_index(), heads, rows_each);
+    work.q_block = uniform(work.q_block);
+    work.split = uniform(work.split);
+    work.head = uniform(work.head);
+    work.sequence = uniform(work.sequence);
+    work.batch_index = uniform(work.batch_index);
+    find_rows(work, params);
+    return work;
+}
+
+// ---- length_holds.cuh
+
+/// 1, or NaN where `kv_lens` holds what is no length of the sequence: what its results are multiplied by.
+template <class Params>
+__device__ __forceinline__ float length_holds(const Params& params, int sequence) {
+    const bool holds = params.kv_lens == nullptr || (unsigned)__ldg(params.kv_lens + sequence) <= (unsigned)params.kv_len;
+    return holds ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+// ---- pages.cuh
+
+// A cache in pages (PagedAttention, Kwon et al. 2023): key j of a sequence is row j % page_rows of page
+// block_table[sequence][j / page_rows].
+
+struct PagedKey {
+    int page, row;
+};
+
+/// Where a key of a sequence is. The table is read for keys that there are alone. What is no page gives one that lies outside
+/// the pool.
+template <class Params>
+__device__ __forceinline__ PagedKey paged_key(const Params& params, int sequence, int key) {
+    const int entry = (int)((unsigned long long)key * params.page_magic >> params.page_shift);
+    const int page = __ldg(params.block_table + (long long)sequence * params.max_blocks + entry);
+    return {page, key - entry * params.page_rows};
+}
+
+template <class Params>
+__device__ __forceinline__ bool in_pool(const Params& params, const PagedKey& key) {
+    return (unsigned)key.page < (unsigned)params.pages;
+}
+
+// ---- keys_in_pages.cuh
+
+/// 1, or NaN where the table names a page for the sequence's keys that isn't in the pool: what its results are multiplied by.
+/// All lanes of a warp call.
+template <class Params>
+__device__ __forceinline__ float pages_hold(const Params& params, int sequence, int kv_len, int first) {
+    const int page = (int)((unsigned long long)first * params.page_magic >> params.page_shift);
+    bool holds = true;
+    for (int key = page * params.page_rows + (int)(threadIdx.x % 32) * params.page_rows; key < kv_len; key += 32 * params.page_rows)
+        holds &= in_pool(params, paged_key(params, sequence, key));
+    return __all_sync(~0u, holds) ? 1.0f : __int_as_float(0x7fffffff);
+}
+
+/// What the results of a sequence are multiplied by: NaN where its length, or a page of it, can't be. All lanes of a warp call.
+template <class Params>
+__device__ __forceinline__ float keys_hold(const Params& params, int sequence, int kv_len, int first = 0) {
+    return length_holds(params, sequence) * pages_hold(params, sequence, kv_len, first);
+}
+
+// ---- output.cuh
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[2]) {
+    *static_cast<uint2*>(target) = make_uint2(x[0], x[1]);
+}
+
+__device__ __forceinline__ void store_words(void* target, const unsigned (&x)[4]) {
+    *static_cast<uint4*>(target) = make_uint4(x[0], x[1], x[2], x[3]);
+}
+
+/// How the lanes of a quad store the 16 columns of two fragments, of which each holds two neighbours of both. Words of 16-bit
+/// columns go in fours: lanes of a pair swap halves of the fragments, so that each stores four columns of one at once. In fp32
+/// the quad's pairs are 32 bytes in a row, a whole sector, as they stand.
+struct ColumnsInPairs {
+    template <class Stored>
+    static __device__ __forceinline__ int first(int lane) {
+        return Stored::WORDS == 1 ? lane % 4 / 2 * 4 + lane % 2 * 8 : lane % 4 * 2;
+    }
+
+    /// `target`: where the lane's first column goes; of those from it on, `columns` exist.
+    template <class Stored>
+    static __device__ __forceinline__ void store(typename Stored::Element* target, const float (&x)[2][2], int columns, [[maybe_unused]] int lane) {
+        if constexpr (Stored::WORDS == 1) {
+            const bool odd = lane % 2;
+            unsigned low[1], high[1];
+            Stored::words(low, x[0][0], x[0][1]);
+            Stored::words(high, x[1][0], x[1][1]);
+            const unsigned other = __shfl_xor_sync(~0u, odd ? low[0] : high[0], 1);
+            const unsigned packed[2] = {odd ? other : low[0], odd ? high[0] : other};
+            if (columns > 0) store_words(target, packed);
+        } else {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                unsigned packed[2];
+                Stored::words(packed, x[half][0], x[half][1]);
+                if (columns > 8 * half) store_words(target + 8 * half, packed);
+            }
+        }
+    }
+};
+
+/// Where the rows of a tile go: slot i to row `Order::offset(i)` from `target` on, if that is below `rows`; the stride counts
+/// elements.
+template <class Element, class Order>
+struct RowPlaces {
+    Element* target;
+    long long stride;
+    int rows;
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < rows; }
+    __device__ __forceinline__ long long offset(int slot) const { return Order::offset(slot) * stride; }
+};
+
+/// Stores the warp's rows, slots `slot` and M_TILES * 16 - 1 more, where `places` says; of their columns the first COLUMNS (a
+/// multiple of 8). Row tile m, half r is multiplied by factor[m][r]. Places are multiples of 16 bytes. All lanes must call; who has a long loop before reads `lane` anew.
+template <class Stored, int COLUMNS, class Columns = ColumnsInPairs, int M_TILES, int D_TILES, class Places>
+__device__ __forceinline__ void store_rows(const Places& places, int slot, const float (&out)[M_TILES][D_TILES][4],
+                                           const float (&factor)[M_TILES][2], int lane = threadIdx.x % 32) {
+    const int column = Columns::template first<Stored>(lane);
+#pragma unroll
+    for (int row_pair = 0; row_pair < 2 * M_TILES; ++row_pair) {
+        const int m = row_pair / 2, r = row_pair % 2, row = slot + 8 * row_pair + lane / 4;
+        // Opaque, or they would be computed anew for each fragment.
+        auto* address = places.target + opaque_long(places.offset(row) + column);
+        const bool exists = places.holds(row);
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            float x[2][2];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) x[i / 2][i % 2] = out[m][d + i / 2][2 * r + i % 2] * factor[m][r];
+            const int columns = 8 * d + 16 <= COLUMNS ? 16 : COLUMNS - 8 * d - column;
+            Columns::template store<Stored>(address + 8 * d, x, exists ? columns : 0, lane);
+        }
+    }
+}
+
+/// Stores the warp's rows of a tile whose row 0 goes to `target`.
+template <class Stored, class Order, int COLUMNS, int M_TILES, int D_TILES>
+__device__ __forceinline__ void store_rows(typename Stored::Element* target, long long stride, int rows, int slot,
+                                           const float (&out)[M_TILES][D_TILES][4], const float (&factor)[M_TILES][2],
+                                           int lane = threadIdx.x % 32) {
+    store_rows<Stored, COLUMNS>(RowPlaces<typename Stored::Element, Order>{target, stride, rows}, slot, out, factor, lane);
+}
+
+/// How many of the 2 * M_TILES rows that the lanes of a quad share are one lane's own, where each row is to be one lane's.
+template <int M_TILES>
+constexpr int OWN_ROWS = (2 * M_TILES + 3) / 4;
+
+/// Of these rows, in fours, each lane owns the one of this number.
+__device__ __forceinline__ int own_row() { return threadIdx.x % 4; }
+
+/// Stores one value for each of the warp's rows, as `store_rows` does: this lane those of its own rows.
+template <int M_TILES, class Places, class Value>
+__device__ __forceinline__ void store_row_values(const Places& places, int slot, Value value) {
+#pragma unroll
+    for (int own = 0; own < OWN_ROWS<M_TILES>; ++own) {
+        const float x = value(own);
+        const int number = 4 * own + own_row(), row = slot + 8 * number + threadIdx.x % 32 / 4;
+        if (number < 2 * M_TILES && places.holds(row)) places.target[places.offset(row)] = x;
+    }
+}
+
+// ---- head_rows.cuh
+
+/// The rows of a tile of Q: those of one query head, where `Order` says. See group_rows.cuh for the other way.
+template <class Order>
+struct QueryRows {
+    const Work& work;
+    int first, last;  // q_idx
+
+    /// The work of this block in the q_outer grid.
+    template <class Params>
+    static __device__ __forceinline__ Work find_work(const Params& params) {
+        return ::find_work<Order::BLOCK>(params, params.num_heads, 1);
+    }
+
+    __device__ __forceinline__ QueryRows(const Work& work, int first)
+        : work(work), first(first), last(Order::last(first, work.q_len)) {}
+
+    template <class Params>
+    __device__ __forceinline__ QueryRows(const Params& params, const Work& work)
+        : QueryRows(work, Order::first(work.q_block * Order::BLOCK)) {}
+
+    __device__ __forceinline__ bool exist() const { return (unsigned)first < (unsigned)work.q_len; }
+
+    __device__ __forceinline__ bool holds(int slot) const { return Order::offset(slot) < work.q_len - first; }
+
+    __device__ __forceinline__ int head() const { return work.head; }
+
+    template <class Params>
+    __device__ __forceinline__ int kv_head(const Params& params) const {
+        return work.head / (params.num_heads / params.num_kv_heads);
+    }
+
+    /// The first slot of the calling warp's rows.
+    template <int WARP_ROWS>
+    __device__ __forceinline__ int warp_slot() const {
+        return threadIdx.x / 32 * WARP_ROWS;
+    }
+
+    /// Where the rows stand in a tensor with these strides, in elements.
+    template <class Element>
+    __device__ __forceinline__ RowPlaces<Element, Order> places(Element* tensor, long long batch_stride, long long head_stride,
+                                                                long long row_stride) const {
+        Element* target = tensor + work.batch_index * batch_stride + work.head * head_stride +
+                          (work.q_start + (long long)first) * row_stride;
+        return {target, row_stride, work.q_len - first};
+    }
+};
+
+// ---- in_registers.cuh
+
+/// What a block knows of itself stays in registers: nothing is spilled. See spilled_to_smem.cuh for the other way.
+template <class T>
+__device__ __forceinline__ T spilled(const T& x) {
+    return x;
+}
+
+__device__ __forceinline__ int lane_of_values() { return threadIdx.x % 32; }
+
+// ---- kept_rows.cuh
+
+/// What a lane knows of its rows. They are made anew wherever they are used: kept in between, they would take registers from
+/// the products.
+template <class Order, int M_TILES>
+struct LaneRows {
+    int q_first, q_last;  // of the block
+    int slot;             // this warp's first
+
+    __device__ __forceinline__ LaneRows(const QueryRows<Order>& rows, int slot)
+        : q_first(rows.first), q_last(rows.last), slot(slot) {}
+
+    __device__ __forceinline__ int q_idx(int m, int r) const {
+        const int first = opaque(q_first + Order::offset(slot + threadIdx.x % 32 / 4));
+        return min(first + Order::offset(16 * m + 8 * r), q_last);
+    }
+
+    /// Of the warp, where tiles are 1-D.
+    __device__ __forceinline__ int first() const { return min(opaque(q_first + slot), q_last); }
+    __device__ __forceinline__ int last() const { return min(opaque(q_first + slot) + 16 * M_TILES - 1, q_last); }
+};
+
+// ---- key_bits.cuh
+
+// Sets of a tile's keys as bits, 32 keys of a lane at a time: bit 2 n + side stands for the position n * STEP + side * SIDE,
+// counted from the lane's first (the accumulator layout of mma_16bit.cuh, and where its columns stand).
+
+/// How many of the lane's keys are among `positions` that begin with the lane's first; not cut off at 32.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ int lane_keys(int positions) {
+    const unsigned count = max(positions, 0);
+    return (count + STEP - 1) / STEP + (count + STEP - 1 - SIDE) / STEP;
+}
+
+/// Those among the first `positions`.
+template <int STEP = 8, int SIDE = 1>
+__device__ __forceinline__ unsigned bits_below(int positions) {
+    return __funnelshift_lc(~0u, 0u, lane_keys<STEP, SIDE>(positions));
+}
+
+// ---- rotation.cuh
+
+/// Moves the first STEP column tiles behind the others.
+template <int STEP, class Word, int N_TILES, int WORDS>
+__device__ __forceinline__ void rotate_columns(Word (&tiles)[N_TILES][WORDS]) {
+    Word first[STEP][WORDS];
+    memcpy(first, tiles, sizeof(first));
+#pragma unroll
+    for (int i = 0; i < WORDS * (N_TILES - STEP); ++i) tiles[i / WORDS][i % WORDS] = tiles[i / WORDS + STEP][i % WORDS];
+    memcpy(tiles[N_TILES - STEP], first, sizeof(first));
+}
+
+// ---- scores.cuh
+
+/// Replaces each score x of the warp's part of a tile by visit(m, r, column, x): row tile m, half r (the accumulator layout
+/// of mma_16bit.cuh), `column` counted from the tile's first. Rows vary fastest, so that what depends on the column
+/// alone is computed once. Where visits are long, STEP column tiles are a round of a loop: always the first ones, as
+/// registers can't be counted off, with the others moved up after each round.
+template <int STEP, int M_TILES, int N_TILES, class Visit>
+__device__ __forceinline__ void each_score(float (&scores)[M_TILES][N_TILES][4], Visit visit) {
+    auto round = [&](int column) {
+#pragma unroll
+        for (int n = 0; n < STEP; ++n)
+#pragma unroll
+            for (int side = 0; side < 2; ++side)
+#pragma unroll
+                for (int row = 0; row < 2 * M_TILES; ++row) {
+                    float& x = scores[row / 2][n][row % 2 * 2 + side];
+                    x = visit(row / 2, row % 2, column + 8 * n + side, x);
+                }
+    };
+    const int lane_column = threadIdx.x % 4 * 2;
+    if constexpr (STEP == N_TILES) {
+        round(lane_column);
+    } else {
+        static_assert(N_TILES % STEP == 0, "all rounds are alike");
+#pragma unroll 1
+        for (int first = 0; first < N_TILES; first += STEP) {
+            round(lane_column + 8 * first);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) rotate_columns<STEP>(scores[m]);
+        }
+    }
+}
+
+/// Those of the 32 positions that the lane holds from `key` on (key_bits.cuh) that are among the first `keys` of the tile.
+template <class KvOrder>
+__device__ __forceinline__ unsigned bits_inside(unsigned bits, int key, int keys) {
+    const int beyond = max(32 - lane_keys<KvOrder::offset(8), KvOrder::offset(1)>(keys - key), 0);
+    return __funnelshift_rc(__funnelshift_lc(0u, bits, beyond), 0u, beyond);
+}
+
+/// Masks what the bits leave out: those of each row and group of 32 positions that the lane holds.
+template <int M_TILES, int N_TILES, int GROUPS>
+__device__ __forceinline__ void mask_scores(float (&scores)[M_TILES][N_TILES][4], const unsigned (&kept)[M_TILES][2][GROUPS],
+                                            float masked) {
+#pragma unroll
+    for (int row = 0; row < 2 * M_TILES; ++row)
+#pragma unroll
+        for (int i = 0; i < 2 * N_TILES; ++i) {
+            float& x = scores[row / 2][i / 2][row % 2 * 2 + i % 2];
+            x = kept[row / 2][row % 2][i / 32] >> i % 32 & 1 ? x : masked;
+        }
+}
+
+// ---- pair_tests.cuh
+
+/// What of a mask is tested, where it is tested pair by pair, each by the lane that holds it. See shared_tests.cuh for the
+/// other way.
+template <class KvOrder, int M_TILES, int N_TILES>
+struct Tests {
+    template <class Row, class Test>
+    __device__ __forceinline__ Tests(const Row (&)[M_TILES][2], int, Test) {}
+
+    /// Nothing is known as bits.
+    __device__ __forceinline__ unsigned bits(int, int, int) const { return ~0u; }
+};
+
+// ---- tile_kind.cuh
+
+// What a tile holds: no kept pair, anything, only kept pairs.
+enum TileKind { EMPTY, PARTIAL, FULL };
+
+// ---- tiles.cuh
+
+/// A tile of keys: its first kv_idx and what the mask keeps of it. EMPTY: there is none.
+struct Tile {
+    int kv_first;
+    TileKind kind;
+};
+
+/// The keys that a block of queries has to look at, as slots (see tiles_1d.cuh): [begin, end), of which [full_begin, full_end)
+/// are kept by all rows.
+struct TileRange {
+    int begin, full_begin, full_end, end;
+
+    /// What it keeps of the tile that begins with this slot.
+    template <int BLOCK>
+    __device__ __forceinline__ TileKind kind(int slot) const {
+        const bool meets = (slot < end) & (slot + BLOCK > begin), full = (slot >= full_begin) & (slot + BLOCK <= full_end);
+        return (TileKind)(meets * (PARTIAL + full));
+    }
+};
+
+/// The live tiles of a range, in ascending order from its first key on, 32 at a time as bits. The bounds give the bits by arithmetic; with
+/// CLASSIFIES, each lane of the warp asks `kind_of` about one of the tiles that they leave open. EMPTY tiles are passed
+/// over, and what follows the last tile is EMPTY.
+template <class Order, bool CLASSIFIES, class KindOf>
+struct LiveTiles {
+    static constexpr int BLOCK_KV = Order::BLOCK;
+
+    const TileRange& range;
+    KindOf& kind_of;
+    int kv_len;
+    int next;                     // the first slot that isn't classified
+    unsigned live = 0, full = 0;  // of the 32 tiles before it; those handed out are no longer live
+
+    __device__ __forceinline__ LiveTiles(const TileRange& range, int kv_len, KindOf& kind_of)
+        : range(range), kind_of(kind_of), kv_len(kv_len), next(range.begin) {}
+
+    __device__ __forceinline__ Tile advance() {
+        while (live == 0) {
+            if (next >= range.end) return {0, EMPTY};
+            live = tiles_up_to(range.end + BLOCK_KV - 1);
+            // A split may end before the full range does.
+            full = live & tiles_up_to(range.full_end) & ~tiles_up_to(range.full_begin + BLOCK_KV - 1);
+            if (CLASSIFIES) classify_open();
+            next += 32 * BLOCK_KV;
+        }
+        const int bit = __ffs(live) - 1;
+        live &= live - 1;
+        return {Order::first(next + (bit - 32) * BLOCK_KV), full >> bit & 1 ? FULL : PARTIAL};
+    }
+
+private:
+    /// Those of the next 32 tiles that end at or before kv_end.
+    __device__ __forceinline__ unsigned tiles_up_to(int kv_end) const {
+        const int keys = kv_end - next;
+        const unsigned tiles = (unsigned)keys / BLOCK_KV;
+        return keys <= 0 ? 0 : tiles < 32 ? (1u << tiles) - 1 : ~0u;  // no max(): it isn't a uniform instruction
+    }
+
+    __device__ __forceinline__ void classify_open() {
+        const int lane = threadIdx.x % 32, kv_first = Order::first(next + lane * BLOCK_KV);
+        TileKind kind = full >> lane & 1 ? FULL : EMPTY;
+        if ((live & ~full) >> lane & 1) kind = kind_of(kv_first, Order::last(kv_first, kv_len));
+        live = __ballot_sync(~0u, kind != EMPTY);
+        full = __ballot_sync(~0u, kind == FULL && Order::whole(kv_first, kv_len));
+    }
+};
+
+// ---- functions.cuh
+
+// Float functions that CUDA lacks or computes with branches, accurate to 2 ulp or so.
+
+// An odd polynomial below 0.65, 1 - 2 / (exp(2|x|) + 1) above; both always, since a branch for each element costs more.
+__device__ __forceinline__ float tanh_branchless(float x) {
+    const float square = x * x;
+    float series = fmaf(square, -0.0055151616f, 0.020469418f);
+    series = fmaf(square, series, -0.053688023f);
+    series = fmaf(square, series, 0.1333083f);
+    series = fmaf(square, series, -0.3333326f);
+    const float near = fmaf(x * square, series, x);
+    const float far = fmaf(-2.0f, fast_reciprocal(exp2_flushed(2 * LOG2_E * fabsf(x)) + 1.0f), 1.0f);
+    return fabsf(x) < 0.65f ? near : copysignf(far, x);
+}
+
+// ---- score_form.cuh
+
+// Score lines of whole tiles as product * factor + bias.
+
+/// What multiplies a product: term[0] + term[1] product^2 + ..., while |product| <= reach; a constant always holds.
+template <int TERMS>
+struct ScoreFactor {
+    float term[TERMS];
+    float reach;
+
+    __device__ __forceinline__ ScoreFactor times(float unit) const {
+        ScoreFactor scaled = *this;
+#pragma unroll
+        for (int i = 0; i < TERMS; ++i) scaled.term[i] *= unit;
+        return scaled;
+    }
+
+    __device__ __forceinline__ float at(float product) const {
+        float sum = term[TERMS - 1];
+#pragma unroll
+        for (int i = TERMS - 2; i >= 0; --i) sum = fmaf(sum, product * product, term[i]);
+        return sum;
+    }
+
+    /// Whether it holds for all products of the warp, judged by sums of two neighbours: an addition takes half the time of
+    /// a maximum, and both can take absolute values.
+    template <int M_TILES, int N_TILES>
+    __device__ __forceinline__ bool holds(const float (&products)[M_TILES][N_TILES][4]) const {
+        if constexpr (TERMS == 1) return true;
+        int peak[2] = {};
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+            for (int n = 0; n < N_TILES; ++n) {
+                const float(&x)[4] = products[m][n];
+                peak[n % 2] = max(max(peak[n % 2], size(x[0], x[1])), size(x[2], x[3]));
+            }
+        return __all_sync(~0u, max(peak[0], peak[1]) <= __float_as_int(reach));
+    }
+
+private:
+    /// At least the absolute value of both. As ints, positive floats are in order, below NaN; Hopper compares three at once.
+    static __device__ __forceinline__ int size(float x, float y) { return __float_as_int(fabsf(x) + fabsf(y)); }
+};
+
+/// The largest |product| for which |argument * product| <= reach; none (-1) where powers of the argument leave fp32.
+__device__ __forceinline__ float product_reach(float argument, float reach) {
+    const float size = fabsf(argument);
+    return (size >= 0x1p-20f) & (size <= 0x1p20f) ? reach * normal_reciprocal(size) : -1.0f;
+}
+
+/// What is added to the scores of a row: the same for all keys.
+struct RowBias {
+    float first;
+
+    /// The same as an exponent, `unit` of them in a natural unit, added to `offset`.
+    __device__ __forceinline__ RowBias exponent(float unit, float offset) const { return {fmaf(first, unit, offset)}; }
+
+    /// What is added `columns` keys behind the first.
+    __device__ __forceinline__ float at(int columns) const { return first; }
+
+    /// The same, computed no later than here.
+    __device__ __forceinline__ RowBias pinned() const { return {opaque_float(first)}; }
+};
+
+/// The products of one row of a lane, half r of a row tile, to exponents; `bias` is that of its first key.
+template <class KvOrder, int N_TILES, class Factor, class Bias>
+__device__ __forceinline__ void row_to_exponents(float (&products)[N_TILES][4], int r, const Factor& factor, const Bias& bias) {
+    const int lane_column = threadIdx.x % 4 * 2, first = KvOrder::offset(lane_column);
+#pragma unroll
+    for (int i = 0; i < 2 * N_TILES; ++i) {
+        float& x = products[i / 2][2 * r + i % 2];
+        x = fmaf(x, factor.at(x), bias.at(KvOrder::offset(lane_column + 8 * (i / 2) + i % 2) - first));
+    }
+}
+
+using Element = Dtype::Element;
+using QOrder = TileOrder<BLOCK_Q, 1, 1>;
+using KvOrder = TileOrder<BLOCK_KV, 1, 1>;
+
+using Rows = QueryRows<QOrder>;
+using Scores = float[M_TILES][N_TILES][4];
+using Out = float[M_TILES][D_TILES][4];
+
+// ---------------------------------------------------------------- softcap
+
+struct Params {
+    const bf16 *q, *k, *v;
+    bf16 *out;
+    float *lse, *partial_out, *row_max, *row_sum;
+    const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
+    const int *q_offsets;
+    long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
+    long long k_stride_head, k_stride_row, v_stride_batch, v_stride_head;
+    long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
+    unsigned long long page_magic;
+    int q_offset, q_offset_form, batch, num_heads;
+    int num_kv_heads, q_len, kv_len, q_blocks;
+    int splits, section, page_rows, page_shift;
+    int pages, max_blocks, box_rows;
+    float scale;
+};
+
+struct Context {
+    int b, h, kv_h;
+    int q_len, kv_len;  // of this sequence
+    int q_start, kv_start;  // its first rows in a packed batch, 0 in a dense one
+    int q_offset;  // q_pos - q_idx
+    float scale;
+    float reciprocal;
+    float reach;
+    float quintic;
+    float cubic;
+    float linear;
+};
+
+template <class AnyWork>
+__device__ __forceinline__ Context make_context(
+    const Params& params, const AnyWork& work, int h, int kv_h) {
+    Context ctx = {work.sequence, h, kv_h, work.q_len, work.kv_len, work.q_start, work.kv_start,
+        query_offset(params, work), params.scale};
+#line 11 "specs/softcap.attn"
+    ctx.reciprocal = 1.0f / 50.0f;
+#line 1035 "softcap_forward_bf16_d128_paged_sm_80.cu"
+    const float absolute = fabsf(ctx.scale);
+    ctx.reach = product_reach(absolute * 0.02f, 0.5f);
+    const float product = absolute * absolute * absolute;
+    ctx.quintic = product * absolute * absolute * 1.8199296e-08f;
+    ctx.cubic = product * -0.00013249776f;
+    ctx.linear = absolute * 0.999951f;
+    return ctx;
+}
+
+struct Row {
+    int q_idx;
+    int limit;
+};
+
+__device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
+    Row row = {q_idx};
+#line 10 "specs/softcap.attn"
+    const int q_pos = row.q_idx + ctx.q_offset;
+#line 10 "specs/softcap.attn"
+    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+#line 1056 "softcap_forward_bf16_d128_paged_sm_80.cu"
+    return row;
+}
+
+// keep if causal()
+__device__ __forceinline__ unsigned keep_bits(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+#line 10 "specs/softcap.attn"
+    return bits_below(row.limit - kv_idx);
+#line 1065 "softcap_forward_bf16_d128_paged_sm_80.cu"
+}
+
+// score = cap * tanh(score / cap)
+__device__ __forceinline__ float score_mod(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx, float score) {
+#line 11 "specs/softcap.attn"
+    return 50.0f * tanh_branchless(score * ctx.reciprocal);
+#line 1073 "softcap_forward_bf16_d128_paged_sm_80.cu"
+}
+
+// Whether a warp's part of a tile has the form below.
+__device__ __forceinline__ bool score_form_holds(
+    const Params& params, const Context& ctx, int q_first, int q_last, int kv_first, int kv_last) {
+    return true;
+}
+
+// What the score lines make of a product is product * score_factor + score_bias, in natural units.
+__device__ __forceinline__ ScoreFactor<3> score_factor(const Params& params, const Context& ctx) {
+    return {{ctx.linear, ctx.cubic, ctx.quintic}, ctx.reach};
+}
+
+using ScoreBias = RowBias;
+__device__ __forceinline__ ScoreBias score_bias(
+    const Params& params, const Context& ctx, const Row& row, int kv_idx) {
+    return {0.0f};
+}
+
+// The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in
+// [full_begin, full_end) are kept.
+struct KvBounds {
+    int kv_begin, full_begin, full_end, kv_end;
+};
+
+__device__ __forceinline__ KvBounds kv_bounds(
+    const Params& params, const Context& ctx, int q_first, int q_last) {
+    const int kv_begin = 0;
+    const int full_begin = 0;
+    const int sum = ctx.q_offset + 1;
+    const int full_end = min(max(q_first + sum, 0), ctx.kv_len);
+    const int kv_end = min(max(q_last + sum, 0), ctx.kv_len);
+    return {kv_begin, full_begin, full_end, kv_end};
+}
+
+// ---------------------------------------------------------------- a block of queries
+
+/// A block of queries as one of its warps sees it, and what the variant asks of its rows.
+struct QueryBlock {
+    const Params& params;
+    const Context& context;
+    int q_first, q_last;  // of the block
+    int warp_row;         // this warp's first slot (see tiles_1d.cuh) of the block
+    LaneRows<QOrder, M_TILES> lane_rows;
+    float magnitude = 1;  // of the scale, whose sign is in the Q tile
+    Dropout<M_TILES> dropout;
+    __device__ __forceinline__ QueryBlock(const Params& params, const Context& context, const Rows& rows)
+        : params(params), context(context), q_first(rows.first), q_last(rows.last),
+          warp_row(rows.template warp_slot<WARP_ROWS>()), lane_rows(rows, warp_row) {
+    }
+
+    /// The keys that some row keeps, among those of an order. What the bounds don't decide, `kind` does. OF_LANES: rows may be
+    /// others for each lane.
+    template <bool OF_LANES = false>
+    __device__ __forceinline__ TileRange range(const KvOrder& order = {}) const {
+        TileRange range = {0, 0, 0, context.kv_len};
+        const KvBounds bounds = kv_bounds(params, context, q_first, q_last);
+        auto agreed = [](int x) {
+            if constexpr (OF_LANES) return x;
+            return uniform(x);
+        };
+        range = {order.begin(agreed(bounds.kv_begin)), agreed(bounds.full_begin), agreed(bounds.full_end),
+                 order.end(agreed(bounds.kv_end))};
+        return range;
+    }
+
+    __device__ __forceinline__ TileKind kind(int kv_first, int kv_last) const {
+        TileKind kind = PARTIAL;
+        return kind;
+    }
+
+    /// A row of the lane.
+    __device__ __forceinline__ Row row(int m, int r) const {
+        return make_row(params, context, lane_rows.q_idx(m, r));
+    }
+
+    __device__ __forceinline__ void make_rows(Row (&rows)[M_TILES][2]) const {
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES; ++i) rows[i / 2][i % 2] = row(i / 2, i % 2);
+    }
+
+    /// What the score lines make of a product.
+    __device__ __forceinline__ float modified(const Row& row, int kv_idx, float score) const {
+        score = score_mod(params, context, row, kv_idx, score * magnitude);
+        return score;
+    }
+
+    /// The logit that takes part in the normaliser of a row alone, in natural units. `row_of()`: that row.
+    template <class RowOf>
+    __device__ __forceinline__ float sink_of(RowOf row_of) const {
+        float logit = NEGATIVE_INFINITY;
+        return logit;
+    }
+
+    /// The same of a row of the lane.
+    __device__ __forceinline__ float sink(int m, int r) const {
+        return sink_of([&] { return row(m, r); });
+    }
+
+    /// What of the mask must be tested for each pair.
+    __device__ __forceinline__ bool keeps(const Row& row, int kv_idx) const {
+        bool kept = true;
+        return kept;
+    }
+
+    /// And the rest of it, for all keys that the lane holds from kv_idx on (key_bits.cuh).
+    __device__ __forceinline__ unsigned kept_bits(const Row& row, int kv_idx) const {
+        unsigned bits = ~0u;
+        bits = keep_bits(params, context, row, kv_idx);
+        return bits;
+    }
+};
+
+/// The score lines of a tile, all of which is kept, in their cheap form (score_form.cuh). What doesn't depend on the products
+/// is prepared before they are there.
+struct WholeTile {
+    bool holds;
+    ScoreBias bias[M_TILES][2];
+
+    __device__ __forceinline__ void prepare(const QueryBlock& block, const Tile& tile) {
+        holds = score_form_holds(block.params, block.context, block.lane_rows.first(), block.lane_rows.last(), tile.kv_first,
+                                 tile.kv_first + WARP_KEYS - 1);
+        const int lane_key = tile.kv_first + KvOrder::offset(threadIdx.x % 4 * 2);
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row)
+            bias[row / 2][row % 2] = score_bias(block.params, block.context, block.row(row / 2, row % 2), lane_key).pinned();
+    }
+
+    /// Whether these products take it; others take the exact form (`modify`).
+    __device__ __forceinline__ bool serves(const QueryBlock& block, const Scores& products) const {
+        return holds && score_factor(block.params, block.context).holds(products);
+    }
+
+    /// Products to exponents relative to the maxima of their rows.
+    __device__ __forceinline__ void to_exponents(const QueryBlock& block, const Normalizer<M_TILES>& normalizer,
+                                                 Scores& scores) const {
+        const float unit = opaque_float(Dtype::UNIT);  // what is scaled by it isn't kept from tile to tile
+        to_exponents(normalizer, scores, score_factor(block.params, block.context).times(unit), unit);
+    }
+
+private:
+    template <class Factor>
+    __device__ __forceinline__ void to_exponents(const Normalizer<M_TILES>& normalizer, Scores& scores, const Factor& factor,
+                                                 float unit) const {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            row_to_exponents<KvOrder>(scores[m], r, factor, bias[m][r].exponent(unit, normalizer.offset[m][r]));
+        }
+    }
+};
+/// What is kept of a tile, but for tests of pairs: bits, which need no scores. As in key_bits.cuh, for each row of the lane.
+struct TileMask {
+    static constexpr int GROUPS = (N_TILES + 15) / 16;
+
+    unsigned kept[M_TILES][2][GROUPS];
+
+    __device__ __forceinline__ void prepare(const QueryBlock& block, int kv_first) {
+        Row rows[M_TILES][2];
+        block.make_rows(rows);
+        const int keys = block.context.kv_len - kv_first;
+        const Tests<KvOrder, M_TILES, N_TILES> tests(rows, keys, [&](const Row& row, int key) {
+            return block.keeps(row, kv_first + key);
+        });
+#pragma unroll
+        for (int i = 0; i < 2 * M_TILES * GROUPS; ++i) {
+            const int m = i / GROUPS / 2, r = i / GROUPS % 2, group = i % GROUPS;
+            const int key = KvOrder::offset(threadIdx.x % 4 * 2 + 128 * group);
+            const unsigned bits = block.kept_bits(block.row(m, r), kv_first + key) & tests.bits(m, r, group);
+            kept[m][r][group] = bits_inside<KvOrder>(bits, key, keys);
+        }
+    }
+
+    /// Masks scores, or exponents; pairs are tested for STEP column tiles at once.
+    template <int STEP = N_TILES>
+    __device__ __forceinline__ void apply(const QueryBlock& block, int kv_first, Scores& scores) const {
+        const float masked = Normalizer<M_TILES>::masked();
+        mask_scores(scores, kept, masked);
+    }
+};
+/// The products of a tile to scores, but for the mask.
+__device__ __forceinline__ void modify(const QueryBlock& block, int kv_first, Scores& scores) {
+    Row rows[M_TILES][2];
+    block.make_rows(rows);
+    const int last = block.context.kv_len - kv_first - 1;
+    each_score<MASKED_STEP>(scores, [&](int m, int r, int column, float x) {
+        return block.modified(rows[m][r], kv_first + min(KvOrder::offset(column), last), x);
+    });
+}
+using OutColumns = ColumnsInPairs;  // of accumulators
+
+/// What is known of the warp's rows when all keys are done.
+struct Finished {
+    float factor[M_TILES][2];  // what makes the output of an accumulator
+    // Of the lane's own rows (output.cuh): l relative to m, in natural units; -inf and 0: no weight.
+    float row_max[OWN_ROWS<M_TILES>], row_sum[OWN_ROWS<M_TILES>];
+
+    /// `sink(m, r)`: the logit that takes part in the normaliser of a row alone; -inf, if none does. `out_scale` NaN makes lse NaN too.
+    template <class Sink>
+    __device__ __forceinline__ Finished(const Normalizer<M_TILES>& normalizer, Sink sink, float out_scale) {
+#pragma unroll
+        for (int row = 0; row < 2 * M_TILES; ++row) {
+            const int m = row / 2, r = row % 2;
+            float of_row[2];
+            factor[m][r] = normalizer.finish(m, r, sink(m, r), of_row[0], of_row[1]) * out_scale;
+            if (row % 4 == 0 || own_row() == row % 4) row_max[row / 4] = of_row[0] + 0 * out_scale, row_sum[row / 4] = of_row[1];
+        }
+    }
+
+    /// Where the rows of a block stand in an array like lse: of fp32, `width` of them a row.
+    static __device__ __forceinline__ auto results(const Params& params, const Rows& rows, float* array, int width) {
+        return rows.places(array, (long long)params.num_heads * params.q_len * width, (long long)params.q_len * width, width);
+    }
+
+    /// Stores the warp's rows of a block, and their lse if it is asked for. `out` is lost.
+    __device__ __forceinline__ void store(const Params& params, const Rows& rows, int warp_row, Out& out) const {
+        const auto target = rows.places(params.out, params.out_stride_batch, params.out_stride_head, params.out_stride_row);
+        store_rows<Dtype, VALUE_HEAD_DIM, OutColumns>(target, warp_row, out, factor);
+        if (params.lse != nullptr)
+            store_row_values<M_TILES>(results(params, rows, params.lse, 1), warp_row,
+                                      [&](int own) { return row_max[own] + logf(row_sum[own]); });
+    }
+};
+// ---------------------------------------------------------------- leaf code, continued
+
+// ---- lanes.cuh
+
+// Where lanes read the fragments of tiles in shared memory (mma_16bit.cuh).
+
+/// Of a tile of K.
+template <class KTile>
+__device__ __forceinline__ typename KTile::Lane key_lane(unsigned keys, int lane) {
+    return KTile::lane(keys, lane % 8 + lane / 16 * 8, lane / 8 % 2);
+}
+
+/// Of a tile of Q, from `first_row` on.
+template <class QTile>
+__device__ __forceinline__ typename QTile::Lane query_lane(unsigned queries, int first_row, int lane) {
+    return QTile::lane(queries, first_row + lane % 16, lane / 16);
+}
+
+// ---- aim_anew.cuh
+
+/// Where a lane reads Q, K and V: made anew wherever it does. See aim_ahead.cuh for the other way.
+template <class, int>
+struct Aim {
+    template <class QTile>
+    __device__ __forceinline__ typename QTile::Lane query(unsigned queries, int first_row) const {
+        return query_lane<QTile>(queries, first_row, threadIdx.x % 32);
+    }
+
+    template <class KTile>
+    __device__ __forceinline__ typename KTile::Lane key(unsigned keys) const {
+        return key_lane<KTile>(keys, threadIdx.x % 32);
+    }
+
+    __device__ __forceinline__ int values() const { return lane_of_values(); }
+};
+
+// ---- layout.cuh
+
+// Tiles in shared memory: no padding, and an access of eight rows at one column meets all 32 banks.
+
+__device__ __forceinline__ unsigned shared_address(const void* pointer) {
+    return (unsigned)__cvta_generic_to_shared(pointer);
+}
+
+/// A tile of ROW_COUNT rows (a multiple of 8) of BYTES_A_ROW bytes (a multiple of 32), cut by columns into panels: as
+/// many of 128 bytes as fit, then one of 64, then one of 32. Within a panel rows follow each other, and the number of a
+/// 16-byte chunk is XORed with the number of its 128-byte line, as far as the panel has chunks.
+///
+/// So the address of a chunk is that of the row's chunk 0, XOR a constant, plus a constant for the panel and for whole
+/// groups of 8 rows. `Lane` holds the part that isn't constant, for each width of panel; what isn't used costs nothing.
+template <int ROW_COUNT, int BYTES_A_ROW>
+struct SharedTile {
+    static constexpr int ROWS = ROW_COUNT, ROW_BYTES = BYTES_A_ROW, BYTES = ROWS * ROW_BYTES;
+    static constexpr int CHUNKS = ROW_BYTES / 16;
+    static constexpr int WIDE_END = CHUNKS / 8 * 8;                         // chunks in panels of 128 bytes
+    static constexpr int HALF_END = WIDE_END + (CHUNKS - WIDE_END) / 4 * 4;  // and in the one of 64
+
+    struct Lane {
+        unsigned wide, half, quarter;
+    };
+
+    /// Offset of a row's chunk within a panel of WIDTH bytes.
+    template <int WIDTH>
+    static __device__ __forceinline__ unsigned in_panel(unsigned row, unsigned chunk) {
+        const unsigned line = row / (128 / WIDTH);
+        return row * WIDTH + (chunk ^ line % (WIDTH / 16)) * 16;
+    }
+
+    /// Where a panel starts whose first chunk is `chunk`.
+    static constexpr __device__ __forceinline__ unsigned panel(int chunk) { return chunk * 16 * ROWS; }
+
+    /// `base` is the tile's address, a multiple of 128.
+    static __device__ __forceinline__ Lane lane(unsigned base, int row, int chunk) {
+        return {base + in_panel<128>(row, chunk), base + in_panel<64>(row, chunk), base + in_panel<32>(row, chunk)};
+    }
+
+    /// Address of chunk `chunk` XOR the lane's own, `row` rows below the lane's own: both constants. One of the two rows
+    /// must be a multiple of 8.
+    static __device__ __forceinline__ unsigned at(const Lane& lane, int row, int chunk) {
+        if (chunk < WIDE_END) return (lane.wide ^ (chunk ^ row) % 8 * 16) + panel(chunk / 8 * 8) + row * 128;
+        if (chunk < HALF_END) return (lane.half ^ (chunk ^ row / 2) % 4 * 16) + panel(WIDE_END) + row * 64;
+        return (lane.quarter ^ (chunk ^ row / 4) % 2 * 16) + panel(HALF_END) + row * 32;
+    }
+
+    /// An address, and how far it is to those of 8, 16, 24, ... rows below, in bytes a row.
+    struct Place {
+        unsigned address;
+        int row_bytes;
+    };
+
+    /// The place of a chunk, neither it nor the row constant.
+    static __device__ __forceinline__ Place place(unsigned base, int row, int chunk) {
+        if (chunk < WIDE_END) return {base + panel(chunk / 8 * 8) + in_panel<128>(row, chunk % 8), 128};
+        if (chunk < HALF_END) return {base + panel(WIDE_END) + in_panel<64>(row, chunk - WIDE_END), 64};
+        return {base + panel(HALF_END) + in_panel<32>(row, chunk - HALF_END), 32};
+    }
+};
+
+// ---- mma_16bit.cuh
+
+// The two products of attention on tensor cores: mma.m16n8k16, fp32 accumulators.
+//
+// Accumulators are x[m][n][i]: of the tile of 16 rows m and 8 columns n, a lane holds row lane/4 + 8*(i/2) and column
+// 2*(lane%4) + i%2 for i in 0..3. Two neighbouring tiles of P are, packed pairwise, an A operand as they stand.
+
+__device__ __forceinline__ void load_matrices(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+__device__ __forceinline__ void load_matrices_transposed(unsigned (&x)[4], unsigned address) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3]) : "r"(address));
+}
+
+/// scores = Q K^T for all rows of the K tile; `read_queries(step, q)` gives the fragments of 16 columns of Q. Each K fragment
+/// serves all M_TILES; `k_lane` is where the lane reads K. `meanwhile(0)`, then `meanwhile(1)`: what may run under the products,
+/// once a tile. UNROLLED: of the steps, all but where it is seldom done: they compile for long.
+template <class Dtype, class KTile, int UNROLLED = KTile::CHUNKS / 2, int M_TILES, int N_TILES, class ReadQueries, class Meanwhile>
+__device__ __forceinline__ void multiply_fragments_keys(float (&scores)[M_TILES][N_TILES][4], ReadQueries read_queries,
+                                                        const typename KTile::Lane& k_lane, Meanwhile meanwhile) {
+    constexpr int STEPS = KTile::CHUNKS / 2 * Dtype::PARTS;
+#pragma unroll
+    for (int i = 0; i < M_TILES * N_TILES * 4; ++i) scores[i / 4 / N_TILES][i / 4 % N_TILES][i % 4] = 0;
+#pragma unroll UNROLLED
+    for (int step = 0; step < STEPS; ++step) {
+        unsigned q[M_TILES][4];
+        read_queries(step / Dtype::PARTS, q);
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) Dtype::take_part(q[m], step % Dtype::PARTS);
+#pragma unroll
+        for (int n = 0; n < N_TILES; n += 2) {
+            unsigned k[4];
+            load_matrices(k, KTile::at(k_lane, 8 * n, 2 * (step / Dtype::PARTS)));
+            Dtype::take_part(k, step % Dtype::PARTS);
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m)
+#pragma unroll
+                for (int half = 0; half < 2; ++half) Dtype::mma(scores[m][n + half], q[m], k[2 * half], k[2 * half + 1]);
+        }
+        if (step == 0) meanwhile(0);
+        if (step == min(1, STEPS - 1)) meanwhile(1);
+    }
+}
+
+/// M_TILES * 16 rows of Q, of 16 columns.
+template <class QTile, int M_TILES>
+__device__ __forceinline__ void load_queries(unsigned (&q)[M_TILES][4], const typename QTile::Lane& q_lane, int step) {
+#pragma unroll
+    for (int m = 0; m < M_TILES; ++m) load_matrices(q[m], QTile::at(q_lane, 16 * m, 2 * step));
+}
+
+/// A warp's rows of Q, which meet many tiles of keys: as many of their columns as REGISTERS hold are kept, the others are read
+/// for each tile. `aim` tells where a lane reads (aim_anew.cuh, aim_ahead.cuh).
+template <class QTile, int M_TILES, int REGISTERS>
+struct QueryFragments {
+    static constexpr int STEPS = QTile::CHUNKS / 2;
+    static constexpr int ROOM = REGISTERS > 0 ? REGISTERS / (4 * M_TILES) : 0, KEPT = ROOM < STEPS ? ROOM : STEPS;
+
+    unsigned queries;
+    int first_row;
+    unsigned kept[KEPT + 1][M_TILES][4];  // one more: no array is empty
+
+    /// Q must have come.
+    __device__ __forceinline__ QueryFragments(unsigned queries, int first_row) : queries(queries), first_row(first_row) {
+#pragma unroll
+        for (int step = 0; step < KEPT; ++step) load_queries<QTile>(kept[step], query_lane<QTile>(queries, first_row, threadIdx.x % 32), step);
+    }
+
+    template <class Dtype, class KTile, int N_TILES, class Aim, class Meanwhile>
+    __device__ __forceinline__ void multiply(float (&scores)[M_TILES][N_TILES][4], const Aim& aim, unsigned keys,
+                                             Meanwhile meanwhile) const {
+        auto read = [&](int step, unsigned(&q)[M_TILES][4]) {
+            if (step < KEPT)
+                memcpy(q, kept[step], sizeof(q));
+            else
+                load_queries<QTile>(q, aim.template query<QTile>(queries, first_row), step);
+        };
+        multiply_fragments_keys<Dtype, KTile>(scores, read, aim.template key<KTile>(keys), meanwhile);
+    }
+};
+
+/// out += P V. `to_probs(m, n, x)` turns the four scores of tile (m, n) into probabilities, just before they are packed,
+/// so that their registers are free for the next; `dropout.drop(words, m, n)` then clears pairs of tiles n and n + 1.
+template <class Dtype, class VTile, int M_TILES, int N_TILES, int D_TILES, class ToProbs, class Dropout>
+__device__ __forceinline__ void multiply_probs_values(float (&out)[M_TILES][D_TILES][4],
+                                                      float (&scores)[M_TILES][N_TILES][4], unsigned values,
+                                                      ToProbs to_probs, Dropout& dropout, int lane = threadIdx.x % 32) {
+    const auto v_lane = VTile::lane(values, lane % 16, lane / 16);
+#pragma unroll
+    for (int n = 0; n < N_TILES; n += 2) {
+        unsigned probs[M_TILES][4];
+#pragma unroll
+        for (int m = 0; m < M_TILES; ++m) {
+#pragma unroll
+            for (int half = 0; half < 2; ++half) {
+                float(&x)[4] = scores[m][n + half];
+                to_probs(m, x);
+                probs[m][2 * half] = Dtype::pack(x[0], x[1]);
+                probs[m][2 * half + 1] = Dtype::pack(x[2], x[3]);
+            }
+            dropout.drop(probs[m], m, n);
+        }
+#pragma unroll
+        for (int d = 0; d < D_TILES; d += 2) {
+            unsigned v[4];
+            load_matrices_transposed(v, VTile::at(v_lane, 8 * n, d));
+#pragma unroll
+            for (int m = 0; m < M_TILES; ++m) {
+                Dtype::mma(out[m][d], probs[m], v[0], v[1]);
+                Dtype::mma(out[m][d + 1], probs[m], v[2], v[3]);
+            }
+        }
+    }
+}
+
+// ---- copy.cuh
+
+// Asynchronous copies from global to shared memory (cp.async, sm_80 and later).
+
+__device__ __forceinline__ void copy_async(unsigned target, const void* source) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(target), "l"(source));
+}
+
+/// Copies 16 bytes, or writes zeros without reading where `exists` is false: the source may be any address then.
+__device__ __forceinline__ void copy_async_or_zero(unsigned target, const void* source, bool exists) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source), "r"(exists ? 16 : 0));
+}
+
+/// Closes a group: the copies that this thread issued since the last one.
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;"); }
+
+/// Waits until at most PENDING of this thread's latest groups are under way.
+template <int PENDING>
+__device__ __forceinline__ void copy_wait() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+}
+
+/// PANELS panels of WIDTH bytes, from chunk FIRST on: neighbouring threads take neighbouring chunks of a row.
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED, int WIDTH, int FIRST, int PANELS>
+__device__ __forceinline__ void load_panels(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int CHUNKS = WIDTH / 16, STEP = THREADS / CHUNKS;
+    const unsigned thread = opaque(threadIdx.x);
+    const int thread_row = thread / CHUNKS, chunk = thread % CHUNKS;
+    const char* address = source + Order::offset(thread_row) * row_bytes + (FIRST + chunk) * 16;
+    const unsigned target = tile + Tile::panel(FIRST);
+    const unsigned thread_target = target + Tile::template in_panel<WIDTH>(thread_row, chunk);
+#pragma unroll
+    for (int start = 0; start < Tile::ROWS; start += STEP, address += Order::offset(STEP) * row_bytes) {
+        const int row = thread_row + start;
+        if (start + STEP > Tile::ROWS && row >= Tile::ROWS) break;
+        // Offsets add up for whole groups of 8 rows, after which the swizzle repeats too.
+        const bool inside = STEP % 8 == 0 ? Order::offset(thread_row) < rows - Order::offset(start) : Order::offset(row) < rows;
+        const unsigned row_target =
+            STEP % 8 == 0 ? thread_target + start * WIDTH : target + Tile::template in_panel<WIDTH>(row, chunk);
+#pragma unroll
+        for (int panel = 0; panel < PANELS; ++panel) {
+            const int first = FIRST + panel * CHUNKS;
+            const bool whole = VALID_BYTES >= (first + CHUNKS) * 16;  // the panel holds no padding columns
+            const unsigned chunk_target = row_target + Tile::panel(panel * CHUNKS);
+            if (whole && !CHECKED) {
+                copy_async(chunk_target, address + panel * WIDTH);
+            } else {
+                const bool exists = (whole || (first + chunk) * 16 < VALID_BYTES) & (!CHECKED || inside);
+                copy_async_or_zero(chunk_target, address + panel * WIDTH, exists);
+            }
+        }
+    }
+}
+
+template <class Tile, class Order, int THREADS, int VALID_BYTES, bool CHECKED>
+__device__ __forceinline__ void load_columns(unsigned tile, const char* source, long long row_bytes, int rows) {
+    constexpr int WIDE = Tile::WIDE_END, HALF = Tile::HALF_END;
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 128, 0, WIDE / 8>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 64, WIDE, (HALF - WIDE) / 4>(tile, source, row_bytes, rows);
+    load_panels<Tile, Order, THREADS, VALID_BYTES, CHECKED, 32, HALF, (Tile::CHUNKS - HALF) / 2>(tile, source, row_bytes, rows);
+}
+
+/// Loads a tile without a branch, for code that runs under products. No rows at all make a tile of zeros.
+template <class Tile, class Order, int THREADS, int VALID_BYTES>
+__device__ __forceinline__ void load_tile_straight(unsigned tile, const char* source, long long row_bytes, int rows) {
+    load_columns<Tile, Order, THREADS, VALID_BYTES, true>(tile, opaque(source), row_bytes, rows);
+}
+
+// ---- words.cuh
+
+// Ordinary accesses to shared memory by address.
+
+__device__ __forceinline__ unsigned load_word(unsigned address) {
+    unsigned word;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(address));
+    return word;
+}
+
+__device__ __forceinline__ void store_word(unsigned address, unsigned word) {
+    asm volatile("st.shared.b32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
+}
+
+__device__ __forceinline__ void store_words(unsigned address, const unsigned (&x)[4]) {
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3])
+                 : "memory");
+}
+
+// ---- queries.cuh
+
+/// Moves the sign of `scale` into the Q tile, and zero too, so that scores need a positive factor: the one returned. The
+/// tile may still be on its way; a barrier must follow before it is used.
+template <class Dtype, class QTile, int THREADS>
+__device__ __forceinline__ float take_sign(unsigned queries, float scale) {
+    if (!(scale <= 0)) return scale;
+    copy_wait<0>();
+    __syncthreads();
+#pragma unroll 1
+    for (int byte = threadIdx.x * 4; byte < QTile::BYTES; byte += THREADS * 4) {
+        const unsigned word = load_word(queries + byte);
+        store_word(queries + byte, scale == 0 ? 0 : word ^ Dtype::SIGN_BITS);
+    }
+    return scale == 0 ? 1 : -scale;
+}
+
+// ---------------------------------------------------------------- one tile of attention
+
+using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
+using KTile = SharedTile<WARP_KEYS, PADDED_HEAD_DIM * sizeof(Element)>;
+using VTile = SharedTile<WARP_KEYS, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
+
+// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds MOST_BLOCKS, which
+// hide what each waits for, if the accumulators and what goes with them leave room for that many: some of what the variant
+// keeps of a block, too, where it is more than 32 words. For targets above sm_90 fp32 kernels take more registers.
+constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES), CONTEXT_WORDS = sizeof(Context) / 4;
+constexpr int OTHERS = sizeof(Element) == 2 ? 48 : __CUDA_ARCH__ > 900 ? 128 : 96;
+constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORDS > 32 ? CONTEXT_WORDS - 32 : 0)));
+constexpr int MOST_BLOCKS = 3;
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > MOST_BLOCKS ? MOST_BLOCKS : BLOCKS;
+
+// A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a
+// thread's registers, besides those for all else, is for Q; three leave none.
+using BlockQueries = QueryFragments<QTile, M_TILES, M_TILES == 1 && MIN_BLOCKS == 3 ? 0 : 255 - ACCUMULATORS - 88>;
+
+using QueryAim = Aim<QTile, WARP_ROWS>;
+
+/// S = Q K^T, score lines, mask, online softmax, O += P V.
+/// `aim`: where the lane reads. `load_ahead` runs under the first product (multiply_fragments_keys); `values_ready()` returns the
+/// address of the V tile once it is in shared memory. One basic block but for what is rare: masks, and maxima that move.
+template <class LoadAhead, class ValuesReady>
+__device__ __forceinline__ void attend(QueryBlock& block, const Tile& tile, const BlockQueries& queries, const QueryAim& aim,
+                                       unsigned keys, LoadAhead load_ahead, ValuesReady values_ready,
+                                       Normalizer<M_TILES>& normalizer, Out& out) {
+    // FlashAttention-2, Algorithm 1, line 8: S = Q K^T. Beside it the next K or V is loaded, line 7.
+    Scores scores;
+    queries.multiply<Dtype, KTile>(scores, aim, keys, load_ahead);
+    const unsigned values = values_ready();
+    // The score lines and the mask, which the paper leaves out; then exponents relative to m.
+    TileMask mask;
+    bool masks = tile.kind != FULL;
+    const bool whole = !masks;
+    WholeTile form;
+    if (whole) form.prepare(block, tile);
+    if (whole && form.serves(block, scores)) {
+        form.to_exponents(block, normalizer, scores);
+    } else {
+        modify(block, tile.kv_first, scores);
+        mask.prepare(block, tile.kv_first);
+        mask.apply(block, tile.kv_first, scores);
+        normalizer.to_exponents(scores);
+        masks = false;
+    }
+    // FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is rescaled, line 10.
+    if (!__all_sync(~0u, !masks & normalizer.max_still_valid(scores))) {
+        if (masks) {
+            mask.prepare(block, tile.kv_first);
+            mask.apply(block, tile.kv_first, scores);
+        }
+        normalizer.settle(scores, out);
+    }
+    // FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P), O += P V.
+    normalizer.begin_tile();
+    block.dropout.begin_tile(tile.kv_first);
+    auto to_probs = [&](int m, float(&x)[4]) { normalizer.to_probs(m, x); };
+    multiply_probs_values<Dtype, VTile>(out, scores, values, to_probs, block.dropout, aim.values());
+    normalizer.end_tile();
+}
+// ---------------------------------------------------------------- leaf code of the loop over tiles
+
+// ---- copy_pages.cuh
+
+/// The rows of k, or of v, of one head of a sequence. `pool` is row 0 of page 0; strides are in bytes.
+template <class Params>
+struct PagedRows {
+    const Params& params;
+    const char* pool;
+    long long page_stride, row_stride;
+    int sequence, kv_len;
+};
+
+/// Starts to load the tile that begins with key `first`; all THREADS threads take part. Rows behind the last key, and the bytes
+/// of a row from VALID_BYTES on, become zeros.
+template <class Tile, int THREADS, int VALID_BYTES, class Params>
+__device__ __forceinline__ void load_paged_tile(unsigned tile, const PagedRows<Params>& rows, int first) {
+#pragma unroll 4
+    for (int index = threadIdx.x; index < Tile::ROWS * Tile::CHUNKS; index += THREADS) {
+        const int row = index / Tile::CHUNKS, chunk = index % Tile::CHUNKS;
+        PagedKey key = {-1, 0};
+        if (first + row < rows.kv_len && chunk * 16 < VALID_BYTES) key = paged_key(rows.params, rows.sequence, first + row);
+        const bool exists = in_pool(rows.params, key);
+        const char* source = rows.pool + (exists ? key.page * rows.page_stride + key.row * rows.row_stride + chunk * 16 : 0);
+        copy_async_or_zero(Tile::place(tile, row, chunk).address, source, exists);
+    }
+}
+
+// ---- kv_pages.cuh
+
+/// The keys and values of one head of one sequence in a pool of pages. The interface is that of kv_rows.cuh.
+template <class Params>
+struct KvPages {
+    PagedRows<Params> keys, values;
+    int kv_len;
+
+    template <class Element>
+    __device__ __forceinline__ KvPages(const Params& params, const Element* k, const Element* v, int sequence, int kv_len)
+        : keys{params, (const char*)k, bytes<Element>(params.k_stride_batch), bytes<Element>(params.k_stride_row), sequence, kv_len},
+          values{params, (const char*)v, bytes<Element>(params.v_stride_batch), bytes<Element>(params.v_stride_row), sequence, kv_len},
+          kv_len(kv_len) {}
+
+    template <class Tile, class Order, int THREADS, int BYTES>
+    __device__ __forceinline__ void load_keys(unsigned target, int first, int) const {
+        load_paged_tile<Tile, THREADS, BYTES>(target, keys, first);
+    }
+
+    template <class Tile, class Order, int THREADS, int BYTES>
+    __device__ __forceinline__ void load_values(unsigned target, int first, int) const {
+        load_paged_tile<Tile, THREADS, BYTES>(target, values, first);
+    }
+
+private:
+    template <class Element>
+    static __device__ __forceinline__ long long bytes(long long stride) {
+        return stride * (long long)sizeof(Element);
+    }
+};
+
+// ---- kv_stream.cuh
+
+/// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
+/// of an EMPTY tile is read. All threads of the block must make the same calls. A tile begins with one basic block:
+/// copies are without branches, and run under the products, as do the addresses that they take.
+///
+/// With one stage, V arrives under Q K^T and the next K under the softmax and P V (FlashAttention-2's order), which takes
+/// two barriers a tile; with more, whole tiles are ahead of use, which takes one.
+template <int STAGES, class Order, int THREADS, class KTile, class VTile, int KEY_BYTES, int VALUE_BYTES, class AnyRows, class Tiles>
+struct KvStream {
+    static constexpr int AHEAD = STAGES - 1, FIRST = STAGES == 1 ? 1 : AHEAD;  // tiles ahead, and at the start
+
+    const AnyRows& rows;
+    Tiles& tiles;
+    unsigned key_buffers, value_buffers;
+    int slot = 0;        // of the tile in hand
+    Tile queue[STAGES];  // the tile in hand, and those ahead of it
+
+    /// Starts to load the first tiles; their first group takes in the copies that the caller has issued before.
+    __device__ __forceinline__ KvStream(const AnyRows& rows, Tiles& tiles, unsigned buffers)
+        : rows(rows), tiles(tiles), key_buffers(buffers),
+          value_buffers(buffers + STAGES * KTile::BYTES) {
+#pragma unroll 1
+        for (int i = 0; i < FIRST; ++i) {
+            shift(FIRST);
+            queue[FIRST - 1] = tiles.advance();
+            load_keys(queue[FIRST - 1], i);
+            if (STAGES > 1) load_values(queue[FIRST - 1], i);
+            copy_commit();
+        }
+    }
+
+    __device__ __forceinline__ bool live() const { return queue[0].kind != EMPTY; }
+    __device__ __forceinline__ Tile tile() const { return queue[0]; }
+    __device__ __forceinline__ unsigned keys() const { return key_buffers + slot * KTile::BYTES; }
+    __device__ __forceinline__ unsigned values() const { return value_buffers + slot * VTile::BYTES; }
+
+    /// Returns when the first tile, and what the caller had issued before it, is in shared memory.
+    __device__ __forceinline__ void wait_first() const {
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+    }
+
+    /// Returns when the keys of the tile in hand are in shared memory and all warps have left the tile before it.
+    __device__ __forceinline__ void wait_keys() {
+        if (STAGES > 1) queue[AHEAD] = tiles.advance();
+        copy_wait<STAGES == 1 ? 0 : STAGES - 2>();
+        __syncthreads();
+    }
+
+    /// Starts what is to be loaded next, in two parts, 0 and 1: under the products with the keys.
+    __device__ __forceinline__ void load_ahead(int part) {
+        const int free_slot = slot == 0 ? AHEAD : slot - 1;
+        if (part == 0 && STAGES > 1) load_keys(queue[AHEAD], free_slot);
+        if (part == 0) return;
+        load_values(queue[AHEAD], free_slot);
+        copy_commit();
+    }
+
+    /// Returns when the values of the tile in hand are there. With one stage, all warps have left its keys then.
+    __device__ __forceinline__ void wait_values() {
+        if (STAGES > 1) return;
+        copy_wait<0>();
+        __syncthreads();
+        next = tiles.advance();
+        load_keys(next, 0);
+        copy_commit();
+    }
+
+    __device__ __forceinline__ void step() {
+        if (STAGES == 1) queue[0] = next;
+        shift(STAGES);
+        slot = slot == AHEAD ? 0 : slot + 1;
+    }
+
+private:
+    Tile next;  // with one stage: the tile whose keys are on their way
+
+    __device__ __forceinline__ void shift(int count) {
+#pragma unroll
+        for (int i = 1; i < count; ++i) queue[i - 1] = queue[i];
+    }
+
+    __device__ __forceinline__ void load_keys(const Tile& tile, int target) const {
+        rows.template load_keys<KTile, Order, THREADS, KEY_BYTES>(key_buffers + target * KTile::BYTES, tile.kv_first,
+                                                                  rows_of(tile));
+    }
+
+    __device__ __forceinline__ void load_values(const Tile& tile, int target) const {
+        rows.template load_values<VTile, Order, THREADS, VALUE_BYTES>(value_buffers + target * VTile::BYTES, tile.kv_first,
+                                                                      rows_of(tile));
+    }
+
+    __device__ __forceinline__ int rows_of(const Tile& tile) const {
+        return tile.kind == EMPTY ? 0 : rows.kv_len - tile.kv_first;
+    }
+};
+
+// ---- load_rows.cuh
+
+// Tiles of Q: all THREADS threads take part in starting to load one. What doesn't exist becomes zeros.
+
+/// Rows of one head. Nothing of a block runs before they are asked for, so their addresses are a step apart, as those of keys.
+template <class QTile, int THREADS, int BYTES, class Element, class Order>
+__device__ __forceinline__ void load_rows(unsigned tile, const RowPlaces<Element, Order>& places) {
+    load_tile_straight<QTile, Order, THREADS, BYTES>(tile, (const char*)places.target, places.stride * (long long)sizeof(Element),
+                                                     places.rows);
+}
+
+/// The first `rows` of a tile, whose places are anywhere, of few tiles that meet many keys: a short loop.
+template <class QTile, int THREADS, int BYTES, class Places>
+__device__ __forceinline__ void load_rows(unsigned tile, const Places& places, int rows) {
+#pragma unroll 1
+    for (int index = threadIdx.x; index < rows * QTile::CHUNKS; index += THREADS) {
+        const int row = index / QTile::CHUNKS, chunk = index % QTile::CHUNKS;
+        const bool exists = places.holds(row) && chunk * 16 < BYTES;
+        const char* source = (const char*)(places.target + (exists ? places.offset(row) : 0)) + exists * chunk * 16;
+        copy_async_or_zero(QTile::place(tile, row, chunk).address, source, exists);
+    }
+}
+
+// ---- block_range.cuh
+
+/// The keys that a block's rows look at, where its warps don't tell their own from others'. See warp_ranges.cuh.
+template <int WARPS>
+struct Ranges {
+    TileRange range;
+
+    __device__ __forceinline__ explicit Ranges(const TileRange& range) : range(range) {}
+
+    __device__ __forceinline__ TileRange all() const { return range; }
+
+    template <int BLOCK>
+    __device__ __forceinline__ Tile own(const Tile& tile, unsigned) const {
+        return tile;
+    }
+};
+
+// ---------------------------------------------------------------- the kernel
+
+/// FlashAttention-2, Algorithm 1: a block owns BLOCK_Q rows of one head and goes over the keys that they keep.
+extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS)
+    softcap_forward(const __grid_constant__ Params params) {
+    extern __shared__ __align__(1024) unsigned char shared[];
+    // FlashAttention-2, Algorithm 1, lines 3 and 4: which rows this thread block has; load Q.
+    // What a block is, and the keys that its rows look at.
+    const Work& work = spilled(Rows::find_work(params));
+    const Rows rows(params, work);
+    if (!rows.exist()) return;
+    const int kv_head = rows.kv_head(params);
+    const Context& context = spilled(uniform_struct(make_context(params, work, rows.head(), kv_head)));
+    QueryBlock block(params, context, rows);
+
+    const unsigned queries = shared_address(shared);
+    load_rows<QTile, THREADS, HEAD_DIM * sizeof(Element)>(
+        queries, rows.places(params.q, params.q_stride_batch, params.q_stride_head, params.q_stride_row));
+
+    const Ranges<WARPS> ranges(block.range());
+    TileRange range = uniform_struct(ranges.all());
+    // K and V, copied by all threads; the first tiles are asked for.
+    // Where K and V are.
+    const KvPages<Params> kv(params, params.k + kv_head * params.k_stride_head, params.v + kv_head * params.v_stride_head,
+                             work.sequence, work.kv_len);
+    auto kind_of = [&](int kv_first, int kv_last) { return block.kind(kv_first, kv_last); };
+    LiveTiles<
+        KvOrder, false, decltype(kind_of)> tiles(range, context.kv_len, kind_of);
+    KvStream<STAGES, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(kv), decltype(tiles)>
+        stream(kv, tiles, queries + QTile::BYTES);
+
+    block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, context.scale));
+
+    stream.wait_first();  // and Q
+    const BlockQueries held(queries, block.warp_row);
+
+    // FlashAttention-2, Algorithm 1, line 5: O = 0, l = 0, m = -inf.
+    Out out = {};
+    Normalizer<M_TILES> normalizer(1.0f);
+
+    // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+    for (; stream.live(); stream.step()) {
+        const Tile tile = ranges.own<BLOCK_KV>(stream.tile(), threadIdx.x);
+        stream.wait_keys();
+        auto load_ahead = [&](int part) { stream.load_ahead(part); };
+        auto values_ready = [&] {
+            stream.wait_values();
+            return stream.values();
+        };
+        attend(block, tile, held, QueryAim(), stream.keys(), load_ahead, values_ready, normalizer, out);
+    }
+    // Decoded again, neither kept nor spilled, where the loop needs the registers.
+    const Work done = Rows::find_work(params);
+    const Rows finished_rows(params, done);
+    auto sink = [&](int m, int r) { return done.split == 0 ? block.sink(m, r) : NEGATIVE_INFINITY; };
+    // FlashAttention-2, Algorithm 1, lines 12 and 13: O = O / l, lse = m + log(l).
+    const Finished finished(normalizer, sink, block.dropout.scale() * keys_hold(params, done.sequence, done.kv_len));
+    // FlashAttention-2, Algorithm 1, lines 14 and 15: write O and lse.
+    finished.store(params, finished_rows, block.warp_row, out);
+}
