@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir import Expr, Input, Load, Search, Symbol, Variant
 from ..problem import ArrayFacts, Call, Problem, Signature, bind, check_values
-from ..problem.call_arguments import NUMBERS, READ, SCALARS, Arguments
+from ..problem.call_arguments import ARGUMENTS, NUMBERS, READ, SCALARS, Arguments
 from ..problem.facts import numpy_dtype, out_dtype
 from ..problem.strides import contiguous
 from ..runtime.call.configurations import configuration_of
@@ -114,7 +114,12 @@ class Bound:
 
 def is_seed(name: str, form: ArrayForm) -> bool:
     """Whether an operand is a seed in two words."""
-    return name in SCALARS and form == ArrayForm(_SEED_WORDS, "uint32")
+    return is_wide(name) and form == ArrayForm(_SEED_WORDS, "uint32")
+
+
+def is_wide(name: str) -> bool:
+    """Whether it is an argument of 64 bits, as seeds are."""
+    return name in SCALARS and ARGUMENTS[name].dtypes == ("int64",)
 
 
 def reads_sequence(variant: Variant) -> bool:

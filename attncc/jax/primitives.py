@@ -14,6 +14,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from ..problem.call_arguments import READ
 from ..problem.facts import numpy_dtype
 from ..problem.refusal import refused
 from .calls import TARGET, Backward, Forward, Work, known, number_of
@@ -118,9 +119,9 @@ def _batched(bind: Any, operands: Sequence[Any], dims: Sequence[int | None], **p
 
 
 def _folds(form: Form, names: Sequence[str], operands: Sequence[Any], dims: Sequence[int | None]) -> bool:
-    """Whether a larger batch gives the same: no results depend on a sequence's number, arrays that are the same for all
-    sequences aren't mapped, and no gradient is a sum over the sequences."""
-    if "cu_seqlens_q" in form.arrays or reads_sequence(form.variant):
+    """Whether a larger batch gives the same: no argument tells of the batch, no results depend on a sequence's number,
+    arrays that are the same for all sequences aren't mapped, and no gradient is a sum over the sequences."""
+    if any(name in READ for name in form.arrays) or reads_sequence(form.variant):
         return False
     of_backward = names[0] == GIVEN[0]
     inputs = form.inputs
