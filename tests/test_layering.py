@@ -213,7 +213,7 @@ def run_isolated(modules: list[str], blocked: set[str]) -> None:
 
 def test_built_package_parts_load_without_compiler_libraries() -> None:
     parts = [m for m in MODULES if m.parts[0] in BUILT_PACKAGE_PARTS and m.name != "__init__"]
-    heavy = {"cupy", "torch", "matplotlib", "hypothesis"}  # lazy, so none may be needed at import
+    heavy = {"cupy", "torch", "ml_dtypes", "matplotlib", "hypothesis"}  # lazy, so none may be needed at import
     run_isolated([".".join(("attncc", *module.parts)) for module in parts], COMPILER_LIBRARIES | heavy)
 
 

@@ -56,6 +56,14 @@ if TYPE_CHECKING:
     show_default=True,
     help="Of q and k, and after a colon that of v, as in 64,192:128.",
 )
+@click.option(
+    "--package",
+    "kind",
+    type=click.Choice(["python", "hf-kernel"]),
+    default="python",
+    show_default=True,
+    help="What is written: a Python package, or a repository for Hugging Face's kernels library.",
+)
 @click.option("--decode", is_flag=True, help="Kernels for few queries too; a schedule for decode also asks for them.")
 @click.option("--serving", is_flag=True, help="Kernels for few queries, and for caches in pages (block_table).")
 @click.option("--backward", is_flag=True, help="The backward pass too; a schedule for it also asks for it.")
@@ -65,7 +73,7 @@ if TYPE_CHECKING:
 @define_option
 @imports_option
 @format_option
-def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: Any) -> None:
+def command(*, files: tuple[Path, ...], out: Path, kind: str, jobs: int | None, **given: Any) -> None:
     """Compile every variant of some .attn files for all the targets, dtypes and head dims asked for, and write them as
     a Python package that needs no compiler: CUDA text, machine code, plans, a resource report, an __init__.py to read.
 
@@ -73,22 +81,20 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
 
     \b
     attncc build specs/causal.attn
+    attncc build specs/causal.attn --package hf-kernel -o my-attention
     attncc build specs/*.attn -o kernels --arch sm_80,sm_90 --dtype bf16,fp16 --head-dim 64,128,192:128
     python -c 'from generated import causal; help(causal)'
     """
-    from ..package import prepare, write
+    from ..package import prepare, write, write_hf_kernel
 
-    if not _importable(out.resolve().name):
-        raise click.UsageError(f"-o {out}: Python can't import a package of this name; write one such as my_kernels")
-    if _hides_another(out.resolve()):
-        raise click.UsageError(
-            f"-o {out}: programs would import it for Python's {out.resolve().name}; write my_kernels"
-        )
+    if kind == "python":
+        _check_importable(out)
     start = time.perf_counter()
     packages = [package for path in files for package in prepare(path, **given)]
     kernels = set[str]().union(*(package.kernel_names for package in packages))
     with progress("compiling", len(kernels)) as advance:
-        built = write(packages, out, jobs=jobs, advance=advance)
+        written = write if kind == "python" else write_hf_kernel
+        built = written(packages, out, jobs=jobs, advance=advance)
     if as_json():
         click.echo(json_text({"variants": {item.name: _result(item) for item in built}}, indent=2))
         return
@@ -97,6 +103,16 @@ def command(*, files: tuple[Path, ...], out: Path, jobs: int | None, **given: An
         click.echo(line)
     what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {printable(str(out))}")
+
+
+def _check_importable(out: Path) -> None:
+    """click.UsageError for a folder that programs can't import, or would instead of something else."""
+    if not _importable(out.resolve().name):
+        raise click.UsageError(f"-o {out}: Python can't import a package of this name; write one such as my_kernels")
+    if _hides_another(out.resolve()):
+        raise click.UsageError(
+            f"-o {out}: programs would import it for Python's {out.resolve().name}; write my_kernels"
+        )
 
 
 def _importable(name: str) -> bool:

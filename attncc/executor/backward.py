@@ -18,13 +18,13 @@ from ..analysis.rules import TileKind
 from ..analysis.score.learnable import LearnableSums
 from ..kernels.registry import backward_facts
 from ..problem import Sequence, Signature
-from ..problem.facts import INPUT_DTYPES
+from ..problem.facts import INPUT_DTYPES, numpy_dtype
 from ..problem.gradient_arrays import BoundBackward, bind_backward_arrays
 from ..problem.gradients import Gradients
 from ..problem.strides import zeros_like
 from ..schedule.plan import KernelPlan
 from .backward_work import BackwardWork, FlowingBack, Sums
-from .run import DTYPES, compute_dtype, sequence_work, workload
+from .run import compute_dtype, dtype_of, sequence_work, workload
 from .work import LOG2_E, Meter
 
 Array = NDArray[Any]
@@ -74,7 +74,7 @@ def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: boo
     call, meter, plan = bound.call, Meter(), plans[0]
     learnable = LearnableSums(call, compute_dtype(plan))
     adds_dq = _adds_dq(plan, deterministic)
-    dq, dk, dv = (zeros_like(array.shape, DTYPES[plan.dtype], array) for array in (call.q, call.k, call.v))
+    dq, dk, dv = (zeros_like(array.shape, dtype_of(plan.dtype), array) for array in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         with np.errstate(invalid="ignore", over="ignore"):
             found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=adds_dq)
@@ -89,7 +89,7 @@ def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: boo
 
 def _input_dtype(plan: KernelPlan, bound: BoundBackward, name: str) -> np.dtype[Any]:
     """That of the input's array: the declared one, but that fp64 kernels also take float64."""
-    declared = np.dtype(INPUT_DTYPES[plan.variant.input(name).dtype])
+    declared = numpy_dtype(INPUT_DTYPES[plan.variant.input(name).dtype])
     return np.dtype(np.float64) if plan.dtype == "fp64" and bound.call.inputs[name].dtype != declared else declared
 
 

@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +17,7 @@ from ..evaluate import Environment
 from ..kernels.registry import backward_facts
 from ..philox import threshold
 from ..problem import BoundCall, Problem, Sequence, Signature, bind_arrays
+from ..problem.facts import KERNEL_DTYPES, numpy_dtype
 from ..problem.strides import zeros_like
 from ..schedule.plan import DTYPE_BYTES, KernelPlan
 from ..statements import dropout_rate
@@ -26,13 +26,10 @@ from .work import Meter, SequenceWork
 
 Array = NDArray[Any]
 
-DTYPES: dict[str, np.dtype[Any]] = {
-    "fp16": np.dtype(np.float16),
-    "bf16": np.dtype(ml_dtypes.bfloat16),
-    "fp32": np.dtype(np.float32),
-    "fp64": np.dtype(np.float64),
-    "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
-}
+
+def dtype_of(name: str) -> np.dtype[Any]:
+    """NumPy's type of a kernel's."""
+    return numpy_dtype(KERNEL_DTYPES[name])
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,9 @@ def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
     problem, meter = bound.problem, Meter()
     compute = compute_dtype(plan)
     # Rows of a packed batch that no sequence owns are nobody's to write: in a caller's `out` they stay as they are.
-    out = zeros_like(problem.out_shape, DTYPES[plan.out_dtype], bound.q) if bound.given.out is None else bound.given.out
+    out = (
+        zeros_like(problem.out_shape, dtype_of(plan.out_dtype), bound.q) if bound.given.out is None else bound.given.out
+    )
     lse = np.full(problem.lse_shape, -np.inf, compute)
     for sequence in problem.sequences():
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
@@ -128,4 +127,4 @@ def sequence_work(
     kept = threshold(dropout_rate(plan.variant, environment))
     grid = plan_grid(plan, with_maps)
     meter.tiles[TileKind.EMPTY] += grid.count(TileKind.EMPTY, bound.problem.num_heads)
-    return SequenceWork(plan, sequence, environment, grid, q, k, v, DTYPES[plan.dtype], bound.seed, kept, meter)
+    return SequenceWork(plan, sequence, environment, grid, q, k, v, dtype_of(plan.dtype), bound.seed, kept, meter)

@@ -19,10 +19,14 @@ from ..problem.refusal import not_an_array, refused
 from ..problem.swapped_axes import warn_of_swapped_axes
 from ..runtime.kernel import Kernel, kernel_of
 from . import primitives
-from .form import ArrayForm, Form
+from .form import ArrayForm, Form, is_wide
 
 _NUMBERS = (bool, int, float)
 _EXPECTED = "a JAX or NumPy array"
+_UNUSED = {
+    "out": "take the result that the call returns",
+    "block_table": "gather the pages first, or call the kernel with torch or CuPy arrays",
+}
 
 
 def wrap(kernel: Any) -> Attention:
@@ -55,7 +59,7 @@ class Attention:
         AttnccError A5xx, A6xx while JAX traces the call.
         """
         call = Arguments.of(q, k, v, keywords, ARGUMENTS)
-        self._refuse_unknown(call)
+        _refuse_unused(call)
         alone = np.ndim(q) == 3 and call.cu_seqlens_q is None and call.cu_seqlens_kv is None
         form, operands = self._read(call, alone, return_lse, deterministic)
         shapes = tuple(map(ArrayForm.of, operands))
@@ -65,12 +69,6 @@ class Attention:
         if alone:
             results = tuple(result[0] for result in results)
         return results if return_lse else results[0]
-
-    def _refuse_unknown(self, call: Arguments) -> None:
-        if call.out is not None:
-            expected, came = "out=None", type(call.out).__qualname__
-            help = "take the result that the call returns"
-            raise refused("A655", "`out` can't be used with JAX arrays", expected=expected, came=came, help=help)
 
     def _read(
         self, call: Arguments, alone: bool, return_lse: bool, deterministic: bool
@@ -95,12 +93,23 @@ class Attention:
                 operands.append(_narrowed(_array(name, value)))
                 names.append(name)
             elif name in SCALARS and value is not None and not _is_number(value):
-                operands.append(_words(name, value))
+                operands.append(_words(name, value) if is_wide(name) else _narrowed(_array(name, value)))
                 names.append(name)
             elif name not in ("out", "return_lse", *ARRAYS):
                 statics.append((name, _plain(value)))
         arguments = tuple(statics), tuple(numbers), tuple(names)
         return Form(self.kernel, *arguments, bool(return_lse), bool(deterministic)), tuple(operands)
+
+
+def _refuse_unused(call: Arguments) -> None:
+    """AttnccError A655 for arguments that programs of JAX have no place for."""
+    for name, help in _UNUSED.items():
+        value = getattr(call, name, None)
+        if value is not None:
+            came = type(value).__qualname__
+            raise refused(
+                "A655", f"`{name}` can't be used with JAX arrays", expected=f"{name}=None", came=came, help=help
+            )
 
 
 def _is_number(value: Any) -> bool:

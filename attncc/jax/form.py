@@ -11,8 +11,8 @@ import numpy as np
 
 from ..ir import Expr, Input, Load, Search, Symbol, Variant
 from ..problem import ArrayFacts, Call, Problem, Signature, bind, check_values
-from ..problem.call_arguments import NUMBERS, READ, SCALARS, Arguments
-from ..problem.facts import out_dtype
+from ..problem.call_arguments import ARGUMENTS, NUMBERS, READ, SCALARS, Arguments
+from ..problem.facts import numpy_dtype, out_dtype
 from ..problem.strides import contiguous
 from ..runtime.call.configurations import configuration_of
 from ..runtime.kernel import Kernel
@@ -114,7 +114,12 @@ class Bound:
 
 def is_seed(name: str, form: ArrayForm) -> bool:
     """Whether an operand is a seed in two words."""
-    return name in SCALARS and form == ArrayForm(_SEED_WORDS, "uint32")
+    return is_wide(name) and form == ArrayForm(_SEED_WORDS, "uint32")
+
+
+def is_wide(name: str) -> bool:
+    """Whether it is an argument of 64 bits, as seeds are."""
+    return name in SCALARS and ARGUMENTS[name].dtypes == ("int64",)
 
 
 def reads_sequence(variant: Variant) -> bool:
@@ -148,9 +153,7 @@ def host_array(address: int, name: str, form: ArrayForm) -> Any:
     """NumPy's view of an operand or a result in the CPU's memory."""
     import ctypes
 
-    import ml_dtypes  # noqa: F401  (gives NumPy the names bfloat16 and float8_e4m3fn)
-
-    dtype = np.dtype(form.dtype)
+    dtype = numpy_dtype(form.dtype)
     count = int(np.prod(form.shape, dtype=np.int64))
     if not count:
         return np.empty(form.shape, dtype)

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import jax.numpy as jnp
 
-from ..problem.call_arguments import SCALARS
 from ..problem.gradients import Results
 from ..runtime.call.backward_form import BackwardForm, BackwardPlaces
 from ..runtime.call.backward_prepare import BackwardPrepared, prepare_backward
@@ -21,7 +20,7 @@ from ..runtime.call.prepare import CallForm, Prepared, prepare
 from ..runtime.frameworks.framework import DeviceFramework
 from ..runtime.kernel import Kernel
 from ..runtime.store.loaded_kernels import KernelLoader, LoadedKernels
-from .form import ArrayForm, Bound, Form
+from .form import ArrayForm, Bound, Form, is_wide
 
 _ALIGNMENT_MASK = 15
 _SEED_MASK = 2**64 - 1
@@ -170,7 +169,7 @@ def _values(form: Form) -> list[Any]:
     values: list[Any] = [None] * (INPUTS + len(form.variant.inputs))
     for name, value in form.statics:
         if name in OPERANDS and value is not None:
-            values[OPERANDS[name]] = value & _SEED_MASK if name in SCALARS else value
+            values[OPERANDS[name]] = value & _SEED_MASK if is_wide(name) else value
     places = {item.name: INPUTS + number for number, item in enumerate(form.variant.inputs)}
     for name, value in form.numbers:
         values[places[name]] = value

@@ -14,6 +14,8 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import NamedSharding, PartitionSpec
 
+from ..problem.call_arguments import READ
+from ..problem.facts import numpy_dtype
 from ..problem.refusal import refused
 from .calls import TARGET, Backward, Forward, Work, known, number_of
 from .form import ArrayForm, Form, reads_sequence
@@ -49,7 +51,7 @@ def _results(work: Callable[..., Work], *avals: Any, **params: Any) -> list[Any]
 
 def _shaped_like(like: Any, form: ArrayForm) -> Any:
     sharding = NamedSharding(like.sharding.mesh, PartitionSpec(*[None] * len(form.shape)))
-    return like.update(shape=form.shape, dtype=np.dtype(form.dtype), weak_type=False, sharding=sharding)
+    return like.update(shape=form.shape, dtype=numpy_dtype(form.dtype), weak_type=False, sharding=sharding)
 
 
 # ------------------------------------------------------------------ programs
@@ -70,7 +72,7 @@ def _on_device(work: Callable[..., Work], *operands: Any, **params: Any) -> list
 
 
 def _foreign(call: Work, buffers: Sequence[ArrayForm], operands: Sequence[Any]) -> list[Any]:
-    shapes = [jax.ShapeDtypeStruct(form.shape, np.dtype(form.dtype)) for form in buffers]
+    shapes = [jax.ShapeDtypeStruct(form.shape, numpy_dtype(form.dtype)) for form in buffers]
     return list(jax.ffi.ffi_call(TARGET, shapes)(*operands, call=np.int64(number_of(call))))
 
 
@@ -117,9 +119,9 @@ def _batched(bind: Any, operands: Sequence[Any], dims: Sequence[int | None], **p
 
 
 def _folds(form: Form, names: Sequence[str], operands: Sequence[Any], dims: Sequence[int | None]) -> bool:
-    """Whether a larger batch gives the same: no results depend on a sequence's number, arrays that are the same for all
-    sequences aren't mapped, and no gradient is a sum over the sequences."""
-    if "cu_seqlens_q" in form.arrays or reads_sequence(form.variant):
+    """Whether a larger batch gives the same: no argument tells of the batch, no results depend on a sequence's number,
+    arrays that are the same for all sequences aren't mapped, and no gradient is a sum over the sequences."""
+    if any(name in READ for name in form.arrays) or reads_sequence(form.variant):
         return False
     of_backward = names[0] == GIVEN[0]
     inputs = form.inputs

@@ -20,8 +20,6 @@ class Type(Enum):
     FLOAT = "float"
     BOOL = "bool"
 
-    __hash__ = object.__hash__  # Enum's own is Python code, and each node of an expression is hashed
-
 
 # -------------------------------------------------------------------- derivatives
 

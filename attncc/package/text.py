@@ -43,7 +43,10 @@ def root_text(names: Iterable[str]) -> str:
     )
 
 
-def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str:
+RUNTIME = "attncc.runtime.package"  # what the files of variants import
+
+
+def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str, runtime: str = RUNTIME) -> str:
     """The `__init__.py` of one variant."""
     common = (f"{item.declaration}," for item in _COMMON)
     parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), *common]), "    ")
@@ -58,7 +61,7 @@ def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str) -> str
         "Do not edit: `attncc build` writes this file anew.\n"
         f"{_docstring(_module_lines(variant, plans), '')}\n\n"
         "from __future__ import annotations\n\n"
-        f"from attncc.runtime.package import Array, Package, Scalar, Stream{brought}\n\n"
+        f"from {runtime} import Array, Package, Scalar, Stream{brought}\n\n"
         "_package = Package(__file__)\n\n\n"
         f"{_export(plans)}"
         f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"

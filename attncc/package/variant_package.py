@@ -27,7 +27,7 @@ from ..semantics.load import load
 from ..semantics.reach import Folders
 from ..settle import Settled
 from ..source import SourceFile
-from .text import init_text, root_text
+from .text import RUNTIME, init_text, root_text
 
 DEFAULT_ARCHS = ("sm_80", "sm_90a")
 DEFAULT_DTYPES = ("bf16",)
@@ -43,6 +43,7 @@ class VariantPackage:
     candidates: tuple[Candidates, ...]
     plans: tuple[KernelPlan, ...]  # the first of each kernel, until compilation has settled it; see `launched`
     rendered: Mapping[str, KernelSource] = field(default_factory=dict)  # kernels of the plans, by name, if any
+    runtime: str = RUNTIME  # the module that runs it
 
     @property
     def name(self) -> str:
@@ -71,7 +72,7 @@ class VariantPackage:
 
     def files(self) -> dict[str, str]:
         """The texts of the variant's folder, by file name: all of it but the machine code and the manifest."""
-        texts = {"__init__.py": init_text(self.specification.variant, self.plans, self.origin)}
+        texts = {"__init__.py": init_text(self.specification.variant, self.plans, self.origin, self.runtime)}
         texts |= {f"{name}.cu": source.text for name, (source, _) in self.sources.items()}
         return texts | {f"{kernel_name(plan)}{PLAN_SUFFIX}": plan_text(plan) for plan in self.plans}
 

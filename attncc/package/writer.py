@@ -32,6 +32,7 @@ from .verify import verify
 
 T = TypeVar("T")
 Advance = Callable[[str], None]  # called with the name of each kernel that is done
+Finish = Callable[[Path], None]  # called with the package's folder once its variants are written
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,20 @@ def build(
 
 
 def write(
-    packages: Sequence[VariantPackage], out: Path, *, jobs: int | None = None, advance: Advance | None = None
+    packages: Sequence[VariantPackage],
+    out: Path,
+    *,
+    jobs: int | None = None,
+    advance: Advance | None = None,
+    finish: Finish | None = None,
 ) -> tuple[BuiltVariant, ...]:
     """Compiles every kernel, `jobs` at a time (all cores), then writes one folder for each variant and `__init__.py`.
 
     Where a schedule leaves the tiles open, a kernel gets the first of its candidates that is good. Variants of the
-    same names are replaced, others that earlier builds left in `out` stay. Interrupted or failing, it leaves `out` as
-    it was. AttnccError A512 if there is no variant, A519 if two have one name, A515 if `out` holds something else
-    under these names, A516 if it can't be written, A5xx or A9xx from the compiler.
+    same names are replaced, others that earlier builds left in `out` stay. `finish` adds files beside them.
+    Interrupted or failing, it leaves `out` as it was. AttnccError A512 if there is no variant, A519 if two have one
+    name, A515 if `out` holds something else under these names, A516 if it can't be written, A5xx or A9xx from the
+    compiler.
     """
     _check_names(packages)
     with _writing(out):
@@ -90,7 +97,7 @@ def write(
     with DaemonThreads(jobs or nvrtc_pool.jobs()) as pool:
         settled, others = _compile_all(packages, pool, advance or (lambda name: None))
     with _writing(out):
-        return tuple(_write_all([item.settled(settled) for item in packages], out, settled, others))
+        return tuple(_write_all([item.settled(settled) for item in packages], out, settled, others, finish))
 
 
 @contextmanager
@@ -159,7 +166,11 @@ def _finished(running: Mapping[str, Future[T]], advance: Advance) -> Iterator[tu
 
 
 def _write_all(
-    packages: Sequence[VariantPackage], out: Path, settled: Mapping[str, Settled], others: Mapping[str, Compiled]
+    packages: Sequence[VariantPackage],
+    out: Path,
+    settled: Mapping[str, Settled],
+    others: Mapping[str, Compiled],
+    finish: Finish | None,
 ) -> Iterator[BuiltVariant]:
     codes = {name: item.compiled for name, item in settled.items()} | dict(others)
     with staged(out) as folder:
@@ -171,6 +182,8 @@ def _write_all(
             _write_variant(folder / package.name, package, codes, reports)
         names = {package.name for package in packages} | set(earlier_variants(out))
         (folder / "__init__.py").write_text(root_text(names), encoding="utf-8")
+        if finish is not None:
+            finish(folder)
     for package in packages:
         resources = {name: codes[name].resources for name in package.sources}
         own = {name: settled[name] for name in package.sources if name in settled}

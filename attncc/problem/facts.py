@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from ..ir import Expr, Input, Let, Load, Local, Symbol, Variant, walk
 
@@ -24,6 +26,17 @@ LAYOUTS = ("bhsd", "bshd")
 def out_dtype(q_dtype: str) -> str:
     """The element type of out, by that of q."""
     return _OUT_OF.get(q_dtype, q_dtype)
+
+
+@cache
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's type of this name, those of ml_dtypes too: only what reads arrays as NumPy's needs that."""
+    if name not in ("bfloat16", "float8_e4m3fn"):
+        return np.dtype(name)
+    import ml_dtypes
+
+    found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+    return found
 
 
 class ArrayFacts(NamedTuple):

@@ -43,7 +43,7 @@ def test_sdpa_and_flex(spec: str, form: str, pass_name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["alibi", "softcap", "relative_bias", "natten", "prefix_lm", "block_map", "paged", "graphormer_spatial"]
+    "spec", ["alibi", "softcap", "relative_bias", "natten", "prefix_lm", "block_map", "graphormer_spatial"]
 )
 def test_flex_attention_takes_the_functions(spec: str) -> None:
     rows = bench(spec, "--lengths", "512", "--against", "flex")[512]

@@ -203,6 +203,6 @@ def test_the_example_generates_the_same_tokens_with_a_paged_cache() -> None:
     """And one graph runs its steps."""
     root = Path(__file__).parents[2]
     command = [sys.executable, str(root / "examples" / "generate.py"), "--steps", "30"]
-    env = os.environ | {"PYTHONPATH": str(root)}
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])])}
     done = subprocess.run(command, cwd=root, env=env, stdout=subprocess.PIPE, text=True, check=True)
     assert "tokens are the same" in done.stdout and "on cuda" in done.stdout

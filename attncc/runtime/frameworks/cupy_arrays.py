@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...ir import Variant
-from ...problem.facts import ArrayFacts
-from .framework import NUMPY_BFLOAT16, Array, Guard, Observer
+from ...problem.facts import ArrayFacts, numpy_dtype
+from .framework import Array, Guard, Observer
 
 
 class CupyArrays:
@@ -44,11 +44,11 @@ class CupyArrays:
     def allocator(
         self, shape: tuple[int, ...], dtype: str, ordinal: int, order: tuple[int, ...] | None = None
     ) -> Callable[[], Array]:
-        numpy_dtype = NUMPY_BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype)
+        element = numpy_dtype(dtype)
 
         def empty(lengths: tuple[int, ...] = shape) -> Array:
             with self._on_device(ordinal):
-                return self._cupy.empty(lengths, numpy_dtype)
+                return self._cupy.empty(lengths, element)
 
         if order is None or order == tuple(range(len(shape))):
             return empty

@@ -10,18 +10,12 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-import ml_dtypes
-import numpy as np
 from numpy.typing import NDArray
 
 from ...ir import Variant
 from ...problem.facts import ArrayFacts
 
 Array = Any  # an array of the caller's framework
-NUMPY_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-NUMPY_E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
-
-
 Guard = Callable[..., bool]  # tells whether arrays have a form that it knows
 
 

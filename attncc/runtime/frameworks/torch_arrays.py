@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from ...diagnostics import AttnccError, Diagnostic
 from ...ir import Variant
-from ...problem.facts import ArrayFacts
+from ...problem.facts import ArrayFacts, numpy_dtype
 from ...problem.strides import contiguous, dense
 from ..cuda.driver import LEGACY_STREAM
 from ..torch.recordable import wants_record
-from .framework import NUMPY_BFLOAT16, NUMPY_E4M3, Array, Observer
+from .framework import Array, Observer
 from .tensor_observer import TensorObserver, no_memory, pointer
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64", "bool", "int32", "int64")
@@ -105,16 +105,16 @@ class TorchArrays:
         for an element type that NumPy doesn't have."""
         detached = array.detach()
         if array.dtype == self._torch.bfloat16:
-            return np.from_dlpack(detached.view(self._torch.int16)).view(NUMPY_BFLOAT16)
+            return np.from_dlpack(detached.view(self._torch.int16)).view(numpy_dtype("bfloat16"))
         if array.dtype == self._torch.float8_e4m3fn:
-            return np.from_dlpack(detached.view(self._torch.uint8)).view(NUMPY_E4M3)
+            return np.from_dlpack(detached.view(self._torch.uint8)).view(numpy_dtype("float8_e4m3fn"))
         try:
             return np.from_dlpack(detached)
         except (BufferError, RuntimeError):
             raise AttnccError(_no_dtype(array)) from None
 
     def from_numpy(self, array: NDArray[Any]) -> Array:
-        if array.dtype == NUMPY_BFLOAT16:
+        if str(array.dtype) == "bfloat16":
             return self._torch.from_numpy(array.view(np.int16)).view(self._torch.bfloat16)
         return self._torch.from_numpy(array)
 

@@ -22,7 +22,7 @@ from ..call.backward_arguments import BackwardArguments
 from ..frameworks.framework import Array
 from ..store.store import Configuration
 
-NAMESPACE = "attncc"
+NAMESPACE = __name__.partition(".")[0]  # attncc; a package that brings its own runtime has operators of its own
 
 _NUMBERS = {Type.FLOAT: "float?", Type.INT: "SymInt?", Type.BOOL: "bool?"}
 # Arguments of every call, by sort, as schemas declare them; a scalar is a tensor and a number, as inputs are.

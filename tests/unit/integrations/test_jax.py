@@ -282,7 +282,23 @@ def test_shard_map_over_the_batch(check: bool, kind: Any) -> None:
     assert_close(found, jax.grad(loss(attention), ALL)(*given))
 
 
-# ------------------------------------------------------------------ seeds
+def test_sharded_arrays_under_jit_alone() -> None:
+    given = operands()
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(AxisType.Auto,))
+    over = jax.NamedSharding(mesh, PartitionSpec("data"))
+    placed = [jax.device_put(x, over) for x in given[:3]]
+    assert_close(jax.jit(ours)(*placed, *given[3:]), attention(*given))
+
+
+# ------------------------------------------------------------------ without a batch, and seeds
+
+
+def test_one_sequence_may_leave_the_batch_out() -> None:
+    q, k, v, slope, cap = operands()
+    call = wrapped(SLOPED)
+    rest = {"slope": slope, "cap": cap, "return_lse": True}
+    found = call(q[0], k[0], v[0], offset=OFFSET[0], doc=DOC[0], **rest)
+    assert_close(found, tuple(x[0] for x in attention(q, k, v, slope, cap)))
 
 
 def test_a_seed_is_the_same_as_number_and_as_array() -> None:
