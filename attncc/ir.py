@@ -171,7 +171,7 @@ START_SYMBOLS = ("q_start", "kv_start")
 # What q_pos is beyond q_idx: kv_len - q_len, so that the last query is at the last key, or what the call says.
 OFFSET_SYMBOL = "q_offset"
 
-# So long at most, that the difference of two positions, a query's among the keys too, fits 32 bits with room for a tile.
+# So long at most, that the difference of two positions, q_pos too, fits 32 bits with room for a tile.
 MAX_LENGTH = 2**30 - 2**17
 
 # -------------------------------------------------------------------- variant

@@ -5,40 +5,40 @@
 //    71  sizes
 //    89  leaf code: element.cuh 91, math.cuh 105, bf16.cuh 212, running_max.cuh 236,
 //        stale_max_softmax.cuh 269, philox_words.cuh 407, philox.cuh 449, tiles_1d.cuh 506,
-//        grid.cuh 530, length_holds.cuh 670, keys_in_rows.cuh 679, output.cuh 687,
-//        head_rows.cuh 789, in_registers.cuh 837, kept_rows.cuh 841, key_bits.cuh 863,
-//        rotation.cuh 881, scores.cuh 893, shared_tests.cuh 946, tile_kind.cuh 995, tiles.cuh 1000,
-//        functions.cuh 1030, load.cuh 1046, search.cuh 1106, sorted_hints.cuh 1141
-//  1166  alibi_documents: Params 1168, Context 1197, make_context 1212, Row 1232, make_row 1240,
-//        rows_alike 1256, row_of_lane 1260, keep 1267, keep_bits 1277, score_mod 1289,
-//        KvBounds 1301, kv_bounds 1305, dropout_threshold 1332
-//  1337  a block of queries
-//  1515  leaf code, continued: tile_scheduler.cuh 1517, group_tiles.cuh 1539,
-//        descending_tiles.cuh 1562, lanes.cuh 1607, layout.cuh 1623, mma_16bit.cuh 1685,
-//        barrier.cuh 1745, words.cuh 1805, pipeline.cuh 1829, tma.cuh 1962, tma_1d.cuh 1991,
-//        cluster_none.cuh 2025, kv_in_rows.cuh 2046, ping_pong_none.cuh 2057, wgmma.cuh 2067,
-//        values_loaded.cuh 2139, rounded_late.cuh 2164, warpgroup.cuh 2177
-//  2212  what the warps share
-//  2257  the planner
-//  2282  the producer
-//  2306    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2388    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2412  queries times keys
-//  2470  the consumers
-//  2711    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2717    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2723    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2728    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2731    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2734    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2738    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2743    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2759    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2775    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2785  the kernel
-//  2793    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2804    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2811    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        grid.cuh 530, length_holds.cuh 672, keys_in_rows.cuh 681, output.cuh 689,
+//        head_rows.cuh 791, in_registers.cuh 839, kept_rows.cuh 843, key_bits.cuh 865,
+//        rotation.cuh 883, scores.cuh 895, shared_tests.cuh 948, tile_kind.cuh 997, tiles.cuh 1002,
+//        functions.cuh 1032, load.cuh 1048, search.cuh 1108, sorted_hints.cuh 1143
+//  1168  alibi_documents: Params 1170, Context 1199, make_context 1214, Row 1234, make_row 1240,
+//        rows_alike 1251, row_of_lane 1255, keep 1262, keep_bits 1272, score_mod 1284,
+//        KvBounds 1296, kv_bounds 1300, dropout_threshold 1327
+//  1332  a block of queries
+//  1510  leaf code, continued: tile_scheduler.cuh 1512, group_tiles.cuh 1534,
+//        descending_tiles.cuh 1557, lanes.cuh 1602, layout.cuh 1618, mma_16bit.cuh 1680,
+//        barrier.cuh 1740, words.cuh 1800, pipeline.cuh 1824, tma.cuh 1957, tma_1d.cuh 1986,
+//        cluster_none.cuh 2020, kv_in_rows.cuh 2041, ping_pong_none.cuh 2052, wgmma.cuh 2062,
+//        values_loaded.cuh 2134, rounded_late.cuh 2159, warpgroup.cuh 2172
+//  2207  what the warps share
+//  2252  the planner
+//  2277  the producer
+//  2301    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2383    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2407  queries times keys
+//  2465  the consumers
+//  2706    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2712    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2718    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2723    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2726    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2729    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2733    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2738    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2754    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2770    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2780  the kernel
+//  2788    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2799    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2806    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Causal attention over packed documents with ALiBi, a window, a soft cap and dropout.
 //
@@ -578,7 +578,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -597,12 +599,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1223,7 +1225,7 @@ __device__ __forceinline__ Context make_context(
     ctx.inverse_cap = 1.0f / ctx.cap;
 #line 18 "specs/alibi_documents.attn"
     ctx.slope_h = load(params.slope + ctx.h * params.slope_stride0);
-#line 1227 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1229 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     ctx.doc_length = params.cu_seqlens_kv != nullptr ? ctx.kv_len : params.doc_size1;
     ctx.doc_sorted = sorted_hint_holds(params.doc__sorted + ctx.b * params.doc__sorted_stride0);
     return ctx;
@@ -1232,24 +1234,17 @@ __device__ __forceinline__ Context make_context(
 struct Row {
     int q_idx;
     int doc_q_pos;  // doc[b, q_pos]
-    int limit;
-    int limit_2;
     int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
-#line 12 "specs/alibi_documents.attn"
+#line 15 "specs/alibi_documents.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 16 "specs/alibi_documents.attn"
     const int* doc_row = ctx.doc_base + row.q_pos * params.doc_stride1;
 #line 16 "specs/alibi_documents.attn"
     row.doc_q_pos = load_if(in_range(row.q_pos, ctx.doc_length), doc_row);
-#line 15 "specs/alibi_documents.attn"
-    row.limit = min(max(row.q_pos - 1023, 0), ctx.kv_len);
-#line 14 "specs/alibi_documents.attn"
-    row.limit_2 = min(max(row.q_pos + 1, 0), ctx.kv_len);
-#line 1253 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1248 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1268,7 +1263,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 16 "specs/alibi_documents.attn"
     return row.doc_q_pos == load(ctx.doc_base + kv_idx * params.doc_stride1);
-#line 1272 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1267 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // let distance = q_pos - kv_idx
@@ -1277,9 +1272,9 @@ __device__ __forceinline__ bool keep(
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 14 "specs/alibi_documents.attn"
-    const unsigned keep_1 = bits_below(row.limit_2 - kv_idx);
-    const unsigned keep_2 = keep_1 & ~bits_below(row.limit - kv_idx);
-#line 1283 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+    const unsigned keep_1 = bits_below(row.q_pos + 1 - kv_idx);
+    const unsigned keep_2 = keep_1 & ~bits_below(row.q_pos - 1023 - kv_idx);
+#line 1278 "alibi_documents_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 
@@ -1293,7 +1288,7 @@ __device__ __forceinline__ float score_mod(
 #line 18 "specs/alibi_documents.attn"
     const float score_1 = score - ctx.slope_h * (float)distance;
     return ctx.cap * tanh_branchless(score_1 * ctx.inverse_cap);
-#line 1297 "alibi_documents_forward_bf16_d128_sm_90a.cu"
+#line 1292 "alibi_documents_forward_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

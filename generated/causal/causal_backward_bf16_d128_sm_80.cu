@@ -6,25 +6,25 @@
 //    61  leaf code: element.cuh 63, math.cuh 68, bf16.cuh 139, shared_floats.cuh 162,
 //        statistics_floats.cuh 173, lanes.cuh 193, layout.cuh 209, mma_16bit.cuh 271,
 //        low_bits_16bit.cuh 370, gradient_softmax.cuh 389, replay_all.cuh 408, grid.cuh 418,
-//        output.cuh 512, copy.cuh 596, tile_kind.cuh 670, tiles.cuh 675, pair_stream.cuh 743,
-//        row_blocks.cuh 824, tiles_1d.cuh 838
-//   889  causal: Params 891, Context 909, make_context 918, Row 925, make_row 930, keep 939,
-//        ScoreGradient 947, QBounds 953, q_bounds 957
-//   966  pairs
-//  1008  leaf code, continued: held_uniform.cuh 1010, enough_registers.cuh 1028, key_grid.cuh 1048,
-//        learns_nothing.cuh 1078, add_float.cuh 1099, add_scalar.cuh 1107, words.cuh 1117,
-//        score_gradient.cuh 1130
-//  1202  one tile of gradients
-//  1274  a head, and a block of keys
-//  1318    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  1325    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
-//  1330    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  1332    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1338    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
-//  1343    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  1379    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
-//  1390    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  1400  the kernel
+//        output.cuh 514, copy.cuh 598, tile_kind.cuh 672, tiles.cuh 677, pair_stream.cuh 745,
+//        row_blocks.cuh 826, tiles_1d.cuh 840
+//   891  causal: Params 893, Context 911, make_context 920, Row 927, make_row 932, keep 941,
+//        ScoreGradient 949, QBounds 955, q_bounds 959
+//   968  pairs
+//  1010  leaf code, continued: held_uniform.cuh 1012, enough_registers.cuh 1030, key_grid.cuh 1050,
+//        learns_nothing.cuh 1080, add_float.cuh 1101, add_scalar.cuh 1109, words.cuh 1119,
+//        score_gradient.cuh 1132
+//  1204  one tile of gradients
+//  1276  a head, and a block of keys
+//  1320    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  1327    FlashAttention-2, Algorithm 2, line 13: dP^T = V dO^T.
+//  1332    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  1334    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1340    FlashAttention-2, Algorithm 2, lines 12 and 16: dV += P^T dO, dK += dS^T Q.
+//  1345    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  1381    FlashAttention-2, Algorithm 2, lines 6 and 7: load K and V; dK = 0, dV = 0.
+//  1392    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  1402  the kernel
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -466,18 +466,20 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -931,7 +933,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 935 "causal_backward_bf16_d128_sm_80.cu"
+#line 937 "causal_backward_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -940,7 +942,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 944 "causal_backward_bf16_d128_sm_80.cu"
+#line 946 "causal_backward_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.

@@ -4,35 +4,35 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 86, bf16.cuh 153, recompute_softmax.cuh 173,
-//        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 373, kv_blocks.cuh 384,
-//        tile_kind.cuh 423, query_tiles.cuh 428, backward_pipeline.cuh 506, blocks_late.cuh 690,
-//        factors_are_one.cuh 730, finished.cuh 742, layout.cuh 763, learns_nothing.cuh 807,
-//        add_vector.cuh 834, output.cuh 843, dq_semaphore.cuh 930, row_blocks.cuh 1006,
-//        rotation.cuh 1020, words.cuh 1032, statistics_split_bf16.cuh 1051, tiles_1d.cuh 1107,
-//        tma.cuh 1134, tma_1d.cuh 1166, cluster_of_two.cuh 1186, transposed.cuh 1307,
-//        warpgroup.cuh 1363, wgmma.cuh 1406
-//  1516  causal: Params 1518, Context 1537, make_context 1546, Row 1553, make_row 1558, keep 1567,
-//        ScoreGradient 1575, QBounds 1581, q_bounds 1585
-//  1601  what the warpgroups share
-//  1644  the producer
-//  1891  consumers of keys
-//  1893  pairs of keys and queries: probs_kept.cuh 1895
-//  2137  products of the consumers of keys
-//  2475    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2526    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2536    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2544    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2587    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2594    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2599    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2603    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2622    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2692  dQ
-//  2775    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2841  the kernel
-//  2857    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2861    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2866    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        replay_all.cuh 192, barrier.cuh 203, grid.cuh 272, key_grid.cuh 375, kv_blocks.cuh 386,
+//        tile_kind.cuh 425, query_tiles.cuh 430, backward_pipeline.cuh 508, blocks_late.cuh 692,
+//        factors_are_one.cuh 732, finished.cuh 744, layout.cuh 765, learns_nothing.cuh 809,
+//        add_vector.cuh 836, output.cuh 845, dq_semaphore.cuh 932, row_blocks.cuh 1008,
+//        rotation.cuh 1022, words.cuh 1034, statistics_split_bf16.cuh 1053, tiles_1d.cuh 1109,
+//        tma.cuh 1136, tma_1d.cuh 1168, cluster_of_two.cuh 1188, transposed.cuh 1309,
+//        warpgroup.cuh 1365, wgmma.cuh 1408
+//  1518  causal: Params 1520, Context 1539, make_context 1548, Row 1555, make_row 1560, keep 1569,
+//        ScoreGradient 1577, QBounds 1583, q_bounds 1587
+//  1603  what the warpgroups share
+//  1646  the producer
+//  1893  consumers of keys
+//  1895  pairs of keys and queries: probs_kept.cuh 1897
+//  2139  products of the consumers of keys
+//  2477    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2528    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2538    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2546    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2589    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2596    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2601    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2605    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2624    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2694  dQ
+//  2777    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2843  the kernel
+//  2859    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2863    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2868    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -320,7 +320,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
@@ -333,12 +335,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1559,7 +1561,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1563 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1565 "causal_backward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1568,7 +1570,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 1572 "causal_backward_bf16_d128_sm_90a.cu"
+#line 1574 "causal_backward_bf16_d128_sm_90a.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.

@@ -5,20 +5,20 @@
 //    41  sizes
 //    55  leaf code: element.cuh 57, math.cuh 62, bf16.cuh 133, statistics_floats.cuh 156,
 //        lanes.cuh 180, layout.cuh 196, mma_16bit.cuh 245, low_bits_16bit.cuh 344,
-//        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 517, copy.cuh 601,
-//        tile_kind.cuh 675, tiles.cuh 680, pair_stream.cuh 748, row_blocks.cuh 829,
-//        tiles_1d.cuh 843
-//   893  causal: Params 895, Context 911, make_context 920, Row 927, make_row 932, keep 941,
-//        ScoreGradient 949, KvBounds 955, kv_bounds 959
-//   969  pairs
-//  1011  leaf code, continued: held_uniform.cuh 1013
-//  1031  one tile of gradients
-//  1074  the kernel
-//  1132    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
-//  1137    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
-//  1140    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
-//  1143    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
-//  1148    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
+//        gradient_softmax.cuh 367, replay_all.cuh 386, grid.cuh 396, output.cuh 519, copy.cuh 603,
+//        tile_kind.cuh 677, tiles.cuh 682, pair_stream.cuh 750, row_blocks.cuh 831,
+//        tiles_1d.cuh 845
+//   895  causal: Params 897, Context 913, make_context 922, Row 929, make_row 934, keep 943,
+//        ScoreGradient 951, KvBounds 957, kv_bounds 961
+//   971  pairs
+//  1013  leaf code, continued: held_uniform.cuh 1015
+//  1033  one tile of gradients
+//  1076  the kernel
+//  1134    FlashAttention-2, Algorithm 2, with its loops exchanged: for each tile of K and V.
+//  1139    FlashAttention-2, Algorithm 2, line 13: dP = dO V^T.
+//  1142    FlashAttention-2, Algorithm 2, line 10: S = Q K^T.
+//  1145    FlashAttention-2, Algorithm 2, lines 11 and 14: P = exp(S - lse), dS = P (dP - delta).
+//  1150    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, in registers.
 //
 // Causal attention, bottom-right aligned: with q_len < kv_len (a chunk of a longer sequence,
 // decoding) the last query sees every key. For top-left alignment write `keep if
@@ -438,18 +438,20 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -933,7 +935,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 937 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 939 "causal_backward_dq_bf16_d128_sm_80.cu"
     return row;
 }
 
@@ -942,7 +944,7 @@ __device__ __forceinline__ bool keep(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
     return row.q_pos >= kv_idx;
-#line 946 "causal_backward_dq_bf16_d128_sm_80.cu"
+#line 948 "causal_backward_dq_bf16_d128_sm_80.cu"
 }
 
 // The score after all score lines, and its derivatives: by the score before them, by learnable inputs.

@@ -5,10 +5,10 @@
 //    47  sizes
 //    64  leaf code: element.cuh 66, math.cuh 71, bf16.cuh 167, running_max.cuh 191,
 //        normalize_softmax.cuh 224, keep_all.cuh 322, tiles_1d.cuh 334, grid.cuh 358,
-//        length_holds.cuh 491, keys_in_rows.cuh 500, output.cuh 508, head_rows.cuh 610,
-//        in_registers.cuh 658, kept_rows.cuh 668, key_bits.cuh 690, rotation.cuh 708,
-//        scores.cuh 720, pair_tests.cuh 773, tile_kind.cuh 786, tiles.cuh 791
-//   867  causal: Params 869, Context 884, make_context 893, Row 900, make_row 905, keep_bits 916,
+//        length_holds.cuh 493, keys_in_rows.cuh 502, output.cuh 510, head_rows.cuh 612,
+//        in_registers.cuh 660, kept_rows.cuh 670, key_bits.cuh 692, rotation.cuh 710,
+//        scores.cuh 722, pair_tests.cuh 775, tile_kind.cuh 788, tiles.cuh 793
+//   869  causal: Params 871, Context 886, make_context 895, Row 902, make_row 907, keep_bits 916,
 //        KvBounds 925, kv_bounds 929
 //   939  a block of queries
 //  1098  leaf code, continued: lanes.cuh 1100, aim_anew.cuh 1116, layout.cuh 1134,
@@ -406,7 +406,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -418,12 +420,12 @@ __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& wor
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -899,15 +901,13 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx;
-    int limit;
+    int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    const int q_pos = row.q_idx + ctx.q_offset;
-#line 8 "specs/causal.attn"
-    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
 #line 912 "causal_forward_bf16_d128_sm_80.cu"
     return row;
 }
@@ -916,7 +916,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
-    return bits_below(row.limit - kv_idx);
+    return bits_below(row.q_pos + 1 - kv_idx);
 #line 921 "causal_forward_bf16_d128_sm_80.cu"
 }
 

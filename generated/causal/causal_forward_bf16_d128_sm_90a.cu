@@ -5,10 +5,10 @@
 //    59  sizes
 //    76  leaf code: element.cuh 78, math.cuh 83, bf16.cuh 190, running_max.cuh 214,
 //        stale_max_softmax.cuh 247, keep_all.cuh 385, tiles_1d.cuh 396, grid.cuh 420,
-//        length_holds.cuh 560, keys_in_rows.cuh 569, output.cuh 577, head_rows.cuh 679,
-//        kept_rows.cuh 720, key_bits.cuh 742, rotation.cuh 760, scores.cuh 772, pair_tests.cuh 825,
-//        tile_kind.cuh 838, tiles.cuh 843
-//   881  causal: Params 883, Context 899, make_context 908, Row 915, make_row 920, keep_bits 931,
+//        length_holds.cuh 562, keys_in_rows.cuh 571, output.cuh 579, head_rows.cuh 681,
+//        kept_rows.cuh 722, key_bits.cuh 744, rotation.cuh 762, scores.cuh 774, pair_tests.cuh 827,
+//        tile_kind.cuh 840, tiles.cuh 845
+//   883  causal: Params 885, Context 901, make_context 910, Row 917, make_row 922, keep_bits 931,
 //        KvBounds 940, kv_bounds 944
 //   954  a block of queries
 //  1121  leaf code, continued: tile_scheduler.cuh 1123, group_tiles.cuh 1145,
@@ -468,7 +468,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -487,12 +489,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -914,15 +916,13 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx;
-    int limit;
+    int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    const int q_pos = row.q_idx + ctx.q_offset;
-#line 8 "specs/causal.attn"
-    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
 #line 927 "causal_forward_bf16_d128_sm_90a.cu"
     return row;
 }
@@ -931,7 +931,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
-    return bits_below(row.limit - kv_idx);
+    return bits_below(row.q_pos + 1 - kv_idx);
 #line 936 "causal_forward_bf16_d128_sm_90a.cu"
 }
 

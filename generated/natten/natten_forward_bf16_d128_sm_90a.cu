@@ -5,38 +5,38 @@
 //    73  sizes
 //    90  leaf code: element.cuh 92, math.cuh 97, bf16.cuh 204, running_max.cuh 228,
 //        stale_max_softmax.cuh 261, keep_all.cuh 399, tiles_1d.cuh 410, grid.cuh 434,
-//        length_holds.cuh 574, keys_in_rows.cuh 583, output.cuh 591, head_rows.cuh 693,
-//        kept_rows.cuh 734, key_bits.cuh 756, rotation.cuh 784, scores.cuh 796, pair_tests.cuh 849,
-//        tile_kind.cuh 862, tiles.cuh 867
-//   905  natten: Params 907, Context 923, make_context 932, Row 939, make_row 947, keep_bits 971,
-//        KvBounds 986, kv_bounds 990, tile_kind 1000
-//  1027  a block of queries
-//  1195  leaf code, continued: tile_scheduler.cuh 1197, group_tiles.cuh 1219,
-//        descending_tiles.cuh 1242, lanes.cuh 1287, layout.cuh 1303, mma_16bit.cuh 1365,
-//        barrier.cuh 1425, words.cuh 1485, pipeline.cuh 1509, tma.cuh 1649, tma_1d.cuh 1678,
-//        cluster_none.cuh 1712, kv_in_rows.cuh 1733, ping_pong_none.cuh 1744, wgmma.cuh 1753,
-//        values_loaded.cuh 1825, rounded_late.cuh 1850, warpgroup.cuh 1863
-//  1898  what the warps share
-//  1943  the planner
-//  1986  the producer
-//  2010    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2095    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2122  queries times keys
-//  2180  the consumers
-//  2430    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2435    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2444    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2448    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2451    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2454    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2457    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2477    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2495    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2511    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2521  the kernel
-//  2529    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2540    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2552    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        length_holds.cuh 576, keys_in_rows.cuh 585, output.cuh 593, head_rows.cuh 695,
+//        kept_rows.cuh 736, key_bits.cuh 758, rotation.cuh 786, scores.cuh 798, pair_tests.cuh 851,
+//        tile_kind.cuh 864, tiles.cuh 869
+//   907  natten: Params 909, Context 925, make_context 934, Row 941, make_row 949, keep_bits 973,
+//        KvBounds 988, kv_bounds 992, tile_kind 1002
+//  1029  a block of queries
+//  1197  leaf code, continued: tile_scheduler.cuh 1199, group_tiles.cuh 1221,
+//        descending_tiles.cuh 1244, lanes.cuh 1289, layout.cuh 1305, mma_16bit.cuh 1367,
+//        barrier.cuh 1427, words.cuh 1487, pipeline.cuh 1511, tma.cuh 1651, tma_1d.cuh 1680,
+//        cluster_none.cuh 1714, kv_in_rows.cuh 1735, ping_pong_none.cuh 1746, wgmma.cuh 1755,
+//        values_loaded.cuh 1827, rounded_late.cuh 1852, warpgroup.cuh 1865
+//  1900  what the warps share
+//  1945  the planner
+//  1988  the producer
+//  2012    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2097    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2124  queries times keys
+//  2182  the consumers
+//  2432    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2437    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2446    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2450    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2453    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2456    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2459    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2479    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2497    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2513    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2523  the kernel
+//  2531    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2542    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2554    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -482,7 +482,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -501,12 +503,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -960,7 +962,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller - 6;
-#line 964 "natten_forward_bf16_d128_sm_90a.cu"
+#line 966 "natten_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -977,7 +979,7 @@ __device__ __forceinline__ unsigned keep_bits(
 #line 20 "specs/natten.attn"
     const unsigned keep_1 = bits & remainder_bits<64, 1>(remainder, row.limit_3);
     const unsigned keep_2 = ~bits_below(row.limit_2 - kv_idx) & bits_below(row.limit - kv_idx);
-#line 981 "natten_forward_bf16_d128_sm_90a.cu"
+#line 983 "natten_forward_bf16_d128_sm_90a.cu"
     return keep_1 & keep_2;
 }
 

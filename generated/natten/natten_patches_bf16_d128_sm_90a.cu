@@ -5,38 +5,38 @@
 //    75  sizes
 //    92  leaf code: element.cuh 94, math.cuh 99, bf16.cuh 206, running_max.cuh 230,
 //        stale_max_softmax.cuh 263, keep_all.cuh 401, tiles_2d.cuh 412, key_bits.cuh 447,
-//        windows.cuh 465, grid.cuh 533, length_holds.cuh 673, keys_in_rows.cuh 682, output.cuh 690,
-//        head_rows.cuh 792, kept_rows.cuh 833, rotation.cuh 855, scores.cuh 867, tile_kind.cuh 913,
-//        tiles.cuh 918
-//   947  natten: Params 949, Context 965, make_context 974, Row 981, make_row 989, keep_bits 1011,
-//        column_bits 1024, KvBounds 1037, kv_bounds 1041
-//  1055  a block of queries
-//  1219  leaf code, continued: tile_scheduler.cuh 1221, group_tiles.cuh 1243,
-//        window_tiles.cuh 1272, lanes.cuh 1297, layout.cuh 1313, mma_16bit.cuh 1375,
-//        barrier.cuh 1435, words.cuh 1495, pipeline.cuh 1519, tma.cuh 1659, tma_2d.cuh 1678,
-//        cluster_none.cuh 1725, kv_in_rows.cuh 1746, ping_pong_none.cuh 1757, wgmma.cuh 1766,
-//        values_loaded.cuh 1838, rounded_late.cuh 1863, warpgroup.cuh 1876
-//  1911  what the warps share
-//  1957  the planner
-//  2000  the producer
-//  2024    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2107    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2134  queries times keys
-//  2193  the consumers
-//  2446    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2451    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2460    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2464    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2467    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2470    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2473    FlashAttention-3, Algorithm 2, line 15: K and V are released.
-//  2493    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2512    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2528    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2538  the kernel
-//  2546    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2557    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2569    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        windows.cuh 465, grid.cuh 533, length_holds.cuh 675, keys_in_rows.cuh 684, output.cuh 692,
+//        head_rows.cuh 794, kept_rows.cuh 835, rotation.cuh 857, scores.cuh 869, tile_kind.cuh 915,
+//        tiles.cuh 920
+//   949  natten: Params 951, Context 967, make_context 976, Row 983, make_row 991, keep_bits 1013,
+//        column_bits 1026, KvBounds 1039, kv_bounds 1043
+//  1057  a block of queries
+//  1221  leaf code, continued: tile_scheduler.cuh 1223, group_tiles.cuh 1245,
+//        window_tiles.cuh 1274, lanes.cuh 1299, layout.cuh 1315, mma_16bit.cuh 1377,
+//        barrier.cuh 1437, words.cuh 1497, pipeline.cuh 1521, tma.cuh 1661, tma_2d.cuh 1680,
+//        cluster_none.cuh 1727, kv_in_rows.cuh 1748, ping_pong_none.cuh 1759, wgmma.cuh 1768,
+//        values_loaded.cuh 1840, rounded_late.cuh 1865, warpgroup.cuh 1878
+//  1913  what the warps share
+//  1959  the planner
+//  2002  the producer
+//  2026    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2109    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2136  queries times keys
+//  2195  the consumers
+//  2448    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2453    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2462    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2466    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2469    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2472    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2475    FlashAttention-3, Algorithm 2, line 15: K and V are released.
+//  2495    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2514    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2530    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2540  the kernel
+//  2548    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2559    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2571    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Neighborhood attention on an image (Hassani et al., "Neighborhood Attention Transformer"):
 // positions count pixels row by row, and each query sees the `kernel_width` x `kernel_height`
@@ -581,7 +581,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -600,12 +602,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1002,7 +1004,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     row.limit_3 = smaller_2 + 7;
 #line 20 "specs/natten.attn"
     row.limit_4 = smaller_2 - 6;
-#line 1006 "natten_patches_bf16_d128_sm_90a.cu"
+#line 1008 "natten_patches_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1016,7 +1018,7 @@ __device__ __forceinline__ unsigned keep_bits(
     const unsigned bits = ~rows_below<20, 4>(row.limit_2 - quotient);
 #line 21 "specs/natten.attn"
     return bits & rows_below<20, 4>(row.limit - quotient);
-#line 1020 "natten_patches_bf16_d128_sm_90a.cu"
+#line 1022 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // let center = clamp(place, before, size - 1 - after)
@@ -1029,7 +1031,7 @@ __device__ __forceinline__ unsigned column_bits(
     const unsigned bits = ~columns_below<20, 4>(row.limit_4 - remainder);
 #line 20 "specs/natten.attn"
     return bits & columns_below<20, 4>(row.limit_3 - remainder);
-#line 1033 "natten_patches_bf16_d128_sm_90a.cu"
+#line 1035 "natten_patches_bf16_d128_sm_90a.cu"
 }
 
 // The keys that matter to the rows q_first..q_last: all kept pairs lie in [kv_begin, kv_end), and all pairs in

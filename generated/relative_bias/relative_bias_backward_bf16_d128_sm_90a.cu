@@ -4,36 +4,36 @@
 // Contents, by line:
 //    55  sizes
 //    79  leaf code: element.cuh 81, math.cuh 95, bf16.cuh 160, recompute_softmax.cuh 180,
-//        replay_all.cuh 199, barrier.cuh 210, grid.cuh 279, key_grid.cuh 380, kv_blocks.cuh 391,
-//        tile_kind.cuh 430, query_tiles.cuh 435, backward_pipeline.cuh 513, blocks_late.cuh 697,
-//        factors_are_one.cuh 737, finished.cuh 749, layout.cuh 770, learns_nothing.cuh 814,
-//        add_vector.cuh 819, output.cuh 828, dq_semaphore.cuh 915, row_blocks.cuh 991,
-//        rotation.cuh 1005, words.cuh 1017, statistics_split_bf16.cuh 1036, tiles_1d.cuh 1099,
-//        tma.cuh 1126, tma_1d.cuh 1158, cluster_none.cuh 1178, transposed.cuh 1204,
-//        warpgroup.cuh 1260, wgmma.cuh 1303, learned.cuh 1396, learned_runs.cuh 1461, load.cuh 1493
-//  1522  relative_bias: Params 1524, Context 1548, make_context 1557, Row 1564, make_row 1569,
-//        ScoreGradient 1576, score_gradient 1581, place_learned_0 1588, same_learned_0 1595,
-//        Learned 1603
-//  1666  what the warpgroups share
-//  1709  the producer
-//  1948  consumers of keys
-//  1950  pairs of keys and queries: probs_kept.cuh 1952
-//  2194  products of the consumers of keys
-//  2521    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
-//  2572    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
-//  2582    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
-//  2590    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
-//  2633    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
-//  2640    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
-//  2645    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
-//  2649    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
-//  2668    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
-//  2738  dQ
-//  2821    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
-//  2887  the kernel
-//  2903    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
-//  2907    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
-//  2912    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
+//        replay_all.cuh 199, barrier.cuh 210, grid.cuh 279, key_grid.cuh 382, kv_blocks.cuh 393,
+//        tile_kind.cuh 432, query_tiles.cuh 437, backward_pipeline.cuh 515, blocks_late.cuh 699,
+//        factors_are_one.cuh 739, finished.cuh 751, layout.cuh 772, learns_nothing.cuh 816,
+//        add_vector.cuh 821, output.cuh 830, dq_semaphore.cuh 917, row_blocks.cuh 993,
+//        rotation.cuh 1007, words.cuh 1019, statistics_split_bf16.cuh 1038, tiles_1d.cuh 1101,
+//        tma.cuh 1128, tma_1d.cuh 1160, cluster_none.cuh 1180, transposed.cuh 1206,
+//        warpgroup.cuh 1262, wgmma.cuh 1305, learned.cuh 1398, learned_runs.cuh 1463, load.cuh 1495
+//  1524  relative_bias: Params 1526, Context 1550, make_context 1559, Row 1566, make_row 1571,
+//        ScoreGradient 1578, score_gradient 1583, place_learned_0 1590, same_learned_0 1597,
+//        Learned 1605
+//  1668  what the warpgroups share
+//  1711  the producer
+//  1950  consumers of keys
+//  1952  pairs of keys and queries: probs_kept.cuh 1954
+//  2196  products of the consumers of keys
+//  2523    FlashAttention-2, Algorithm 2, lines 8 and 9: for each tile of Q, dO, lse and delta.
+//  2574    FlashAttention-2, Algorithm 2, line 7: dK = 0, dV = 0.
+//  2584    FlashAttention-2, Algorithm 2, line 18: write dK and dV.
+//  2592    FlashAttention-2, Algorithm 2, lines 5 and 6: for each block of keys, K and V.
+//  2635    FlashAttention-2, Algorithm 2, line 10: S^T = K Q^T.
+//  2642    FlashAttention-2, Algorithm 2, line 11: P = exp(S - lse).
+//  2647    FlashAttention-2, Algorithm 2, lines 13 and 12: dP^T = V dO^T; dV += P^T dO, as far ...
+//  2651    FlashAttention-2, Algorithm 2, line 14: dS = P (dP - delta).
+//  2670    FlashAttention-2, Algorithm 2, lines 12 and 16: the rest of dV; dK += dS^T Q.
+//  2740  dQ
+//  2823    FlashAttention-2, Algorithm 2, line 15: dQ += dS K, added to memory in fp32.
+//  2889  the kernel
+//  2905    FlashAttention-3, Algorithm 3, consumer warpgroups: S, P, dP and dS of each tile, dV ...
+//  2909    FlashAttention-3, Algorithm 3, dQ writer: here a warpgroup, which also multiplies dS K.
+//  2914    FlashAttention-3, Algorithm 3, producer: loads K, V, Q and dO by TMA.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -327,7 +327,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Whether k and v may have rows behind a sequence's last key: of other sequences, or of a cache's room for more. They may hold
@@ -340,12 +342,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.

@@ -5,38 +5,38 @@
 //    58  sizes
 //    75  leaf code: element.cuh 77, math.cuh 91, bf16.cuh 203, running_max.cuh 227,
 //        stale_max_softmax.cuh 260, keep_all.cuh 398, tiles_1d.cuh 409, grid.cuh 433,
-//        length_holds.cuh 573, keys_in_rows.cuh 582, output.cuh 590, head_rows.cuh 692,
-//        kept_rows.cuh 733, key_bits.cuh 755, rotation.cuh 767, scores.cuh 779, pair_tests.cuh 801,
-//        tile_kind.cuh 814, tiles.cuh 819, distances.cuh 849, load.cuh 881, score_form.cuh 893
-//   971  relative_bias: Params 973, Context 992, make_context 1001, Row 1008, make_row 1013,
-//        score_form_holds 1022, score_factor 1029, score_bias 1034
-//  1044  a block of queries
-//  1223  leaf code, continued: tile_scheduler.cuh 1225, group_tiles.cuh 1247,
-//        descending_tiles.cuh 1270, lanes.cuh 1315, layout.cuh 1331, mma_16bit.cuh 1393,
-//        barrier.cuh 1453, words.cuh 1518, pipeline.cuh 1542, tma.cuh 1675, tma_1d.cuh 1704,
-//        cluster_none.cuh 1738, kv_in_rows.cuh 1759, ping_pong.cuh 1770, wgmma.cuh 1790,
-//        values_loaded.cuh 1862, rounded_late.cuh 1887, warpgroup.cuh 1900
-//  1935  what the warps share
-//  1980  the planner
-//  2005  the producer
-//  2029    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
-//  2111    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
-//  2135  queries times keys
-//  2196  the consumers
-//  2447    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
-//  2453    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
-//  2459    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
-//  2464    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
-//  2467    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
-//  2470    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
-//  2474    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
-//  2479    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
-//  2495    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
-//  2511    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
-//  2521  the kernel
-//  2529    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
-//  2540    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
-//  2547    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
+//        length_holds.cuh 575, keys_in_rows.cuh 584, output.cuh 592, head_rows.cuh 694,
+//        kept_rows.cuh 735, key_bits.cuh 757, rotation.cuh 769, scores.cuh 781, pair_tests.cuh 803,
+//        tile_kind.cuh 816, tiles.cuh 821, distances.cuh 851, load.cuh 883, score_form.cuh 895
+//   973  relative_bias: Params 975, Context 994, make_context 1003, Row 1010, make_row 1015,
+//        score_form_holds 1024, score_factor 1031, score_bias 1036
+//  1046  a block of queries
+//  1225  leaf code, continued: tile_scheduler.cuh 1227, group_tiles.cuh 1249,
+//        descending_tiles.cuh 1272, lanes.cuh 1317, layout.cuh 1333, mma_16bit.cuh 1395,
+//        barrier.cuh 1455, words.cuh 1520, pipeline.cuh 1544, tma.cuh 1677, tma_1d.cuh 1706,
+//        cluster_none.cuh 1740, kv_in_rows.cuh 1761, ping_pong.cuh 1772, wgmma.cuh 1792,
+//        values_loaded.cuh 1864, rounded_late.cuh 1889, warpgroup.cuh 1902
+//  1937  what the warps share
+//  1982  the planner
+//  2007  the producer
+//  2031    FlashAttention-3, Algorithm 1, lines 4 and 5: load Q.
+//  2113    FlashAttention-3, Algorithm 1, lines 6 to 10: for each tile, wait for a free stage, ...
+//  2137  queries times keys
+//  2198  the consumers
+//  2449    FlashAttention-3, Algorithm 2, lines 3 and 4: S = Q K^T of the first tile.
+//  2455    FlashAttention-3, Algorithm 2, lines 5 and 6: m, P and l; K is released.
+//  2461    FlashAttention-3, Algorithm 2, lines 7 to 9: for each further tile, S_next = Q K^T, ...
+//  2466    FlashAttention-3, Algorithm 2, lines 10 and 11: O += P V of the tile before, not ...
+//  2469    FlashAttention-3, Algorithm 2, line 12: wait for S_next.
+//  2472    FlashAttention-3, Algorithm 2, lines 13 and 14: m, P and l of S_next; wait for P V, ...
+//  2476    FlashAttention-3, Algorithm 2, line 15 (Algorithm 1, line 22): K and V are released.
+//  2481    FlashAttention-3, Algorithm 2, lines 18 and 19: O += P V of the last tile.
+//  2497    FlashAttention-3, Algorithm 2, line 2: O = 0, l = 0, m = -inf.
+//  2513    FlashAttention-3, Algorithm 2, line 20: O = O / l, lse = m + log(l); write both.
+//  2523  the kernel
+//  2531    FlashAttention-3, Algorithm 1, line 1: the barriers of the ring of stages.
+//  2542    FlashAttention-3, Algorithm 1, lines 2 and 3: the producer warpgroup gives registers ...
+//  2549    FlashAttention-3, Algorithm 1, lines 11 and 12: the consumer warpgroups take them.
 //
 // Attention with a learned bias for each head and relative position, in both directions. Distances
 // beyond `reach` share the last entry of their side; entry `reach` is distance 0, the ones above it
@@ -481,7 +481,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -500,12 +502,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1014,7 +1016,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
     Row row = {q_idx};
 #line 9 "specs/relative_bias.attn"
     row.q_pos = row.q_idx + ctx.q_offset;
-#line 1018 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 1020 "relative_bias_forward_bf16_d128_sm_90a.cu"
     return row;
 }
 
@@ -1035,7 +1037,7 @@ __device__ __forceinline__ ScoreBias score_bias(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 9 "specs/relative_bias.attn"
     const int offset = min(max(kv_idx - row.q_pos, -128), 128) + 128;
-#line 1039 "relative_bias_forward_bf16_d128_sm_90a.cu"
+#line 1041 "relative_bias_forward_bf16_d128_sm_90a.cu"
     const float* bias_address = params.bias + ctx.h * params.bias_stride0 + offset *
         params.bias_stride1;
     return {load(bias_address)};

@@ -5,11 +5,11 @@
 //    53  sizes
 //    70  leaf code: element.cuh 72, math.cuh 77, bf16.cuh 174, running_max.cuh 198,
 //        normalize_softmax.cuh 231, keep_all.cuh 341, tiles_1d.cuh 353, grid.cuh 377,
-//        length_holds.cuh 449, pages.cuh 458, keys_in_pages.cuh 481, output.cuh 500,
-//        in_registers.cuh 623, group_rows.cuh 627, key_bits.cuh 733, rotation.cuh 751,
-//        scores.cuh 763, pair_tests.cuh 816, tile_kind.cuh 829, tiles.cuh 834, functions.cuh 919,
-//        score_form.cuh 935
-//  1019  softcap: Params 1021, Context 1040, make_context 1054, Row 1070, make_row 1075,
+//        length_holds.cuh 451, pages.cuh 460, keys_in_pages.cuh 483, output.cuh 502,
+//        in_registers.cuh 625, group_rows.cuh 629, key_bits.cuh 735, rotation.cuh 753,
+//        scores.cuh 765, pair_tests.cuh 818, tile_kind.cuh 831, tiles.cuh 836, functions.cuh 921,
+//        score_form.cuh 937
+//  1021  softcap: Params 1023, Context 1042, make_context 1056, Row 1072, make_row 1077,
 //        keep_bits 1087, score_mod 1095, score_form_holds 1103, score_factor 1109, score_bias 1114,
 //        KvBounds 1121, kv_bounds 1125
 //  1135  a block of queries
@@ -425,18 +425,20 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1057,7 +1059,7 @@ __device__ __forceinline__ Context make_context(
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 1061 "softcap_decode_bf16_d128_paged_sm_80.cu"
+#line 1063 "softcap_decode_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1069,16 +1071,14 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx, h;
-    int limit;
+    int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(
     const Params& params, const Context& ctx, int q_idx, int h) {
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
-    const int q_pos = row.q_idx + ctx.q_offset;
-#line 10 "specs/softcap.attn"
-    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
 #line 1083 "softcap_decode_bf16_d128_paged_sm_80.cu"
     return row;
 }
@@ -1087,7 +1087,7 @@ __device__ __forceinline__ Row make_row(
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
-    return bits_below(row.limit - kv_idx);
+    return bits_below(row.q_pos + 1 - kv_idx);
 #line 1092 "softcap_decode_bf16_d128_paged_sm_80.cu"
 }
 

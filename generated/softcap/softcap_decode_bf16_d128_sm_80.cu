@@ -5,11 +5,11 @@
 //    53  sizes
 //    70  leaf code: element.cuh 72, math.cuh 77, bf16.cuh 174, running_max.cuh 198,
 //        normalize_softmax.cuh 231, keep_all.cuh 341, tiles_1d.cuh 353, grid.cuh 377,
-//        length_holds.cuh 455, keys_in_rows.cuh 464, output.cuh 472, in_registers.cuh 595,
-//        group_rows.cuh 599, key_bits.cuh 705, rotation.cuh 723, scores.cuh 735,
-//        pair_tests.cuh 788, tile_kind.cuh 801, tiles.cuh 806, functions.cuh 891,
-//        score_form.cuh 907
-//   991  softcap: Params 993, Context 1010, make_context 1024, Row 1040, make_row 1045,
+//        length_holds.cuh 457, keys_in_rows.cuh 466, output.cuh 474, in_registers.cuh 597,
+//        group_rows.cuh 601, key_bits.cuh 707, rotation.cuh 725, scores.cuh 737,
+//        pair_tests.cuh 790, tile_kind.cuh 803, tiles.cuh 808, functions.cuh 893,
+//        score_form.cuh 909
+//   993  softcap: Params 995, Context 1012, make_context 1026, Row 1042, make_row 1047,
 //        keep_bits 1057, score_mod 1065, score_form_holds 1073, score_factor 1079, score_bias 1084,
 //        KvBounds 1091, kv_bounds 1095
 //  1105  a block of queries
@@ -425,7 +425,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -437,12 +439,12 @@ __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& wor
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1027,7 +1029,7 @@ __device__ __forceinline__ Context make_context(
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 1031 "softcap_decode_bf16_d128_sm_80.cu"
+#line 1033 "softcap_decode_bf16_d128_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1039,16 +1041,14 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx, h;
-    int limit;
+    int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(
     const Params& params, const Context& ctx, int q_idx, int h) {
     Row row = {q_idx, h};
 #line 10 "specs/softcap.attn"
-    const int q_pos = row.q_idx + ctx.q_offset;
-#line 10 "specs/softcap.attn"
-    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
 #line 1053 "softcap_decode_bf16_d128_sm_80.cu"
     return row;
 }
@@ -1057,7 +1057,7 @@ __device__ __forceinline__ Row make_row(
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
-    return bits_below(row.limit - kv_idx);
+    return bits_below(row.q_pos + 1 - kv_idx);
 #line 1062 "softcap_decode_bf16_d128_sm_80.cu"
 }
 

@@ -5,11 +5,11 @@
 //    50  sizes
 //    67  leaf code: element.cuh 69, math.cuh 74, bf16.cuh 175, running_max.cuh 199,
 //        normalize_softmax.cuh 232, keep_all.cuh 330, tiles_1d.cuh 342, grid.cuh 366,
-//        length_holds.cuh 493, pages.cuh 502, keys_in_pages.cuh 525, output.cuh 544,
-//        head_rows.cuh 646, in_registers.cuh 694, kept_rows.cuh 704, key_bits.cuh 726,
-//        rotation.cuh 744, scores.cuh 756, pair_tests.cuh 809, tile_kind.cuh 822, tiles.cuh 827,
-//        functions.cuh 895, score_form.cuh 911
-//   995  softcap: Params 997, Context 1014, make_context 1028, Row 1044, make_row 1049,
+//        length_holds.cuh 495, pages.cuh 504, keys_in_pages.cuh 527, output.cuh 546,
+//        head_rows.cuh 648, in_registers.cuh 696, kept_rows.cuh 706, key_bits.cuh 728,
+//        rotation.cuh 746, scores.cuh 758, pair_tests.cuh 811, tile_kind.cuh 824, tiles.cuh 829,
+//        functions.cuh 897, score_form.cuh 913
+//   997  softcap: Params 999, Context 1016, make_context 1030, Row 1046, make_row 1051,
 //        keep_bits 1060, score_mod 1068, score_form_holds 1076, score_factor 1082, score_bias 1087,
 //        KvBounds 1094, kv_bounds 1098
 //  1108  a block of queries
@@ -414,18 +414,20 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1031,7 +1033,7 @@ __device__ __forceinline__ Context make_context(
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 1035 "softcap_forward_bf16_d128_paged_sm_80.cu"
+#line 1037 "softcap_forward_bf16_d128_paged_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1043,15 +1045,13 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx;
-    int limit;
+    int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 10 "specs/softcap.attn"
-    const int q_pos = row.q_idx + ctx.q_offset;
-#line 10 "specs/softcap.attn"
-    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
 #line 1056 "softcap_forward_bf16_d128_paged_sm_80.cu"
     return row;
 }
@@ -1060,7 +1060,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
-    return bits_below(row.limit - kv_idx);
+    return bits_below(row.q_pos + 1 - kv_idx);
 #line 1065 "softcap_forward_bf16_d128_paged_sm_80.cu"
 }
 

@@ -5,11 +5,11 @@
 //    50  sizes
 //    67  leaf code: element.cuh 69, math.cuh 74, bf16.cuh 175, running_max.cuh 199,
 //        normalize_softmax.cuh 232, keep_all.cuh 330, tiles_1d.cuh 342, grid.cuh 366,
-//        length_holds.cuh 499, keys_in_rows.cuh 508, output.cuh 516, head_rows.cuh 618,
-//        in_registers.cuh 666, kept_rows.cuh 676, key_bits.cuh 698, rotation.cuh 716,
-//        scores.cuh 728, pair_tests.cuh 781, tile_kind.cuh 794, tiles.cuh 799, functions.cuh 867,
-//        score_form.cuh 883
-//   967  softcap: Params 969, Context 984, make_context 998, Row 1014, make_row 1019,
+//        length_holds.cuh 501, keys_in_rows.cuh 510, output.cuh 518, head_rows.cuh 620,
+//        in_registers.cuh 668, kept_rows.cuh 678, key_bits.cuh 700, rotation.cuh 718,
+//        scores.cuh 730, pair_tests.cuh 783, tile_kind.cuh 796, tiles.cuh 801, functions.cuh 869,
+//        score_form.cuh 885
+//   969  softcap: Params 971, Context 986, make_context 1000, Row 1016, make_row 1021,
 //        keep_bits 1030, score_mod 1038, score_form_holds 1046, score_factor 1052, score_bias 1057,
 //        KvBounds 1064, kv_bounds 1068
 //  1078  a block of queries
@@ -414,7 +414,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -426,12 +428,12 @@ __device__ __forceinline__ int kv_batch(const Params& params, const AnyWork& wor
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1001,7 +1003,7 @@ __device__ __forceinline__ Context make_context(
         query_offset(params, work), params.scale};
 #line 11 "specs/softcap.attn"
     ctx.reciprocal = 1.0f / 50.0f;
-#line 1005 "softcap_forward_bf16_d128_sm_80.cu"
+#line 1007 "softcap_forward_bf16_d128_sm_80.cu"
     const float absolute = fabsf(ctx.scale);
     ctx.reach = product_reach(absolute * 0.02f, 0.5f);
     const float product = absolute * absolute * absolute;
@@ -1013,15 +1015,13 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx;
-    int limit;
+    int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 10 "specs/softcap.attn"
-    const int q_pos = row.q_idx + ctx.q_offset;
-#line 10 "specs/softcap.attn"
-    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
 #line 1026 "softcap_forward_bf16_d128_sm_80.cu"
     return row;
 }
@@ -1030,7 +1030,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 10 "specs/softcap.attn"
-    return bits_below(row.limit - kv_idx);
+    return bits_below(row.q_pos + 1 - kv_idx);
 #line 1035 "softcap_forward_bf16_d128_sm_80.cu"
 }
 

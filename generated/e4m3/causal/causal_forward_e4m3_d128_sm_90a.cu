@@ -5,10 +5,10 @@
 //    62  sizes
 //    79  leaf code: element.cuh 81, math.cuh 95, e4m3.cuh 202, running_max.cuh 244,
 //        stale_max_softmax.cuh 277, keep_all.cuh 415, tiles_1d.cuh 426, grid.cuh 450,
-//        length_holds.cuh 590, keys_in_rows.cuh 599, output.cuh 607, head_rows.cuh 733,
-//        kept_rows.cuh 774, key_bits.cuh 796, rotation.cuh 814, scores.cuh 826, pair_tests.cuh 879,
-//        tile_kind.cuh 892, tiles.cuh 897, load.cuh 927
-//   953  causal: Params 955, Context 981, make_context 990, Row 1001, make_row 1006,
+//        length_holds.cuh 592, keys_in_rows.cuh 601, output.cuh 609, head_rows.cuh 735,
+//        kept_rows.cuh 776, key_bits.cuh 798, rotation.cuh 816, scores.cuh 828, pair_tests.cuh 881,
+//        tile_kind.cuh 894, tiles.cuh 899, load.cuh 929
+//   955  causal: Params 957, Context 983, make_context 992, Row 1003, make_row 1008,
 //        keep_bits 1017, KvBounds 1026, kv_bounds 1030, value_descale 1041
 //  1046  a block of queries
 //  1213  leaf code, continued: tile_scheduler.cuh 1215, group_tiles.cuh 1237,
@@ -498,7 +498,9 @@ template <class AnyWork, class Params>
 __device__ __forceinline__ void find_rows(AnyWork& work, const Params& params) {
     find_q_rows(work, params);
     find_span(work, work.kv_start, work.kv_len, params.cu_seqlens_kv, work.sequence, params.kv_len);
-    if (params.kv_lens != nullptr) work.kv_len = agreed(work, min(max(__ldg(params.kv_lens + work.sequence), 0), work.kv_len));
+    int length = work.kv_len;
+    if (params.kv_lens != nullptr) length = min(max(__ldg(params.kv_lens + work.sequence), 0), length);
+    work.kv_len = agreed(work, length);  // not in the branch: no value is agreed upon under a predicate
 }
 
 /// Where the keys of a sequence are on the batch axis of k and v: only in a packed batch there is none.
@@ -517,12 +519,12 @@ __device__ __forceinline__ bool rows_follow_keys(const Params& params) {
 /// q_pos - q_idx of the sequence: what the call says; else its last query is at its last key.
 template <class AnyWork, class Params>
 __device__ __forceinline__ int query_offset(const Params& params, const AnyWork& work) {
-    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - 1;
+    constexpr int NOT_GIVEN = 0, A_NUMBER = 1, OF_SEQUENCES = 2, MAX_LENGTH = (1 << 30) - (1 << 17);
     const int form = params.q_offset_form;
-    if (form == NOT_GIVEN) return work.kv_len - work.q_len;
     int offset = params.q_offset;
-    if (form != A_NUMBER) offset = agreed(work, __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0)));
-    return min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
+    offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
+    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
@@ -1000,15 +1002,13 @@ __device__ __forceinline__ Context make_context(
 
 struct Row {
     int q_idx;
-    int limit;
+    int q_pos;
 };
 
 __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx, int q_idx) {
     Row row = {q_idx};
 #line 8 "specs/causal.attn"
-    const int q_pos = row.q_idx + ctx.q_offset;
-#line 8 "specs/causal.attn"
-    row.limit = min(max(q_pos + 1, 0), ctx.kv_len);
+    row.q_pos = row.q_idx + ctx.q_offset;
 #line 1013 "causal_forward_e4m3_d128_sm_90a.cu"
     return row;
 }
@@ -1017,7 +1017,7 @@ __device__ __forceinline__ Row make_row(const Params& params, const Context& ctx
 __device__ __forceinline__ unsigned keep_bits(
     const Params& params, const Context& ctx, const Row& row, int kv_idx) {
 #line 8 "specs/causal.attn"
-    return bits_below(row.limit - kv_idx);
+    return bits_below(row.q_pos + 1 - kv_idx);
 #line 1022 "causal_forward_e4m3_d128_sm_90a.cu"
 }
 
