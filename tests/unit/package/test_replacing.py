@@ -92,14 +92,14 @@ def test_a_killed_build_leaves_the_old_or_the_new_package(
     write([*one("first"), *one("kept")], out)
     (out / "notes.txt").write_text("of the user")
     old, new = _prepared(one("first")), _prepared(one("first", "dropout 0.5"))
-    list(writer._write_all(old[0], out, *old[1:]))
+    list(writer._write_all(old[0], out, *old[1:], None))
     before = snapshot(out)
     seen: set[str] = set()
     for step in range(1, 1000):
-        finished = killed_before(step, tmp_path, lambda: list(writer._write_all(new[0], out, *new[1:])))
+        finished = killed_before(step, tmp_path, lambda: list(writer._write_all(new[0], out, *new[1:], None)))
         found = snapshot(out)
         seen.add("old" if found == before else "new" if is_new(found, before) else "broken" if found else "away")
-        list(writer._write_all(old[0], out, *old[1:]))
+        list(writer._write_all(old[0], out, *old[1:], None))
         assert snapshot(out) == before and [path.name for path in tmp_path.iterdir()] == ["generated"], step
         if finished:
             break
@@ -227,11 +227,11 @@ def test_machine_code_without_its_kernel(tmp_path: Path) -> None:
     """NVRTC reads a text up to its first NUL, and gives a cubin without kernels."""
     out, wrong = tmp_path / "generated", compiled_to(elf.image(100, "second_forward"))
     package, settled, others = _prepared(one("first"))
-    list(writer._write_all(package, out, settled, others))
+    list(writer._write_all(package, out, settled, others, None))
     before = snapshot(out)
     spoilt = {name: replace(item, compiled=wrong(item.source)) for name, item in settled.items()}
     with pytest.raises(AttnccError, match=r"A910.*first_forward_fp16_d16_sm_90.cubin"):
-        list(writer._write_all(package, out, spoilt, others))
+        list(writer._write_all(package, out, spoilt, others, None))
     assert snapshot(out) == before
 
 
@@ -255,5 +255,5 @@ def test_python_text_that_cannot_be_compiled(tmp_path: Path, monkeypatch: pytest
     package, settled, others = _prepared(one("first"))
     monkeypatch.setattr("attncc.package.variant_package.init_text", lambda *_: "x = 'a\0b'\n")
     with pytest.raises(AttnccError, match=r"A910(.|\n)*not Python"):
-        list(writer._write_all(package, tmp_path / "generated", settled, others))
+        list(writer._write_all(package, tmp_path / "generated", settled, others, None))
     assert list(tmp_path.iterdir()) == []
