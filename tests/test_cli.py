@@ -308,9 +308,9 @@ def test_explain_as_text_names_the_resources() -> None:
 def test_explain_describes_the_kernel_that_runs() -> None:
     command = ["explain", SPECS / "decode.attn", "--kv-len", 8192, "--heads", 2, "--no-compile", "--q-len"]
     few = unwrapped(*command, 1)
-    found = re.search(r"kernel +decode, q_outer, 64 x 64 tiles, 4 warps, \d stages, about (\d+) splits", few)
+    found = re.search(r"kernel +decode, q_outer, 64 x \d+ tiles, 4 warps, \d stages, about (\d+) splits", few)
     assert found and int(found[1]) > 8
-    assert "combine merges the splits" in few
+    assert "combine" not in few  # the last thread block of a row merges
     assert re.search(r"its calls +up to 64 rows \(queries times the query heads of a key head\), and", few)
     many = ["--heads", 32, "--kv-heads", 8]
     assert re.search(r"kernel +forward, .*, 1 split, on sm_90a", unwrapped(*command, 300, *many))

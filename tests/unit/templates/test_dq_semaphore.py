@@ -37,7 +37,7 @@ static void body() {
 
 extern "C" void run(const unsigned char* of_live, int* of_log, int* of_logged, int* of_numbers, int warps, int seed) {
     live = of_live, log_of = of_log, logged = of_logged, numbers = of_numbers, next = 0;
-    launch(body, 1, 32 * warps, 1024, seed, 1);
+    launch(body, 1, 32 * warps, 1024, seed, 1, 0);
 }
 """
 
