@@ -61,7 +61,6 @@ OTHERS = (
     Case("token_window", "sm_90a", "bf16", 256),
     Case("selected_attention", "sm_90", "fp32", 128),
     Case("mla", "sm_90a", "bf16", 192, 128),
-    Case("selected_attention", "sm_90", "bf16", 64),
 )
 
 

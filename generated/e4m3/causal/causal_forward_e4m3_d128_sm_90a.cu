@@ -524,7 +524,7 @@ __device__ __forceinline__ int query_offset(const Params& params, const AnyWork&
     int offset = params.q_offset;
     if (form > A_NUMBER) offset = __ldg(params.q_offsets + (form == OF_SEQUENCES ? work.sequence : 0));
     offset = min(max(offset, -MAX_LENGTH), MAX_LENGTH - work.q_len);
-    return agreed(work, form == NOT_GIVEN ? work.kv_len - work.q_len : offset);
+    return form == NOT_GIVEN ? work.kv_len - work.q_len : offset;  // single lanes ask, too
 }
 
 /// blockIdx.x, read anew each time: what is decoded from it before and after a loop takes no registers in between.
