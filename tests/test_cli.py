@@ -382,14 +382,15 @@ def test_build_refuses(spec, tmp_path: Path, arguments: list[str], status: int, 
     assert not out.exists()
 
 
-def test_build_of_a_small_spec_takes_three_seconds(tmp_path: Path) -> None:
-    """Processor seconds on two cores, process start and ten cold kernels included."""
+def test_build_of_a_small_spec_takes_seconds(tmp_path: Path) -> None:
+    """About 3 s on two idle cores, with the start of the process and four cold kernels. The limit leaves room for cores
+    that other tests keep busy: processor seconds then grow by a half."""
     command = ["build", str(SPECS / "causal.attn"), "-o", str(tmp_path / "kernels")]
     environment = {**os.environ, "ATTNCC_CACHE": str(tmp_path / "cache")}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-m", "attncc", *command], check=True, capture_output=True, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 2 < 3
+    assert (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime) / 2 < 5
 
 
 # -------------------------------------------------------------------- run

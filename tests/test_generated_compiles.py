@@ -59,6 +59,7 @@ OTHERS = (
     Case("full", "sm_80", "fp32", 256),
     Case("softcap", "sm_90a", "bf16", 256),
     Case("token_window", "sm_90a", "bf16", 256),
+    Case("selected_attention", "sm_90", "bf16", 64),
     Case("selected_attention", "sm_90", "fp32", 128),
     Case("mla", "sm_90a", "bf16", 192, 128),
 )

@@ -59,7 +59,7 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool], all
         if as_json():
             proven.append({"file": str(path), "variants": [proof(*pair) for pair in rules]})
         elif not wrong:
-            click.echo("\n".join([wrapped(f"{printable(str(path))}: ok"), *(describe(*pair) for pair in rules)]))
+            click.echo("\n".join([f"{printable(str(path))}: ok", *(describe(*pair) for pair in rules)]))
     if any(item.severity == "error" for item in found):
         raise AttnccError(found)
     if as_json():
