@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Expr, Input, Load, Search, Symbol, Variant
-from ..problem import ArrayFacts, Call, Problem, Signature, bind, check_values
+from ..problem import ArrayFacts, Call, Problem, bind, check_values
 from ..problem.call_arguments import ARGUMENTS, NUMBERS, READ, SCALARS, Arguments
 from ..problem.facts import numpy_dtype, out_dtype
 from ..problem.strides import contiguous
@@ -88,7 +88,7 @@ class Form:
         """The checked call. AttnccError A6xx for the first argument that doesn't suit."""
         call = self.facts(operands, return_lse=self.return_lse)
         configuration = configuration_of(self.variant.name, self.kernel.configurations, call.q, call.v)
-        signature = Signature(self.variant, *configuration[:3])
+        signature = configuration.signature(self.variant)
         statics = dict(self.statics)
         values: dict[str, Any] = {name: statics.get(name) for name in NUMBERS}
         values |= {name: getattr(call, name) for name in SCALARS}

@@ -19,6 +19,7 @@ from .parameters import (
     gradient_name,
     ints,
     ordered,
+    page_parameters,
     pointers,
     strides,
     variant_fields,
@@ -236,7 +237,7 @@ class ForwardFacts(Facts):
         return self.plan.block_kv
 
     @property
-    def most_blocks(self) -> int:
+    def most_resident(self) -> int:
         """The most thread blocks of one m16 tile a warp that a multiprocessor should hold."""
         return 3
 
@@ -280,8 +281,7 @@ class ForwardFacts(Facts):
             yield from pointers("unsigned char", "values_ahead")
             yield from ints("kv_tiles")
         if plan.paged:
-            yield Parameter("page_magic", "unsigned long long")
-            yield from ints("page_rows", "page_shift", "pages", "max_blocks", "box_rows")
+            yield from (*page_parameters(), *ints("box_rows"))
         if self.tile_lists:
             yield from pointers("uint2", "tile_lists")
             yield from ints("list_batch", "list_heads", "list_words", "list_parts")

@@ -145,6 +145,11 @@ def strides(name: str) -> list[Parameter]:
     return [Parameter(f"{name}_stride_{axis}", "long long") for axis in ("batch", "head", "row")]
 
 
+def page_parameters() -> list[Parameter]:
+    """Where the rows of a pool of pages lie: `page_fields` and `attncc.append` set them."""
+    return [Parameter("page_magic", "unsigned long long"), *ints("page_rows", "page_shift", "pages", "max_blocks")]
+
+
 def call_fields(variant: Variant) -> Iterator[Parameter]:
     """The fields of arguments that all calls have; `scale` stands behind them."""
     for argument in ARGUMENTS.values():

@@ -15,6 +15,7 @@ from ..parameters import (
     Parameter,
     call_fields,
     ints,
+    page_parameters,
     pointers,
     strides,
     variant_fields,
@@ -23,9 +24,11 @@ from ..portable_forward.facts import PortableForward
 from ..shared import Parts
 
 MOST_BLOCKS = 512  # of a launch: each has a counter
-MERGED_ROWS = 32  # of one part that are merged in the time that a tile takes
-SHORT_RUN = 16  # tiles: then one thread block a multiprocessor keeps the memory as busy as two
-ALL_PARTS = 1e30  # any number of thread blocks may share items
+# Estimates, from the times of kernels of other forms (docs/notebook/2026-11-decode.md): `attncc` never timed others.
+_MERGED_ROWS = 32  # of one part, which are merged in the time that a tile takes
+_SHORT_RUN = 16  # tiles of one row: up to here, one thread block a multiprocessor reads as fast as two
+_SHORT_RUN_ROWS = 2  # that make that one tile longer: the more there are to merge, the fewer parts there should be
+_ANY_NUMBER = 1e30  # of parts: more than there are ever
 _FLOAT_BYTES, _LANES, _ALIGNMENT = 4, 32, 128
 _PART_FLOATS = 2  # of a row and part: m and l, while parts are merged
 
@@ -77,7 +80,7 @@ class Decode(PortableForward):
         return 2 * FRAGMENT if keys % (2 * FRAGMENT * self.plan.warps) == 0 else FRAGMENT
 
     @property
-    def most_blocks(self) -> int:
+    def most_resident(self) -> int:
         """Two, whose tiles fill shared memory: the other registers are for Q."""
         return 2
 
@@ -144,9 +147,9 @@ class Decode(PortableForward):
     def shared_out(self, problem: Problem, multiprocessors: int) -> dict[str, int | float]:
         """How rows are shared out: `GroupSlots` (group_rows.cuh), `Runs` (stream_k.cuh)."""
         group, rows = problem.group, self.slot_rows(problem)
-        most_parts = ALL_PARTS if self.splits else max(self.items(problem), 1) * MERGED_ROWS / max(rows, 1)
+        most_parts = _ANY_NUMBER if self.splits else max(self.items(problem), 1) * _MERGED_ROWS / max(rows, 1)
         inverse = min(-(-(2**32) // group), 2**32 - 1)
-        few = 0 if self.splits else multiprocessors * (SHORT_RUN + rows // 2)
+        few = 0 if self.splits else multiprocessors * (_SHORT_RUN + rows // _SHORT_RUN_ROWS)
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
 
@@ -170,8 +173,7 @@ class Decode(PortableForward):
         yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "slot_rows", "group")
         yield from ints("few_units", "fewer_runs")
         if plan.paged:
-            yield Parameter("page_magic", "unsigned long long")
-            yield from ints("page_rows", "page_shift", "pages", "max_blocks", "box_rows")
+            yield from (*page_parameters(), *ints("box_rows"))
         yield Parameter("group_inverse", "unsigned")
         yield Parameter("most_parts", "float")
         yield from variant_fields(plan)

@@ -5,7 +5,7 @@ A call of its own (`attncc.append`): the launches of no plan need it.
 
 from __future__ import annotations
 
-from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, pointers, strides
+from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, page_parameters, pointers, strides
 from .helper import HelperKernel
 
 THREADS = 128
@@ -37,7 +37,6 @@ def parameters(dtype: str, angles: str) -> tuple[Parameter, ...]:
     for name in ("k_cache", "v_cache", "k_new", "v_new", "q", "q_out"):
         fields += strides(name)
     fields += [Parameter(name, "long long") for name in ("cos_stride_row", "sin_stride_row")]
-    fields += [Parameter("page_magic", "unsigned long long")]
     fields += ints("batch", "num_heads", "num_kv_heads", "rows", "room", "head_dim", "value_head_dim")
     fields += ints("pairs", "positions", "interleaved", "parts", "wide")
-    return ordered([*fields, *ints("page_rows", "page_shift", "pages", "max_blocks")])
+    return ordered([*fields, *page_parameters()])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...problem import Signature, bind
+from ...problem import bind
 from ...problem.gradients import Gradients, Results, bind_results
 from ...problem.refusal import mixed
 from ..frameworks.arrays import framework_of
@@ -29,7 +29,7 @@ class BackwardLauncher:
     def __init__(self, store: KernelStore) -> None:
         self._store = store
         self._places = BackwardPlaces(len(store.variant.inputs))
-        self._signatures = {item: Signature(store.variant, *item[:3]) for item in store.configurations}
+        self._signatures = {item: item.signature(store.variant) for item in store.configurations}
         self._loader = KernelLoader(store, backward=True)
         self._readers: dict[DeviceFramework, tuple[Reader, Observer]] = {}
         self._prepared: dict[Any, BackwardPrepared] = {}

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...diagnostics import AttnccError
-from ...problem import Signature, bind
+from ...problem import bind
 from ...problem.call_arguments import Arguments, Given
 from ...problem.swapped_axes import warn_of_swapped_axes
 from ..cuda.counters import Counters
@@ -53,7 +53,7 @@ class Launcher:
     def __init__(self, store: KernelStore, recorded: Callable[[Arguments], Any]) -> None:
         self._store = store
         self._recorded = recorded
-        self._signatures = {item: Signature(store.variant, *item[:3]) for item in store.configurations}
+        self._signatures = {item: item.signature(store.variant) for item in store.configurations}
         self._loader = KernelLoader(store)
         self._readers: dict[DeviceFramework, Reader] = {}
         self._prepared: dict[Any, Prepared] = {}

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from ...ir import Variant
 from ...kernels.kernel_names import configuration_name
+from ...problem import Signature
 from ...schedule.plan import KernelPlan
 
 
@@ -23,6 +24,10 @@ class Configuration(NamedTuple):
     def name(self) -> str:
         """`bf16_d64`: part of file names."""
         return configuration_name(*self)
+
+    def signature(self, variant: Variant) -> Signature:
+        """What arguments of calls are checked against; with pages or without, these are the same."""
+        return Signature(variant, self.dtype, self.head_dim, self.value_head_dim)
 
 
 @dataclass(frozen=True, slots=True)
