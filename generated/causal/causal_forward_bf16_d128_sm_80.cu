@@ -1421,14 +1421,14 @@ using QTile = SharedTile<BLOCK_Q, PADDED_HEAD_DIM * sizeof(Element)>;
 using KTile = SharedTile<WARP_KEYS, PADDED_HEAD_DIM * sizeof(Element)>;
 using VTile = SharedTile<WARP_KEYS, PADDED_VALUE_HEAD_DIM * sizeof(Element)>;
 
-// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds MOST_BLOCKS, which
+// Blocks that a multiprocessor should hold; 0: as the compiler sees fit. With one m16 tile a warp, it holds MOST_RESIDENT, which
 // hide what each waits for, if the accumulators and what goes with them leave room for that many: some of what the variant
 // keeps of a block, too, where it is more than 32 words. For targets above sm_90 fp32 kernels take more registers.
 constexpr int ACCUMULATORS = 4 * M_TILES * (N_TILES + D_TILES), CONTEXT_WORDS = sizeof(Context) / 4;
 constexpr int OTHERS = sizeof(Element) == 2 ? 48 : __CUDA_ARCH__ > 900 ? 128 : 96;
 constexpr int BLOCKS = 65536 / (THREADS * (ACCUMULATORS + OTHERS + (CONTEXT_WORDS > 32 ? CONTEXT_WORDS - 32 : 0)));
-constexpr int MOST_BLOCKS = 3;
-[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > MOST_BLOCKS ? MOST_BLOCKS : BLOCKS;
+constexpr int MOST_RESIDENT = 3;
+[[maybe_unused]] constexpr int MIN_BLOCKS = M_TILES > 1 ? 0 : BLOCKS > MOST_RESIDENT ? MOST_RESIDENT : BLOCKS;
 
 // A multiprocessor reads shared memory for the tensor cores about as long as these multiply. So what two blocks leave of a
 // thread's registers, besides those for all else, is for Q; three leave none.
