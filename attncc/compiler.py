@@ -16,7 +16,7 @@ from .kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.registry import backward_facts, targets_of
-from .machine_code import Compiled, compiled, other_kernels
+from .machine_code import Compiled, append_code, compiled, other_kernels
 from .problem.facts import KERNEL_DTYPES
 from .runtime.cuda.device import best_target
 from .runtime.cuda.driver import driver
@@ -265,6 +265,9 @@ class CompiledStore:
         self._others |= zip(missing, _in_parallel(lambda name: compiled(*others[name]), missing), strict=True)
         codes |= self._others
         return {name: codes[name].code for plan in plans for name in kernel_names(plan)}
+
+    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
+        return append_code(dtype, angles, capability)
 
     def report(self) -> dict[str, dict[str, Any]]:
         return {kernel_name(item.plan): item.report() for item in self._all_settled()}

@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from .codegen.render import KernelSource, render, render_helper
+from .diagnostics import AttnccError, Diagnostic
+from .kernels.helpers import append
 from .kernels.launched import helper_kernels
 from .runtime.cuda.cubin import code_bytes
+from .runtime.cuda.device import best_target
 from .runtime.cuda.nvrtc import Cubin, Resources, wait
 from .runtime.store.cache import submit_cached
 from .runtime.store.store import MachineCode
 from .schedule.plan import KernelPlan
+from .schedule.target import TARGETS
 
 INSTRUCTION_BYTES = 16
 
@@ -71,6 +75,15 @@ def compiled(source: KernelSource, target: str, begun: Future[Cubin] | None = No
     cubin = wait(submit(source, target) if begun is None else begun)
     code = MachineCode(cubin.image, cubin.nvrtc, source.entry, source.threads, source.shared_bytes)
     return Compiled(code, cubin.resources)
+
+
+def append_code(dtype: str, angles: str, capability: int) -> MachineCode:
+    """The kernel that writes into caches, for a GPU. AttnccError A505 where no target serves it."""
+    target = best_target(TARGETS, capability)
+    if target is None:
+        what = f"no kernel can be made for compute capability {capability // 10}.{capability % 10}"
+        raise AttnccError(Diagnostic("A505", what))
+    return compiled(render_helper(append.kernel(dtype, angles, target)), target).code
 
 
 def other_kernels(plans: Sequence[KernelPlan]) -> dict[str, tuple[KernelSource, str]]:

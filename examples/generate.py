@@ -4,9 +4,9 @@
     python examples/generate.py --steps 60 --page 16
 
 Prompts of different lengths are packed into one call (cu_seqlens_q). Then each step brings one token a sequence. Keys
-and values lie in pages of a pool, in any order: `kv_lens` and `block_table` say where. `attncc.append` rotates queries
-and new keys and writes these into their pages. The mask is a sliding window, so that old pages are never read again. On
-a GPU one CUDA graph serves all steps.
+and values lie in pages of a pool, in any order: `kv_lens` and `block_table` say where. A call rotates queries and new
+keys and writes these into their pages first. The mask is a sliding window, so that old pages are never read again. On a
+GPU one CUDA graph serves all steps.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def with_cache(model: Model, kernel: attncc.Kernel, prompts: list[Tensor], steps
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             pools = cache.keys[layer], cache.values[layer]
-            return kernel(attncc.append(*pools, k, v, **where, rotary=rotary, q=q), *pools, **where)
+            return kernel(q, *pools, **where, k_new=k, v_new=v, rotary=rotary)
 
         return attend
 

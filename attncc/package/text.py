@@ -8,7 +8,8 @@ from itertools import groupby
 
 from ..codegen.line_marks import shown_path
 from ..ir import Input, Variant
-from ..problem.call_arguments import ARGUMENTS, STREAM, Arguments
+from ..kernels.launched import kernel_names
+from ..problem.call_arguments import APPENDED, ARGUMENTS, STREAM, Arguments, CallArgument
 from ..quoting import python_comment, python_docstring
 from ..schedule.plan import KernelPlan
 from ..version import __version__
@@ -23,7 +24,23 @@ _LACKING = {
     "backward": "backward (gradients of arrays on a GPU raise A520)",
 }
 
-_COMMON = (*ARGUMENTS.values(), STREAM)  # arguments of every variant, in the order of signatures
+# What a call with new rows does first.
+_APPEND = """\
+    if k_new is not None or v_new is not None or rotary is not None:
+        new = k_new, v_new, rotary, interleaved
+        where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream
+        q = _package.kernel.appended(q, k, v, new, *where)
+"""
+
+
+def _appends(plans: Sequence[KernelPlan]) -> bool:
+    """Whether the package has the kernel for that."""
+    return any(name.startswith("append_") for plan in plans for name in kernel_names(plan))
+
+
+def _common(plans: Sequence[KernelPlan]) -> tuple[CallArgument, ...]:
+    """Arguments of every variant, in the order of signatures."""
+    return (*ARGUMENTS.values(), STREAM, *(APPENDED if _appends(plans) else ()))
 
 
 def lacking(plans: Sequence[KernelPlan]) -> tuple[str, ...]:
@@ -48,7 +65,7 @@ RUNTIME = "attncc.runtime.package"  # what the files of variants import
 
 def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str, runtime: str = RUNTIME) -> str:
     """The `__init__.py` of one variant."""
-    common = (f"{item.declaration}," for item in _COMMON)
+    common = (f"{item.declaration}," for item in _common(plans))
     parameters = textwrap.indent("\n".join([*map(_parameter, variant.inputs), *common]), "    ")
     optional = ", ".join(f"{item.name}={item.name}" for item in variant.inputs if item.default is not None)
     inputs = [f'"{item.name}": {item.name}' for item in variant.inputs if item.default is None]
@@ -65,7 +82,8 @@ def init_text(variant: Variant, plans: Sequence[KernelPlan], origin: str, runtim
         "_package = Package(__file__)\n\n\n"
         f"{_export(plans)}"
         f"def {variant.name}(\n    q: Array,\n    k: Array,\n    v: Array,\n    *,\n{parameters}\n) -> Array:\n"
-        f"{_docstring(_function_lines(variant), '    ')}\n"
+        f"{_docstring(_function_lines(variant, plans), '    ')}\n"
+        f"{_APPEND if _appends(plans) else ''}"
         f"    return _package.kernel.called(\n        (\n{passed}        ),\n        stream,\n    )\n"
     )
 
@@ -105,10 +123,10 @@ def _module_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str
         yield from _filled(f"Without {without}; `attncc build FILE {options}` makes them.")
 
 
-def _function_lines(variant: Variant) -> Iterator[str]:
+def _function_lines(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[str]:
     yield from _documentation(variant)
     yield ""
-    for name, text in _arguments(variant):
+    for name, text in _arguments(variant, plans):
         yield from _filled(f"{name}: {text}", "    ")
     yield ""
     yield from _filled(
@@ -131,13 +149,13 @@ def _documentation(variant: Variant) -> Iterator[str]:
         yield from _filled(" ".join(paragraph.split()))
 
 
-def _arguments(variant: Variant) -> Iterator[tuple[str, str]]:
+def _arguments(variant: Variant, plans: Sequence[KernelPlan]) -> Iterator[tuple[str, str]]:
     yield "q", "[batch, heads, q_len, head dim]"
     yield "k, v", "[batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads"
     for item in variant.inputs:
         missing = "" if item.default is None else f", all {item.default:g} if not given"
         yield item.name, _declared(item) + ("" if item.axes else ", a number or a 0-d array") + missing
-    for text, items in groupby(_COMMON, lambda item: item.described(variant)):
+    for text, items in groupby(_common(plans), lambda item: item.described(variant)):
         yield ", ".join(item.name for item in items), text
 
 

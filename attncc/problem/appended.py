@@ -51,6 +51,19 @@ def split_rotary(rotary: Any, interleaved: Any, q: Any) -> tuple[Any, Any]:
     return rotary[0], rotary[1]
 
 
+def check_appended(call: Append, q_offset: Any) -> None:
+    """Of a call of a kernel that brings new rows. AttnccError A628 where it lacks what goes with them, or says where
+    queries are."""
+    expected = "k_new, v_new and kv_lens together, and rotary only with them"
+    missing = [name for name in ("k_new", "v_new", "kv_lens") if getattr(call, name) is None]
+    if missing:
+        what = f"new rows come without `{missing[0]}`"
+        raise refused("A628", what, expected=expected, came=f"no {' and no '.join(missing)}")
+    if q_offset is not None:
+        help_ = "leave q_offset out: the last query is at the last key; or call attncc.append first"
+        raise refused("A628", "new rows come with `q_offset`", expected="no q_offset", came="q_offset", help=help_)
+
+
 def bind_append(call: Append, layout: object) -> Problem:
     """The problem that a call poses, by the facts of its arrays: `q_len` are the new rows, `kv_len` is the room that
     each sequence has. Looks at no array's contents.

@@ -8,7 +8,7 @@ have a field for each record. What an argument means, only those say that read t
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, NamedTuple
 
@@ -254,6 +254,38 @@ _RECORDS = (
     ),
     CallArgument("out", Sort.RESULT, "A617", "Array", _OUT, backward=False, recorded=False),
     CallArgument("return_lse", Sort.OPTION, "A614", "bool", _LSE, False, backward=False, recorded=False),
+)
+
+# Stand apart, as `stream` does: no fields of `Arguments`. `attncc.append` does with them what it says.
+APPENDED = tuple(
+    replace(item, backward=False, recorded=False)
+    for item in (
+        CallArgument(
+            "k_new",
+            Sort.ARRAY,
+            "A601",
+            "Array",
+            "[batch, kv heads, n, head dim]: new keys, written into the cache first, where the last n of each "
+            "sequence's kv_lens keys stand. Needs v_new and kv_lens; nothing has gradients then",
+        ),
+        CallArgument("v_new", Sort.ARRAY, "A601", "Array", "new values, as k_new"),
+        CallArgument(
+            "rotary",
+            Sort.OPTION,
+            "A627",
+            "tuple[Array, Array]",
+            "(cos, sin), each [positions, rotary dim / 2]: k_new and q are rotated at their positions (RoPE). "
+            "Needs k_new",
+        ),
+        CallArgument(
+            "interleaved",
+            Sort.OPTION,
+            "A627",
+            "bool",
+            "column 2i is rotated with 2i + 1 (GPT-J) instead of i with i + rotary dim / 2",
+            False,
+        ),
+    )
 )
 
 ARGUMENTS = {item.name: item for item in _RECORDS}

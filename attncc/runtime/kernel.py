@@ -25,6 +25,7 @@ from .store.store import Configuration, KernelStore
 from .torch.tokens import token_of
 
 if TYPE_CHECKING:
+    from .call.appender import Appender
     from .call.backward_launch import BackwardLauncher
 
 
@@ -41,6 +42,7 @@ class Kernel:
     def __init__(self, store: KernelStore) -> None:
         self._store = store
         self._launcher = Launcher(store, self._recorded)
+        self._appender: Appender | None = None
         self._backward: BackwardLauncher | None = None
         self.token = token_of(self)
 
@@ -85,6 +87,10 @@ class Kernel:
         out: Array | None = None,
         return_lse: bool = False,
         stream: Any = None,
+        k_new: Array | None = None,
+        v_new: Array | None = None,
+        rotary: tuple[Array, Array] | None = None,
+        interleaved: bool = False,
         **inputs: Any,
     ) -> Any:
         """Attention of q, k and v: out, or (out, lse) with return_lse.
@@ -100,11 +106,46 @@ class Kernel:
         where it is missing. Where a torch tensor requires a gradient, autograd records the call: see docs/backward.md.
         Kernels of e4m3 take `q_descale`, `k_descale` and `v_descale`, f32 [batch, kv_heads], 1 where missing: what
         q, k and v of a sequence and key head are multiplied by. Their out is bf16.
+        With `k_new`, `v_new` and `kv_lens`, k and v are a cache: `attncc.append` writes the new rows into it first,
+        and with `rotary` rotates them and q.
         Raises AttnccError (A5xx, A6xx) before any launch.
         """
+        if k_new is not None or v_new is not None or rotary is not None:
+            where = kv_lens, block_table, cu_seqlens_q, q_offset, layout, stream
+            q = self.appended(q, k, v, (k_new, v_new, rotary, interleaved), *where)
         cache = kv_lens, block_table, q_offset
         given = (q, k, v, inputs, scale, layout, cu_seqlens_q, cu_seqlens_kv, *cache, seed, out, return_lse)
         return self.called(given, stream)
+
+    def appended(  # noqa: PLR0917  (as the call has them, by position: packages do so)
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        new: tuple[Any, Any, Any, Any],
+        kv_lens: Array | None,
+        block_table: Array | None,
+        cu_seqlens_q: Array | None,
+        q_offset: Any,
+        layout: str,
+        stream: Any,
+    ) -> Array:
+        """The q of a call after its `new` rows (`k_new`, `v_new`, `rotary`, `interleaved`) were written into its cache:
+        rotated with `rotary`, else as it came.
+
+        AttnccError A628 where arguments don't go together, else as `attncc.append`.
+        """
+        from ..problem.appended import Append, check_appended
+        from .call.appender import Appender
+
+        k_new, v_new, rotary, interleaved = new
+        rotated = None if rotary is None else q
+        call = Append(k, v, k_new, v_new, kv_lens, block_table, cu_seqlens_q, q=rotated)
+        check_appended(call, q_offset)
+        if self._appender is None:
+            self._appender = Appender(self._store.append_code)
+        out = self._appender.run(call, rotary, interleaved=interleaved, layout=layout, stream=stream)
+        return q if out is None else out
 
     def called(self, given: Given, stream: Any) -> Any:
         """A call by all of its arguments, which takes less time than by keywords: packages do so."""

@@ -95,8 +95,9 @@ def test_real_sizes() -> None:
     assert torch.isfinite(pools[0]).sum() == k.numel()
 
 
-def test_one_graph_serves_all_lengths() -> None:
-    """append and kernel, one step after the other: lengths and tables change between replays."""
+@pytest.mark.parametrize("apart", [True, False])
+def test_one_graph_serves_all_lengths(apart: bool) -> None:
+    """append and kernel, one step after the other or by one call: lengths and tables change between replays."""
     kernel = attncc.compile("causal", dtype="fp32", head_dim=32)
     case = Case("fp32", rotary_dim=32)
     rotary = on_gpu({}, options(case))[1]["rotary"]
@@ -109,8 +110,11 @@ def test_one_graph_serves_all_lengths() -> None:
 
     def run() -> Any:
         lens.add_(1)
-        turned = attncc.append(*pools, *step[1:], lens, block_table=table, rotary=rotary, q=step[0])
-        return kernel(turned, *pools, kv_lens=lens, block_table=table)
+        where = {"kv_lens": lens, "block_table": table}
+        if apart:
+            turned = attncc.append(*pools, *step[1:], **where, rotary=rotary, q=step[0])
+            return kernel(turned, *pools, **where)
+        return kernel(step[0], *pools, **where, k_new=step[1], v_new=step[2], rotary=rotary)
 
     run()
     lens.zero_()

@@ -248,3 +248,69 @@ def test_torch_compile_calls_it_between_graphs() -> None:
     tensors["k_cache"].fill_(torch.nan)
     wanted = attncc.append(**{**tensors, "k_new": 2 * tensors["k_new"]}, rotary=rotary).sum() * 2
     assert torch.equal(found, wanted) and torch.equal(keys.nan_to_num(), tensors["k_cache"].nan_to_num())
+
+
+def test_torch_compile_breaks_its_graph_at_new_rows() -> None:
+    torch = pytest.importorskip("torch")
+    kernel = attncc.compile("causal", dtype="fp32", head_dim=32)
+    case = Case("fp32", 7, rotary_dim=32, value_head_dim=32)
+    given = {name: torch.from_numpy(x) for name, x in arrays_of(case).items()}
+    pools, rotary = (given.pop("k_cache"), given.pop("v_cache")), tuple(map(torch.from_numpy, angles(case)))
+
+    def step(q: Any, **where: Any) -> Any:
+        return kernel(q * 2, *pools, **where, rotary=rotary).nan_to_num() * 2
+
+    wanted = step(**given)
+    assert torch.equal(torch.compile(step, backend="eager")(**given), wanted)
+
+
+# ---------------------------------------------------------------- as arguments of a kernel
+
+
+@pytest.mark.parametrize("rotary", [True, False])
+@pytest.mark.parametrize(("page", "packed", "layout"), [(None, False, "bhsd"), (7, True, "bshd"), (16, False, "bshd")])
+def test_a_kernel_appends_first(page: int | None, packed: bool, layout: str, rotary: bool) -> None:
+    """Bit for bit what two calls give."""
+    case = Case("fp32", page, packed, layout, rotary_dim=32 if rotary else None, value_head_dim=32)
+    kernel = attncc.compile("causal", dtype="fp32", head_dim=32)
+    apart, given = arrays_of(case), arrays_of(case)
+    heads_first = {} if case.layout == "bhsd" else {"layout": "bshd"}
+    q = given.get("q", given["k_new"])
+    turned_q = attncc.append(**apart, **options(case))
+    names = [name for name in ("kv_lens", "block_table", "cu_seqlens_q") if name in given]
+    wanted = kernel(
+        q if turned_q is None else turned_q,
+        apart["k_cache"],
+        apart["v_cache"],
+        **{name: apart[name] for name in names},
+        **heads_first,
+    )
+    found = kernel(
+        q,
+        given["k_cache"],
+        given["v_cache"],
+        **{name: given[name] for name in (*names, "k_new", "v_new")},
+        **options(case),
+    )
+    assert np.array_equal(found, wanted, equal_nan=True) and np.isfinite(found).any()
+    assert np.array_equal(given["k_cache"], apart["k_cache"], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "text"),
+    [
+        ({"v_new": None}, "A628", "new rows come without `v_new`"),
+        ({"k_new": None, "v_new": None}, "A628", "new rows come without `k_new`"),
+        ({"kv_lens": None}, "A628", "new rows come without `kv_lens`"),
+        ({"q_offset": 3}, "A628", "new rows come with `q_offset`"),
+        ({"k_new": FLOATS[:, :, :, :16]}, "A602", "doesn't go with the others"),
+        ({"interleaved": 1}, "A627", "`interleaved` can't be used"),
+    ],
+)
+def test_new_rows_that_a_kernel_refuses(changes: dict[str, Any], code: str, text: str) -> None:
+    kernel = attncc.compile("causal", dtype="fp32", head_dim=32)
+    given = {**arrays_of(DENSE), **options(DENSE), **changes}
+    before = given["k_cache"].copy()
+    with pytest.raises(AttnccError, match=code) as caught:
+        kernel(given.pop("q"), given.pop("k_cache"), given.pop("v_cache"), **given)
+    assert text in str(caught.value) and np.isnan(before).all()

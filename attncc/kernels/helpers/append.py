@@ -1,13 +1,15 @@
 """`append_bf16_f32_sm_80`: rotates new keys and queries, and writes new keys and values into a cache.
 
-A call of its own (`attncc.append`): the launches of no plan need it.
+`attncc.append` launches it, and calls of kernels that bring `k_new`.
 """
 
 from __future__ import annotations
 
+from ..facts import Facts
 from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, page_parameters, pointers, strides
 from .helper import HelperKernel
 
+DTYPES = ("fp16", "bf16", "fp32")
 THREADS = 128
 WIDE = 8  # columns that a thread takes where all accesses are aligned
 
@@ -22,6 +24,13 @@ def kernel(dtype: str, angles: str, target: str) -> HelperKernel:
         threads=THREADS,
         values={"dtype": dtype, "angle_type": ELEMENT_TYPES[angles]},
     )
+
+
+def needed(facts: Facts) -> tuple[HelperKernel, ...]:
+    """Where there are kernels for pages, calls bring new rows too: with each type of angles that they may have."""
+    plan = facts.plan
+    angles = dict.fromkeys(("fp32", plan.dtype)) if plan.paged and plan.dtype in DTYPES else ()
+    return tuple(kernel(plan.dtype, item, plan.target) for item in angles)
 
 
 def parameters(dtype: str, angles: str) -> tuple[Parameter, ...]:

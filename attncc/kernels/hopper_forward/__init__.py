@@ -8,7 +8,7 @@ from typing import ClassVar
 from ...diagnostics import Diagnostic
 from ...schedule.plan import Build, Choice, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
-from ..helpers import combine, min_max_table, tile_lists, transposition
+from ..helpers import append, combine, min_max_table, tile_lists, transposition
 from ..hopper.lacks import lacks
 from .facts import HopperForward
 
@@ -20,7 +20,7 @@ class HopperForwardFamily(Family):
     }
     has_windows = True
     sizes = ("block_q", "block_kv", "stages")  # warps follow from the rows
-    helpers = (combine.needed, tile_lists.needed, transposition.needed, min_max_table.needed)
+    helpers = (combine.needed, tile_lists.needed, transposition.needed, min_max_table.needed, append.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:
         if found := lacks(build):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from ...diagnostics import Diagnostic
 from ...schedule.plan import Build, Choice, KernelPlan
 from ..family import Asked, Family, Settings, Tiles, Where
-from ..helpers import combine, min_max_table, tile_lists
+from ..helpers import append, combine, min_max_table, tile_lists
 from ..portable.lacks import lacks
 from .facts import PortableForward
 
 
 class PortableForwardFamily(Family):
     passes = ("forward", "patches")
-    helpers = (combine.needed, tile_lists.needed, min_max_table.needed)
+    helpers = (combine.needed, tile_lists.needed, min_max_table.needed, append.needed)
 
     def lacks(self, build: Build, loop: str) -> str | None:
         return lacks(build)

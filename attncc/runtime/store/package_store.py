@@ -17,6 +17,7 @@ from ...kernels.registry import backward_facts
 from ...schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, KernelPlan
 from ...schedule.plan_check import check_plan
 from ...schedule.plan_json import from_json
+from ..cuda.device import best_target
 from .manifest import Manifest, damaged
 from .store import Configuration, MachineCode
 
@@ -89,6 +90,14 @@ class PackageStore:
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         return {name: self._machine_code(name) for plan in plans for name in kernel_names(plan)}
+
+    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
+        prefix = f"append_{dtype}_{angles}_"
+        target = best_target((name.removeprefix(prefix) for name in self.report()), capability)
+        if target is None:
+            what = f"{self.variant.name} was built without the kernel that appends to caches of {dtype}"
+            raise AttnccError(Diagnostic("A505", what, help="build it with that: attncc build FILE --serving"))
+        return self._machine_code(f"{prefix}{target}")
 
     def _machine_code(self, name: str) -> MachineCode:
         file = f"{name}{CODE_SUFFIX}"

@@ -78,3 +78,9 @@ class KernelStore(Protocol):
 
         AttnccError A505 if a built package lacks one, A5xx or A9xx if one can't be compiled.
         """
+
+    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
+        """What writes new rows of a dtype into a cache, rotated by angles of one; for a GPU of this compute capability.
+
+        AttnccError A505 if there is none.
+        """

@@ -11,7 +11,7 @@ import pytest
 from attncc.diagnostics import AttnccError
 from attncc.ir import Variant
 from attncc.problem import ArrayFacts, Problem, Signature, bind
-from attncc.problem.call_arguments import ARGUMENTS, NUMBERS, STREAM, Arguments, Call, CallArgument, Sort
+from attncc.problem.call_arguments import APPENDED, ARGUMENTS, NUMBERS, STREAM, Arguments, Call, CallArgument, Sort
 from attncc.problem.strides import contiguous
 from attncc.runtime.kernel import Kernel
 from attncc.semantics import builtins
@@ -36,13 +36,13 @@ def test_calls_and_their_facts_have_a_field_for_each_record() -> None:
 
 
 def test_kernels_take_what_the_records_say() -> None:
-    records = {**ARGUMENTS, "stream": STREAM}
+    records = {**ARGUMENTS, "stream": STREAM, **{item.name: item for item in APPENDED}}
     assert keywords(Kernel.__call__) == {name: item.default for name, item in records.items()}
     own = {name: item.default for name, item in records.items() if item.backward}
     assert keywords(Kernel.backward) == {**own, "dlse": None, "deterministic": False}
 
 
-@RECORDS
+@pytest.mark.parametrize("argument", [*ARGUMENTS.values(), *APPENDED], ids=str)
 def test_no_input_may_have_an_arguments_name(argument: CallArgument) -> None:
     assert argument.name in builtins.CALL_ARGUMENTS
 

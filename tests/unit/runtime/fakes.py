@@ -334,6 +334,9 @@ class FakeStore:
         names = [name for plan in plans for name in kernel_names(plan)]
         return {name: MachineCode(b"\x7fELF", self.nvrtc, name, 128, 4096) for name in names}
 
+    def append_code(self, dtype: str, angles: str, capability: int) -> MachineCode:
+        return MachineCode(b"\x7fELF", self.nvrtc, f"append_{dtype}_{angles}_sm_{capability}", 128, 0)
+
     def _of(self, configuration: Configuration) -> list[KernelPlan]:
         return [
             plan

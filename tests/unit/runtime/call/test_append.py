@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 import attncc
-from attncc import cache_append
+from attncc import cache_append, machine_code
 from attncc.diagnostics import AttnccError
 from attncc.kernels.helpers import append as append_kernel
+from attncc.runtime.call import appender
 from attncc.runtime.cuda.driver import Driver
 from tests.unit.runtime.fakes import CONTEXT, FakeArray, FakeCuda, FakeFramework
 
@@ -29,11 +30,9 @@ class Bench:
             code = {"image": b"\x7fELF", "nvrtc": "13.0", "entry": source.entry, "threads": source.threads}
             return SimpleNamespace(code=SimpleNamespace(**code, shared_bytes=0))
 
-        monkeypatch.setattr(cache_append, "driver", lambda: gpu)
-        monkeypatch.setattr(cache_append, "compiled", compiled)
-        monkeypatch.setattr(cache_append, "_functions", {})
-        monkeypatch.setattr(cache_append, "_frameworks", {})
-        monkeypatch.setattr(cache_append, "_launchers", {})
+        monkeypatch.setattr(appender, "driver", lambda: gpu)
+        monkeypatch.setattr(machine_code, "compiled", compiled)
+        monkeypatch.setattr(cache_append, "_appender", appender.Appender(machine_code.append_code))
 
 
 @pytest.fixture
