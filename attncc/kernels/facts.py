@@ -207,7 +207,7 @@ class ForwardFacts(Facts):
         return False
 
     @property
-    def pairs_blocks(self) -> bool:
+    def uses_clusters(self) -> bool:
         """Whether two thread blocks that look at the same keys may load them for each other."""
         return False
 
@@ -275,7 +275,7 @@ class ForwardFacts(Facts):
         yield from call_fields(plan.variant)
         for name in ("q", "k", "v", "out"):
             yield from strides(name)
-        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "section")
+        yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "head_swizzle")
         yield from ints(*["blocks"] * self.persistent)
         if self.transposes_values:
             yield from pointers("unsigned char", "values_ahead")
@@ -378,7 +378,7 @@ class BackwardFacts(Facts):
         return 1
 
     @property
-    def pairs_key_blocks(self) -> bool:
+    def uses_clusters(self) -> bool:
         """Whether two thread blocks whose keys are neighbours may share tiles of queries and columns of dQ."""
         return False
 
@@ -400,17 +400,17 @@ class BackwardFacts(Facts):
         yield from pointers("float", *["dq_sum"] * owns_keys)
         yield from pointers("const float", "statistics")
         if self.persistent:
-            yield from pointers("int", "next_block", "turns", "finished")
+            yield from pointers("int", "next_block", "dq_semaphore", "finished")
         yield from call_fields(plan.variant)
         for name in ("q", "k", "v", "dout", *outputs):
             yield from strides(name)
         yield from ints("batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "row_blocks")
-        yield from ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits", "section")))
+        yield from ints(*(("kv_blocks",) if owns_keys else ("q_blocks", "splits", "head_swizzle")))
         for item in learned:
             field = field_name(gradient_name(item.name))
             yield Parameter(field, "void*", item.name)
             for axis in range(len(item.axes)):
                 yield Parameter(f"{field}_stride{axis}", "long long", item.name)
         yield from ints(*["exact"] * bool(learned))
-        yield from ints(*["blocks", "section"] * self.persistent)
+        yield from ints(*["blocks", "head_swizzle"] * self.persistent)
         yield from variant_fields(plan)

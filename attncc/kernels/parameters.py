@@ -191,8 +191,20 @@ FIELD_NAMES = frozenset(
     ["q", "k", "v", "out", "lse", "partial_out", "row_max", "row_sum"]
     + [name for argument in ARGUMENTS.values() for _, name in argument.fields]
     + ["batch", "num_heads", "num_kv_heads", "q_len", "kv_len", "q_blocks", "splits", "scale"]
-    + ["next_block", "blocks", "section", "dout", "dq", "dk", "dv", "dq_sum", "statistics", "row_blocks", "kv_blocks"]
-    + ["turns", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
+    + [
+        "next_block",
+        "blocks",
+        "head_swizzle",
+        "dout",
+        "dq",
+        "dk",
+        "dv",
+        "dq_sum",
+        "statistics",
+        "row_blocks",
+        "kv_blocks",
+    ]
+    + ["dq_semaphore", "finished", "exact", "tile_lists", "list_batch", "list_heads", "list_words", "list_parts"]
     + ["values_ahead", "kv_tiles", "q_offset_form"]
     + ["page_magic", "page_rows", "page_shift", "pages", "max_blocks", "box_rows"]
     + ["arrivals", "slot_rows", "most_parts", "few_units", "fewer_runs", "group", "group_inverse"]

@@ -458,14 +458,14 @@ __device__ __forceinline__ void find_sequence(Work& work, const Params& params, 
 }
 
 /// Which head, split and rows block `index` of queries is, among those of `heads` heads in each sequence, each of whose queries is
-/// `rows_each` rows. The heads of one section, whose keys and values fit the L2 cache, go together; among them the last rows
+/// `rows_each` rows. The heads of one swizzle, whose keys and values fit the L2 cache, go together; among them the last rows
 /// go first: a causal mask gives them the most keys, so that short blocks fill the end. SPLITS: whether there may be several.
 template <int BLOCK_Q, bool SPLITS = true, class Params>
 __device__ __forceinline__ Work find_queries(const Params& params, int index, int heads, int rows_each) {
     const auto splits = [&] { return SPLITS ? params.splits : 1; };
     const int all_heads = (params.cu_seqlens_q == nullptr ? params.batch : 1) * heads * splits();  // splits share keys too
-    const int section = index / (params.section * params.q_blocks), first = section * params.section;
-    const int here = min(params.section, all_heads - first);
+    const int swizzle = index / (params.head_swizzle * params.q_blocks), first = swizzle * params.head_swizzle;
+    const int here = min(params.head_swizzle, all_heads - first);
     index -= first * params.q_blocks;
     Work work;
     work.q_block = params.q_blocks - 1 - index / here;
@@ -879,7 +879,7 @@ struct Params {
     long long v_stride_row, out_stride_batch, out_stride_head, out_stride_row;
     int q_offset, q_offset_form, batch, num_heads;
     int num_kv_heads, q_len, kv_len, q_blocks;
-    int splits, section;
+    int splits, head_swizzle;
     float scale;
 };
 

@@ -392,7 +392,7 @@ struct KeyWork {
 
 // ---- kv_blocks.cuh
 
-/// Block `index` of keys in the order of persistent kernels: the heads of one section, whose queries fit the L2 cache, go
+/// Block `index` of keys in the order of persistent kernels: the heads of one swizzle, whose queries fit the L2 cache, go
 /// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
 /// (dq_semaphore.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the order. Blocks 2i and
 /// 2i + 1 of a pair are neighbours of one head.
@@ -402,12 +402,12 @@ __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index
     const int together = Cluster::blocks(), rank = index % together;
     const int kv_blocks = opaque(params.kv_blocks) / together;  // what is computed of it would take registers between blocks
     index /= together;
-    const int section = index / (params.section * kv_blocks), first = section * params.section;
-    const int here = min(params.section, heads - first);
+    const int swizzle = index / (params.head_swizzle * kv_blocks), first = swizzle * params.head_swizzle;
+    const int here = min(params.head_swizzle, heads - first);
     index -= first * kv_blocks;
     KeyWork work;
     work.part = 0;
-    work.kv_block = (params.turns == nullptr ? index / here : kv_blocks - 1 - index / here) * together + rank;
+    work.kv_block = (params.dq_semaphore == nullptr ? index / here : kv_blocks - 1 - index / here) * together + rank;
     const int head = first + index % here;
     work.kv_head = head % params.num_kv_heads;
     work.sequence = work.batch_index = head / params.num_kv_heads;
@@ -1528,7 +1528,7 @@ struct Params {
     bf16 *dk, *dv;
     float *dq_sum;
     const float *statistics;
-    int *next_block, *turns, *finished;
+    int *next_block, *dq_semaphore, *finished;
     const int *cu_seqlens_q, *cu_seqlens_kv, *kv_lens, *block_table;
     const int *q_offsets;
     long long q_stride_batch, q_stride_head, q_stride_row, k_stride_batch;
@@ -1542,7 +1542,7 @@ struct Params {
     long long bias_stride0, bias_stride1;
     int q_offset, q_offset_form, batch, num_heads;
     int num_kv_heads, q_len, kv_len, row_blocks;
-    int kv_blocks, exact, blocks, section;
+    int kv_blocks, exact, blocks, head_swizzle;
     float scale;
     int bias_size0, bias_size1;
 };
@@ -2812,7 +2812,7 @@ struct DqConsumer {
 
     /// Where sums have an order: this tile's turn in it, and that of those before is over.
     __device__ __forceinline__ void take_turn(int row_block) {
-        if (params.turns != nullptr) semaphore.take_turn(row_block);
+        if (params.dq_semaphore != nullptr) semaphore.take_turn(row_block);
     }
 
     /// Columns from `column` on. What a consumer has skipped, it hasn't written.
@@ -2868,7 +2868,7 @@ struct DqConsumer {
     __device__ __forceinline__ DqSemaphore semaphore_of(const KeyWork& work) const {
         const int head = key_head(params, work), warp = threadIdx.x % 128 / 32;
         const int before = params.cu_seqlens_kv == nullptr ? 0 : work.kv_start / BLOCK_KV + work.sequence;
-        return {params.turns + (4LL * head + warp) * params.kv_blocks + before + work.kv_block,
+        return {params.dq_semaphore + (4LL * head + warp) * params.kv_blocks + before + work.kv_block,
                 (KvOrder::end(work.kv_len) - 1) / BLOCK_KV - work.kv_block};
     }
 
@@ -2877,9 +2877,9 @@ struct DqConsumer {
             barrier_wait(shared.keys_full(keys.stage), keys.parity);
             const int order = shared.order(keys.stage);
             if (order == END) return;
-            if (params.turns != nullptr) semaphore = semaphore_of(shared.work(keys.stage));
+            if (params.dq_semaphore != nullptr) semaphore = semaphore_of(shared.work(keys.stage));
             if (order & DIFFERENTIATE) work_on();
-            if (params.turns != nullptr) semaphore.leave();
+            if (params.dq_semaphore != nullptr) semaphore.leave();
             if (params.finished != nullptr) count_finished(params.finished + key_head(params, shared.work(keys.stage)), 1);
             barrier_arrive(shared.keys_empty(keys.stage));  // each lane for itself, as the consumers do
             keys.advance();

@@ -1,6 +1,6 @@
 #include "scheduler/key_grid.cuh"
 
-/// Block `index` of keys in the order of persistent kernels: the heads of one section, whose queries fit the L2 cache, go
+/// Block `index` of keys in the order of persistent kernels: the heads of one swizzle, whose queries fit the L2 cache, go
 /// together; among them the first keys go first, since a causal mask gives them the most queries. Where sums have an order
 /// (dq_semaphore.cuh) the last go first: under such a mask they begin with later tiles than those behind them in the order. Blocks 2i and
 /// 2i + 1 of a pair are neighbours of one head.
@@ -10,12 +10,12 @@ __device__ __forceinline__ KeyWork find_key_work(const Params& params, int index
     const int together = Cluster::blocks(), rank = index % together;
     const int kv_blocks = opaque(params.kv_blocks) / together;  // what is computed of it would take registers between blocks
     index /= together;
-    const int section = index / (params.section * kv_blocks), first = section * params.section;
-    const int here = min(params.section, heads - first);
+    const int swizzle = index / (params.head_swizzle * kv_blocks), first = swizzle * params.head_swizzle;
+    const int here = min(params.head_swizzle, heads - first);
     index -= first * kv_blocks;
     KeyWork work;
     work.part = 0;
-    work.kv_block = (params.turns == nullptr ? index / here : kv_blocks - 1 - index / here) * together + rank;
+    work.kv_block = (params.dq_semaphore == nullptr ? index / here : kv_blocks - 1 - index / here) * together + rank;
     const int head = first + index % here;
     work.kv_head = head % params.num_kv_heads;
     work.sequence = work.batch_index = head / params.num_kv_heads;

@@ -118,7 +118,7 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     values |= fields
     blocks = _blocks(plan, values)
     counter = np.zeros(1, np.uint32)
-    values |= {"blocks": blocks, "section": 2, "next_block": counter.ctypes.data if plan.variant.keeps else 0}
+    values |= {"blocks": blocks, "head_swizzle": 2, "next_block": counter.ctypes.data if plan.variant.keeps else 0}
     lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
     if facts_of(plan).tile_lists:
         values["tile_lists"] = lists.ctypes.data

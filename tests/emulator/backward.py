@@ -165,12 +165,12 @@ def _run(plan: KernelPlan, call: Call, values: Values, maps: bytes = b"", *, ord
     if plan.owns_keys:
         blocks = values["outer"] * values["num_kv_heads"] * values["kv_blocks"] * facts_of(plan).gradient_parts
     most, cluster = (4, 2) if call.paired else (THREAD_BLOCKS, 1)
-    values |= {"blocks": blocks, "section": 1 if call.paired else 2, "next_block": 0, "turns": 0}
+    values |= {"blocks": blocks, "head_swizzle": 1 if call.paired else 2, "next_block": 0, "dq_semaphore": 0}
     numbers = np.zeros(1 + ADDER_WARPS * blocks * ordered, np.int32)
     if ordered or (call.paired and plan.variant.keeps):
         values |= {"next_block": numbers.ctypes.data}
     if ordered:
-        values |= {"turns": numbers[1:].ctypes.data}
+        values |= {"dq_semaphore": numbers[1:].ctypes.data}
     blocks = min(blocks, most) if maps else blocks
     kernel.run(render(plan), facts_of(plan).parameters(), values, blocks, maps, cluster=cluster)
     del held

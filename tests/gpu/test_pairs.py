@@ -108,10 +108,10 @@ def test_pairs(  # noqa: PLR0917
         monkeypatch.setattr(api, "_kernels", {})  # or the second would be the first, its launches prepared
         kernel = attncc.compile(specification, dtype=dtype, head_dim=head_dim, arch="sm_90a")
         plan = kernel._store.plans(kernel.configurations[0], "sm_90a")[0]
-        assert facts_of(plan).pairs_blocks == (head_dim > 64)
+        assert facts_of(plan).uses_clusters == (head_dim > 64)
         even = problem.group * facts_of(plan).q_blocks(problem) % 2 == 0
         found: tuple[torch.Tensor, torch.Tensor] = kernel(q, k, v, return_lse=True, **inputs)
-        assert launched.pop()[1] == (facts_of(plan).pairs_blocks and even and not paired_keys)
+        assert launched.pop()[1] == (facts_of(plan).uses_clusters and even and not paired_keys)
         return found
 
     (out, lse), (alone, lse_alone) = attend(0), attend(2**31)

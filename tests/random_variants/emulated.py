@@ -41,8 +41,8 @@ class Trial:
     def _paired(self) -> bool:
         """Whether two thread blocks share loads."""
         if self.plan.is_backward:
-            return backward_facts(self.plan).pairs_key_blocks
-        return forward_facts(self.plan).pairs_blocks
+            return backward_facts(self.plan).uses_clusters
+        return forward_facts(self.plan).uses_clusters
 
     def faults(self, given: RandomCall) -> Iterator[str]:
         call = Call(

@@ -107,7 +107,7 @@ class HopperBackward(BackwardFacts):
         return self.plan.grid_2d is None
 
     @property
-    def pairs_key_blocks(self) -> bool:
+    def uses_clusters(self) -> bool:
         """Whether two thread blocks whose keys are neighbours may load tiles of queries for each
         other, exchange dS, and make half of the columns of dQ each, a panel of K. They must have the same tiles, but
         for few: rows go on to the last, without a mask or as under a causal one."""
@@ -171,7 +171,7 @@ class HopperBackward(BackwardFacts):
 
     @property
     def key_stages(self) -> int:
-        return 1 if self.shares_keys or self.pairs_key_blocks else KEY_STAGES
+        return 1 if self.shares_keys or self.uses_clusters else KEY_STAGES
 
     @property
     def plans_ahead(self) -> bool:
@@ -199,7 +199,7 @@ class HopperBackward(BackwardFacts):
         return self._shared_parts(self.plans_ahead)
 
     def _shared_parts(self, ahead: bool) -> Parts:
-        plan, element, pairs = self.plan, {"bytes": 2}, self.pairs_key_blocks
+        plan, element, pairs = self.plan, {"bytes": 2}, self.uses_clusters
         spills, own_keys = self.spills_dscore_factors, {"keys": OWN_ROWS}
         head_dim, value_head_dim = (
             -(-size // PANEL_COLUMNS) * PANEL_COLUMNS for size in (plan.padded_head_dim, plan.padded_value_head_dim)
@@ -228,13 +228,13 @@ class HopperBackward(BackwardFacts):
         queries, what the consumers' keys look at, and the question. Ahead also the request, and what fills up multiples
         of 1024."""
         stages, keys = self.plan.stages, self.key_stages
-        of_queries = 6 + self.shares_keys + self.pairs_key_blocks
+        of_queries = 6 + self.shares_keys + self.uses_clusters
         barriers = 2 * keys + (2 * keys + 1 if ahead else 2) + of_queries * stages
         ranges = self.key_shares * (keys if ahead else 1)
         size = 16 * -(-barriers // 2) + 48 * keys + 2 * 16 * stages + 16 * (ranges + 1)
         if ahead:
             return -(-(size + 16 + WEIGHT_BYTES // 2) // 1024) * 1024 - WEIGHT_BYTES // 2
-        return size + (2 * 8 + 16) * self.pairs_key_blocks
+        return size + (2 * 8 + 16) * self.uses_clusters
 
     @property
     def parts(self) -> int:

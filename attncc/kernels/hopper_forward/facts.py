@@ -88,7 +88,7 @@ class HopperForward(ForwardFacts):
         return self.plan.block_kv >= 64 and columns > 128 and columns % 32 == 0
 
     @property
-    def pairs_blocks(self) -> bool:
+    def uses_clusters(self) -> bool:
         """Whether two thread blocks that look at the same keys may load them for each other: what four
         warpgroups share, or two tiles of 128 keys, leaves none time to wait for the others."""
         slack = (

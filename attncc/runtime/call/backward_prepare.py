@@ -23,7 +23,7 @@ from .call_fields import prepass_steps, set_call
 from .learned_sums import LearnedSums, shape_of
 from .narrowed import Narrowed, narrow
 from .operands import CU_SEQLENS_Q, LSE, OUT, SCALE, K, Q, V
-from .persistent import alike, key_pairs, key_section, section
+from .persistent import alike, head_swizzle, key_clusters, key_head_swizzle
 from .prepare import checked_grid
 from .repeated import EARLY, PAIRED, Attribute
 from .steps import Launches, Step, StepBuilder, Zero
@@ -166,7 +166,7 @@ class _Numbers:
 
     next_block: int  # one, which the claims count
     finished: int  # one for each head of k: how many warps are done with adding
-    turns: int  # one for each of those warps, where sums have an order
+    dq_semaphore: int  # one for each of those warps, where sums have an order
     words: int
 
     @classmethod
@@ -241,8 +241,8 @@ class _Preparation:
                 yield self._delta(facts, rows, rows.statistics)
         blocks = self._problem.q_blocks(plan.block_q)
         heads = self._batch * self._problem.num_heads
-        together = section(plan, self._problem, heads, self._kernels.device.l2_bytes)
-        order = {"q_blocks": blocks, "splits": 1, "section": together}
+        together = head_swizzle(plan, self._problem, heads, self._kernels.device.l2_bytes)
+        order = {"q_blocks": blocks, "splits": 1, "head_swizzle": together}
         yield from self._main(plan, rows, order, heads * blocks, ("dq",))
 
     def _main(
@@ -285,14 +285,14 @@ class _Preparation:
         heads = self._batch * problem.num_kv_heads
         ordered = self._form.deterministic
         resident = device.multiprocessors * function.resident_blocks
-        held = key_section(plan, problem, heads, device.l2_bytes, ordered=ordered, running=resident)
-        main.set({"blocks": blocks, "section": held})
+        held = key_head_swizzle(plan, problem, heads, device.l2_bytes, ordered=ordered, running=resident)
+        main.set({"blocks": blocks, "head_swizzle": held})
         main.workspace("finished", numbers.finished)
         if ordered:
-            main.workspace("turns", numbers.turns)
+            main.workspace("dq_semaphore", numbers.dq_semaphore)
         if ordered or (blocks > resident and not alike(plan, problem)):
             main.workspace("next_block", numbers.next_block)
-        together = PAIRED if key_pairs(plan, problem, resident, ordered=ordered) else None
+        together = PAIRED if key_clusters(plan, problem, resident, ordered=ordered) else None
         return main.build(function, min(blocks, resident), together)
 
     def _output_strides(self, name: str) -> dict[str, int]:

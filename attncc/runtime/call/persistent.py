@@ -17,23 +17,23 @@ def alike(plan: KernelPlan, problem: Problem) -> bool:
     return not plan.variant.keeps and not problem.varies
 
 
-def pairs(plan: KernelPlan, problem: Problem, resident: int) -> bool:
+def clusters(plan: KernelPlan, problem: Problem, resident: int) -> bool:
     """Whether thread blocks 2i and 2i + 1 of a grid of at most `resident` load keys for each other: they always work on
     rows of one head of k, and long enough."""
     together = problem.group * forward_facts(plan).q_blocks(problem)  # blocks of queries that follow each other
     even = together % 2 == resident % 2 == 0
-    return forward_facts(plan).pairs_blocks and even and not problem.packed and problem.kv_len >= PAIRED_ROWS
+    return forward_facts(plan).uses_clusters and even and not problem.packed and problem.kv_len >= PAIRED_ROWS
 
 
-def key_pairs(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:
+def key_clusters(plan: KernelPlan, problem: Problem, resident: int, *, ordered: bool) -> bool:
     """The same of blocks of keys, which go through the queries together. Sums that are `ordered` are each block's."""
     even = backward_facts(plan).kv_blocks(problem) % 2 == resident % 2 == 0
     rows = problem.group * problem.q_len // (PAIRED_MASKED if plan.variant.keeps else 1)
     alone = ordered or problem.packed or rows < PAIRED_ROWS
-    return even and not alone and backward_facts(plan).pairs_key_blocks
+    return even and not alone and backward_facts(plan).uses_clusters
 
 
-def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:
+def head_swizzle(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> int:
     """How many query heads are worked on together: whole groups, as many as the L2 cache holds the keys and values of
     that a block goes over.
 
@@ -47,7 +47,7 @@ def section(plan: KernelPlan, problem: Problem, heads: int, l2_bytes: int) -> in
     return min((1 << held.bit_length() - 1) * problem.group, heads)
 
 
-def key_section(
+def key_head_swizzle(
     plan: KernelPlan, problem: Problem, kv_heads: int, l2_bytes: int, *, ordered: bool, running: int
 ) -> int:
     """The same for blocks of keys, in heads of k: as many as the L2 cache holds queries, dout and the sum of dQ of.

@@ -32,7 +32,7 @@ from .decode_launch import decode_grid, set_decode
 from .narrowed import Narrowed, narrow
 from .operands import COUNTER, CU_SEQLENS_KV, LSE, OUT, K, Q, V
 from .overlap import Spans, spans_of
-from .persistent import alike, pairs, section
+from .persistent import alike, clusters, head_swizzle
 from .repeated import PAIRED
 from .splits import choose_splits
 from .steps import Launches, Step, StepBuilder
@@ -244,7 +244,7 @@ class _Preparation:
             self.counters = self._kernels.counters
             main.operand("next_block", COUNTER)
         alone = self._facts.transposes_values and not pays(self._plan, self._problem)  # each block V for itself
-        together = PAIRED if pairs(self._plan, self._problem, resident) and not alone else None
+        together = PAIRED if clusters(self._plan, self._problem, resident) and not alone else None
         return main.build(self._function, min(blocks, resident), together)
 
     def _set_sizes(self) -> None:
@@ -252,9 +252,10 @@ class _Preparation:
         sizes = {name: getattr(problem, name) for name in ("batch", "num_heads", "num_kv_heads", "q_len", "kv_len")}
         if not isinstance(self._facts, Decode):
             heads = (
-                section(self._plan, problem, self._facts.heads(problem), self._kernels.device.l2_bytes) * self._splits
+                head_swizzle(self._plan, problem, self._facts.heads(problem), self._kernels.device.l2_bytes)
+                * self._splits
             )
-            sizes |= {"q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "section": heads}
+            sizes |= {"q_blocks": self._facts.q_blocks(problem), "splits": self._splits, "head_swizzle": heads}
         self._main.set(sizes)
         if self._plan.paged:
             self._main.set(page_fields(self._plan.block_kv, problem, call.k.shape[0]))

@@ -54,7 +54,7 @@ def test_fields_come_by_size_in_the_order_of_the_contract() -> None:
     assert names[8:13] == ["cu_seqlens_q", "cu_seqlens_kv", "kv_lens", "block_table", "q_offsets"]
     assert names[13:25] == [f"{x}_stride_{axis}" for x in ("q", "k", "v", "out") for axis in ("batch", "head", "row")]
     sizes_of_call = ["batch", "num_heads", "num_kv_heads", "q_len", "kv_len"]
-    assert names[25:] == ["q_offset", "q_offset_form", *sizes_of_call, "q_blocks", "splits", "section", "scale"]
+    assert names[25:] == ["q_offset", "q_offset_form", *sizes_of_call, "q_blocks", "splits", "head_swizzle", "scale"]
     sizes = [field.size for field in STRUCTS["everything"]]
     assert sizes == sorted(sizes, reverse=True)
 

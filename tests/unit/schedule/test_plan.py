@@ -75,7 +75,7 @@ def test_where_tiles_of_keys_begin(lines: str, aligned: bool) -> None:
 def test_whose_blocks_load_keys_for_each_other(dtype: str, head_dims: tuple[int, int], lines: str, pairs: bool) -> None:
     variant = api.parse(f"attn 1\nvariant v {{\n{lines}\n}}\n").variant
     sizes = {"head_dim": head_dims[0], "value_head_dim": head_dims[1]}
-    assert facts_of(make_plan(variant, dtype=dtype, target="sm_90a", **sizes)).pairs_blocks is pairs
+    assert facts_of(make_plan(variant, dtype=dtype, target="sm_90a", **sizes)).uses_clusters is pairs
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_plain_attention(text: str, number: int) -> None:
 def test_pairs_of_blocks(head_dims: tuple[int, int], kv_len: int) -> None:
     """More than run at once, of heads that share keys; and a block of which one warpgroup has no keys."""
     plan = plan_of(FULL, "bf16", head_dims)
-    assert facts_of(plan).pairs_key_blocks
+    assert facts_of(plan).uses_clusters
     q, k, v = qkv(plan, (1, 2, 150), (2, 1, kv_len))
     check(plan, None, Call(np.concatenate([q, q[:, ::-1]]), k, v, paired=True))
     check(plan, None, Call(q, k[:1], v[:1]), ordered=True)
@@ -94,7 +94,7 @@ def test_pairs_of_blocks(head_dims: tuple[int, int], kv_len: int) -> None:
 def test_pairs_of_blocks_under_a_mask(q_len: int, kv_len: int) -> None:
     """They claim together, and go through the tiles of either, which are none where rows end before."""
     plan = plan_of(CAUSAL.replace("q_pos >= kv_idx", "q_idx >= kv_idx"), "fp16", (128, 64))
-    assert facts_of(plan).pairs_key_blocks
+    assert facts_of(plan).uses_clusters
     check(plan, None, Call(*qkv(plan, (1, 6, q_len), (1, 3, kv_len)), paired=True))
     check(plan, None, Call(*qkv(plan, (1, 2, q_len), (1, 1, kv_len))), ordered=True)
 

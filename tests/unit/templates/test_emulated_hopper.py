@@ -195,7 +195,7 @@ FULL = "attn 1\nvariant full {}\n"
 def test_pairs_of_blocks_load_for_each_other(head_dims: tuple[int, int], stages: int) -> None:
     """Of one panel of columns, two and three; of one head, and of two that share keys; more than run at once."""
     plan = plan_of(FULL, "bf16", head_dims, stages=stages)
-    assert facts_of(plan).pairs_blocks
+    assert facts_of(plan).uses_clusters
     check(plan, Call(*qkv(plan, (1, 2, 150), (1, 1, 100)), paired=True))
     check(plan, Call(*qkv(plan, (1, 1, 128), (1, 1, 33)), paired=True))
 
@@ -203,7 +203,7 @@ def test_pairs_of_blocks_load_for_each_other(head_dims: tuple[int, int], stages:
 def test_pairs_compute_their_scores_again() -> None:
     """Where stale maxima are no longer valid, from a K tile that the other block may not write to meanwhile."""
     plan = plan_of(FULL, "fp16", (104, 16), block_q=128, stages=1)
-    assert facts_of(plan).pairs_blocks
+    assert facts_of(plan).uses_clusters
     q, k, v = qkv(plan, (1, 1, 256), (1, 1, 160))
     check(plan, Call(q, k * np.linspace(0.1, 30, 160)[:, None].astype(k.dtype), v, paired=True))
 

@@ -160,6 +160,6 @@ def test_whose_blocks_of_keys_are_pairs(text: str, head_dims: tuple[int, int], p
     """What they exchange takes the place of a second stage of keys."""
     plan = plans(text, head_dims)[0]
     memory = legality.shared_memory(plan)
-    assert facts_of(plan).pairs_key_blocks is ("k of the other block" in memory) is pairs
+    assert facts_of(plan).uses_clusters is ("k of the other block" in memory) is pairs
     assert not pairs or HopperBackward(plan).key_stages == 1
     assert sum(memory.values()) <= 227 * 1024

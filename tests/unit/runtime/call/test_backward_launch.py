@@ -87,7 +87,7 @@ def test_hopper_adds_up_dq_in_one_order_if_asked(bench: MakeBench, deterministic
     assert (delta["dq_sum"], delta["sum_words"]) == (main["dq_sum"], 16 * D) and not made.cuda.zeroed
     assert (delta["counts"], delta["count_words"]) == (numbers, 1 + heads + turns)  # the next block, one for each head
     assert (main["next_block"], main["finished"]) == (numbers * deterministic, numbers + 4)
-    assert main["turns"] == (numbers + 4 * (1 + heads)) * deterministic
+    assert main["dq_semaphore"] == (numbers + 4 * (1 + heads)) * deterministic
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -125,7 +125,7 @@ def test_blocks_of_keys_are_paired(
     made.kernel.backward(dout, q, k, v, out, lse, deterministic=deterministic)
     main = made.cuda.launches[1]
     assert main.paired is paired
-    assert main.params["section"] == 1 or deterministic or variant is not plans.FULL
+    assert main.params["head_swizzle"] == 1 or deterministic or variant is not plans.FULL
     assert [launch.early for launch in made.cuda.launches] == [False, False, True]
 
 

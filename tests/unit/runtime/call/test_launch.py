@@ -37,7 +37,7 @@ def test_every_field_of_a_plain_call(bench: MakeBench) -> None:
         "v_stride_batch": KV_HEADS * KV_LEN * D, "v_stride_head": KV_LEN * D, "v_stride_row": D,
         "out_stride_batch": HEADS * Q_LEN * D, "out_stride_head": Q_LEN * D, "out_stride_row": D,
         "batch": BATCH, "num_heads": HEADS, "num_kv_heads": KV_HEADS, "q_len": Q_LEN, "kv_len": KV_LEN,
-        "q_blocks": 2, "splits": 1, "section": 12, "scale": 0.25,
+        "q_blocks": 2, "splits": 1, "head_swizzle": 12, "scale": 0.25,
     }  # fmt: skip
     assert (out.shape, out.dtype) == (q.shape, "float16")
 

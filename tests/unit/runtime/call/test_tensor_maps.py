@@ -12,7 +12,7 @@ import pytest
 from attncc import api
 from attncc.kernels.candidates import make_candidates
 from attncc.problem import Problem
-from attncc.runtime.call.persistent import PAIRED_ROWS, key_section, section
+from attncc.runtime.call.persistent import PAIRED_ROWS, head_swizzle, key_head_swizzle
 from attncc.schedule.plan import Build
 from attncc.schedule.plan_json import to_json
 from tests import plans
@@ -118,16 +118,16 @@ def test_more_blocks_are_shared_out_where_all_are_alike(bench: MakeBench) -> Non
     made.kernel(array(2, 6, 45 * 128, D), array(2, 3, 70, D), array(2, 3, 70, D))
     (launch,) = made.cuda.launches
     assert (launch.grid, launch.params["blocks"]) == (2 * 132, 12 * 45)  # the fake holds two on a multiprocessor
-    assert (launch.params["next_block"], launch.params["section"]) == (0, 2)
+    assert (launch.params["next_block"], launch.params["head_swizzle"]) == (0, 2)
     assert not made.cuda.zeroed
 
 
 ASK = """
 import json, sys
 from attncc.problem import Problem
-from attncc.runtime.call.persistent import pairs
+from attncc.runtime.call.persistent import clusters
 from attncc.schedule.plan_json import from_json
-paired = pairs(from_json(json.load(sys.stdin)), Problem(2, 8, 8, 4096, 4096, 128, 128), 132)
+paired = clusters(from_json(json.load(sys.stdin)), Problem(2, 8, 8, 4096, 4096, 128, 128), 132)
 print(paired, "attncc.kernels.instruction_cost" in sys.modules)
 """
 
@@ -228,7 +228,7 @@ def test_splits(bench: MakeBench) -> None:
     made = bench(plan(split_kv=3))
     made.kernel(array(2, 6, 45, D), array(2, 3, 70, D), array(2, 3, 70, D))
     main, combine = made.cuda.launches
-    assert (main.grid, main.params["blocks"], main.params["section"]) == (36, 36, 12 * 3)
+    assert (main.grid, main.params["blocks"], main.params["head_swizzle"]) == (36, 36, 12 * 3)
     assert len(main.maps) == 3 and not combine.maps
 
 
@@ -244,8 +244,8 @@ def test_splits(bench: MakeBench) -> None:
 )
 def test_sections(kv_len: int, l2_bytes: int, expected: int) -> None:
     problem = Problem(3, 32, 8, 128, kv_len, D, D)
-    assert section(plan(), problem, 3 * 32, l2_bytes) == expected
-    assert section(plan(plans.FULL), problem, 3 * 32, l2_bytes) == 4  # a group, where blocks are alike
+    assert head_swizzle(plan(), problem, 3 * 32, l2_bytes) == expected
+    assert head_swizzle(plan(plans.FULL), problem, 3 * 32, l2_bytes) == 4  # a group, where blocks are alike
 
 
 DOCUMENTS = """input doc: i32[batch, pos] nondecreasing
@@ -266,4 +266,4 @@ def test_sections_of_heads_of_keys(lines: str, expected: int) -> None:
     variant = api.parse(f"attn 1\nvariant v {{\n    {lines}\n}}\n").variant
     made = next(iter(make_candidates(variant, Build("backward", "sm_90a", "bf16", 128, 128), None).plans()))
     problem = Problem(2, 16, 16, 8192, 8192, 128, 128)
-    assert key_section(made, problem, 32, 50 << 20, ordered=False, running=132) == expected
+    assert key_head_swizzle(made, problem, 32, 50 << 20, ordered=False, running=132) == expected
