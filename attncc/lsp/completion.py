@@ -136,8 +136,8 @@ def _operands(cursor: Cursor) -> Iterator[Choice]:
     """All that has a value. Masks and keep lines don't read `score`."""
     yield from _in_scope(cursor)
     callable_ones = [*cursor.document.outline.globals.values(), *cursor.documents.imported(cursor.document)]
-    yield from (_of_file(declared) for declared in callable_ones)
     item = cursor.item
+    yield from (_of_file(declared) for declared in callable_ones if item is None or declared != item.name)
     masks = cursor.before[0].type == "KEEP" or (item is not None and item.kind in ("mask", "function"))
     yield from (_choice(word) for word in words.of_sort("value") if not (masks and word.name == "score"))
     yield from _words("function", "reduction", "constant")(cursor)
@@ -146,8 +146,9 @@ def _operands(cursor: Cursor) -> Iterator[Choice]:
 
 def _in_scope(cursor: Cursor) -> Iterator[Choice]:
     """Names are used below their declaration; a loop's variable, before it too."""
+    begin = cursor.before[0].start_pos or 0
     for declared in cursor.item.declared if cursor.item else ():
-        if declared.kind in ("parameter", "loop variable") or declared.whole.end <= cursor.word.start:
+        if declared.kind in ("parameter", "loop variable") or declared.whole.start < begin:
             yield _of_file(declared)
 
 
@@ -210,6 +211,8 @@ _CHOICES: dict[str, Callable[[Cursor], Iterator[Choice]]] = {
     "normalizer": _words("normalizer"),
     "input": _of_kind("input"),
     "if": _named("if"),
+    "in": _named("in"),
+    "range": _named("range"),
     "setting": _settings,
     "operand": _operands,
     "operator": _named("and", "or", "if", "else", "for"),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 
 from .. import resources
 from ..checks import Checked, checked
@@ -27,6 +28,7 @@ class Document:
     source: SourceFile
     checked: Checked | None = None
     reads: set[Path] = field(default_factory=set)  # the files that it imports, directly or not
+    checking: Lock = field(default_factory=Lock)
 
     @cached_property
     def outline(self) -> Outline:
@@ -72,16 +74,26 @@ class Documents:
 
     def check(self, document: Document) -> Checked:
         """What `attncc check` finds, kept for as long as the text and what it imports stay."""
-        if document.checked is None:
-            reads: set[Path] = set()
+        with document.checking:
+            if document.checked is None:
+                self._check(document)
+            assert document.checked is not None
+            return document.checked
 
-            def read(resolved: Path) -> str:
-                reads.add(resolved)
-                return self.read(resolved)
+    def _check(self, document: Document) -> None:
+        reads: set[Path] = set()
 
-            document.checked = checked(document.source, NO_DEFINES, self.allow_imports, read)
-            document.reads = reads
-        return document.checked
+        def read(resolved: Path) -> str:
+            reads.add(resolved)
+            return self.read(resolved)
+
+        document.checked = checked(document.source, NO_DEFINES, self.allow_imports, read)
+        document.reads = reads
+
+    def forget(self, document: Document) -> None:
+        """What was found, since a file that it imports has changed."""
+        with document.checking:
+            document.checked = None
 
     # ---------------------------------------------------------------- imports
 

@@ -108,7 +108,7 @@ def _keep_line(document: Document, found: Meaning) -> str | None:
     item, statement = found.item, document.outline.statement_at(found.at.start)
     if item is None or item.kind != "variant" or item.name is None or statement is None or statement.type != "KEEP":
         return None
-    if found.at.start > (statement.tokens[1].start_pos or 0):
+    if all(token.start_pos != found.at.start for token in statement.tokens[:2]):
         return None  # an `if` of the condition
     variant, span = document.variant(item.name.name), spanned(document.source, statement.tokens)
     for keep in variant.keeps if variant else ():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
-from pygls.uris import from_fs_path
 
 from ..diagnostics import Edit, Label
 from ..source import Span
@@ -40,17 +39,18 @@ _KINDS = {
 
 
 class Messages:
-    """For one document, or for all where a span names its own file. `encoding` is that of columns."""
+    """`encoding` is that of columns; `address` gives the URI of a file."""
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, encoding: str, address: Callable[[Path], str]) -> None:
         self.encoding = encoding
+        self.address = address
 
     def range(self, span: Span) -> Any:
         start, end = Places(span.source, self.encoding).range(span)
         return types.Range(types.Position(*start), types.Position(*end))
 
     def location(self, span: Span) -> Any:
-        return types.Location(uri_of(span), self.range(span))
+        return types.Location(self.address(Path(span.source.path)), self.range(span))
 
     def diagnostic(self, finding: Finding) -> Any:
         item = finding.diagnostic
@@ -100,8 +100,3 @@ class Messages:
     def lens(self, uri: str, name: Span) -> Any:
         """Without figures yet."""
         return types.CodeLens(range=self.range(name), data={"uri": uri, "variant": name.text})
-
-
-def uri_of(span: Span) -> str:
-    """The address of a span's file."""
-    return str(from_fs_path(str(Path(span.source.path).absolute())))

@@ -107,11 +107,15 @@ class Outline:
     @cached_property
     def globals(self) -> dict[str, Declared]:
         """The masks and functions of the file."""
-        return {item.name.name: item.name for item in reversed(self.items) if item.name and _callable(item)}
+        return self.named("mask", "function")
 
-    def named(self, kind: str) -> dict[str, Declared]:
-        """The variants, or the schedules."""
-        return {item.name.name: item.name for item in reversed(self.items) if item.name and item.kind == kind}
+    def named(self, *kinds: str) -> dict[str, Declared]:
+        """The items of these kinds; of two with one name the first."""
+        found: dict[str, Declared] = {}
+        for item in self.items:
+            if item.name and item.kind in kinds:
+                found.setdefault(item.name.name, item.name)
+        return found
 
     def statement_at(self, offset: int) -> Statement | None:
         item = self.item_at(offset)
@@ -124,10 +128,6 @@ class Outline:
 
 def spanned(source: SourceFile, tokens: Sequence[Token]) -> Span:
     return span(source, tokens[0]).to(span(source, tokens[-1]))
-
-
-def _callable(item: Item) -> bool:
-    return item.kind in ("mask", "function")
 
 
 def _start(token: Token) -> int:

@@ -7,21 +7,30 @@ from functools import lru_cache
 
 from ..checks import tile_rules, tile_shares, what_is_proven
 from ..diagnostics import AttnccError
-from ..ir import Keep, Variant
+from ..ir import Keep, Score, Variant, reads
 
 
 def of_variant(variant: Variant) -> str:
     """Markdown: what is proven, and shares of tiles."""
-    return "\n\n".join([_shares(variant), "\n".join(f"- {line}" for line in _proven(variant))])
+    lines = "\n".join(f"- {line}" for line in _proven(variant))
+    return f"{_shares(variant)}\n\n{lines}" if variant.keeps else lines
 
 
 def of_line(variant: Variant, keep: Keep) -> str:
     """The same of one keep line, and shares for all lines together."""
     if len(variant.keeps) == 1:
         return of_variant(variant)
-    others = [item for item in variant.statements if isinstance(item, Keep) and item is not keep]
-    alone = replace(variant, statements=tuple(item for item in variant.statements if item not in others))
-    return f"This line alone: {of_variant(alone)}\n\nAll keep lines of `{variant.name}`: {_shares(variant)}"
+    lines = f"All keep lines of `{variant.name}`: {_shares(variant)}"
+    return f"This line alone: {of_variant(_alone(variant, keep))}\n\n{lines}"
+
+
+def _alone(variant: Variant, keep: Keep) -> Variant:
+    """The variant with no other keep line, and without what its mask doesn't read: no score, no input for it."""
+    others = [item for item in variant.statements if isinstance(item, Keep | Score) and item is not keep]
+    read = reads(variant, keep.condition)
+    inputs = tuple(item for item in variant.inputs if item.name in read)
+    statements = tuple(item for item in variant.statements if item not in others)
+    return replace(variant, inputs=inputs, statements=statements, sink=None, scale=None, dropout=None)
 
 
 @lru_cache(maxsize=256)
@@ -35,10 +44,11 @@ def _shares(variant: Variant) -> str:
         found = tile_shares(variant, tile_rules(variant))
     except AttnccError as error:  # no call of that size can be: an axis has another length
         return f"no shares of tiles: {error.diagnostics[0].message}"
-    of, drawn = found["of"], found["drawn"]
+    of = found["of"]
     parts = ", ".join(f"{_percent(found[kind])} {kind}" for kind in ("empty", "partial", "full"))
     sizes = f"{of['block_q']} x {of['block_kv']} tiles, q_len = kv_len = {of['q_len']}, {of['heads']} heads"
-    inputs = "".join(f"; {name}: {how}" for name, how in drawn.items())
+    read = reads(variant, *(keep.condition for keep in variant.keeps))
+    inputs = "".join(f"; {name}: {how}" for name, how in found["drawn"].items() if name in read)
     return f"**{parts}** ({sizes}{inputs})"
 
 

@@ -102,50 +102,54 @@ class Session:
         self._check_later(uri, PAUSE)
 
     async def saved(self, params: Any) -> None:
-        self._check_later(params.text_document.uri, 0)
+        self._check_later(params.text_document.uri, 0, again=True)
 
     async def closed(self, params: Any) -> None:
         uri = params.text_document.uri
+        if running := self._checks.pop(_path(uri), None):
+            running.cancel()
         self.documents.close(_path(uri))
         self._publish(uri, None, [])
-        self._check_importing(_path(uri))
+        self._check_again(self.documents.importing(_path(uri)))
 
     async def files_changed(self, params: Any) -> None:
-        for change in params.changes:
-            self._check_importing(_path(change.uri))
+        """Files that aren't open: others may import them, or find now what wasn't there."""
+        self._check_again(self.documents.all())
 
     def _put(self, uri: str, version: int, text: str) -> None:
         self.documents.put(_path(uri), version, text)
 
     # ---------------------------------------------------------------- diagnostics
 
-    def _check_later(self, uri: str, pause: float) -> None:
-        """Once nothing was typed for so long."""
+    def _check_later(self, uri: str, pause: float, again: bool = False) -> None:
+        """Once nothing was typed for so long. `again`: though the text is as it was."""
         path = _path(uri)
         if running := self._checks.pop(path, None):
             running.cancel()
-        self._checks[path] = asyncio.get_running_loop().create_task(self._check(uri, pause))
+        self._checks[path] = asyncio.get_running_loop().create_task(self._check(uri, pause, again))
 
-    async def _check(self, uri: str, pause: float) -> None:
+    async def _check(self, uri: str, pause: float, again: bool) -> None:
         await asyncio.sleep(pause)
         document = self.documents.find(_path(uri))
         if document is None:
             return
+        if again:
+            await self._work(self.documents.forget, document)
         found = await self._work(self._diagnose, document)
-        if found is not None and self.documents.find(document.path) is document:  # no newer version has come
-            self._publish(uri, document.version, found)
-            self._check_importing(document.path)
+        if found is None or self.documents.find(document.path) is not document:  # a newer version has come
+            return
+        self._publish(uri, document.version, found)
+        if not again:
+            self._check_again(self.documents.importing(document.path))
 
     def _diagnose(self, document: Document) -> list[Any]:
         messages, checked = self._messages(), self.documents.check(document)
         return [messages.diagnostic(item) for item in findings(self.documents, document, checked)]
 
-    def _check_importing(self, path: Path) -> None:
-        """What imports a file is checked again after it."""
-        for document in self.documents.importing(path):
-            document.checked = None
-            document.reads = set()
-            self._check_later(self._uri(document), PAUSE)
+    def _check_again(self, documents: list[Document]) -> None:
+        """After a file that these import."""
+        for document in documents:
+            self._check_later(self._address(document.path), PAUSE, again=True)
 
     def _publish(self, uri: str, version: int | None, found: list[Any]) -> None:
         self.server.text_document_publish_diagnostics(
@@ -161,12 +165,7 @@ class Session:
         return await self._at(params, completion, self._messages().completion)
 
     async def definition(self, params: Any) -> Any:
-        return await self._at(params, definition, self._location)
-
-    def _location(self, span: Span) -> Any:
-        location = self._messages().location(span)
-        open_one = self.documents.find(Path(span.source.path))
-        return types.Location(self._uri(open_one), location.range) if open_one else location
+        return await self._at(params, definition, self._messages().location)
 
     async def format(self, params: Any) -> Any:
         """None, which leaves the text as it is, while it has syntax errors."""
@@ -246,18 +245,18 @@ class Session:
         self.server.window_log_message(types.LogMessageParams(type=kind, message=text))
 
     def _messages(self) -> Messages:
-        return Messages(self._encoding())
+        return Messages(self._encoding(), self._address)
 
     def _encoding(self) -> str:
         encoding = self.server.workspace.position_encoding
         return str(getattr(encoding, "value", encoding) or "utf-16")
 
-    def _uri(self, document: Document) -> str:
-        """The address under which the editor has it open."""
-        return next(
-            (uri for uri in self.server.workspace.text_documents if _path(uri) == document.path),
-            document.path.absolute().as_uri(),
-        )
+    def _address(self, path: Path) -> str:
+        """As the editor has it open, else that of the file."""
+        whole = os.path.normpath(path.absolute())
+        opened = self.server.workspace.text_documents
+        own = (uri for uri in opened if os.path.normpath(_path(uri).absolute()) == whole)
+        return next(own, None) or Path(whole).as_uri()
 
 
 def _path(uri: str) -> Path:

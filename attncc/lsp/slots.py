@@ -9,7 +9,8 @@ from lark import Token
 _ENDS_VALUE = ("NAME", "INT", "FLOAT", "RPAR", "RSQB", "TRUE", "FALSE", "SCORE", "SCALE")
 
 # A slot is one of: item, statement, knob (where something new begins); name (one that is given here), library, variant,
-# for, pass, target, type, dtype, axis, property, normalizer, input, if, setting, operator, operand, nothing.
+# for, pass, on, target, type, dtype, axis, property, normalizer, input, if, in, range, setting, operator, operand,
+# nothing.
 
 
 def slot(before: Sequence[Token]) -> str:
@@ -92,6 +93,10 @@ def _setting(types: list[str]) -> str:
 
 
 def _expression(types: list[str]) -> str:
+    if types[-1] in ("FOR", "IN"):
+        return "name" if types[-1] == "FOR" else "range"
+    if types[-2:] == ["FOR", "NAME"]:
+        return "in"
     return "operator" if types[-1] in _ENDS_VALUE else "operand"
 
 
