@@ -14,7 +14,8 @@ INSTALL = "pip install 'attncc[lsp]'"
 
 @click.command("lsp", short_help="The language server, for editors.")
 @imports_option
-def command(allow_imports: tuple[Path, ...]) -> None:
+@click.option("--stdio", is_flag=True, hidden=True, help="What many editors add; there is no other way.")
+def command(allow_imports: tuple[Path, ...], stdio: bool) -> None:
     """Answer an editor on stdin and stdout, by the Language Server Protocol: diagnostics while typing, what is proven
     of a mask, types, completion, definitions, formatting, figures of a call above each variant.
 

@@ -55,10 +55,12 @@ def _finding(documents: Documents, document: Document, item: Diagnostic) -> Find
 
 
 def _import_of(documents: Documents, document: Document, path: Path) -> Span | None:
-    """The import that brings a file; for one that an imported file imports, the first import that may."""
+    """The import that brings a file. For one that an imported file imports, the first of a file that isn't the
+    library's, which has no mistakes."""
     imports = [item for item in document.outline.items if item.kind == "import" and len(item.head.tokens) > 1]
     for item in imports:
         target = documents.imported_file(document, str(item.head.tokens[1]))
         if target is not None and target.resolve() == path.resolve():
             return item.whole
-    return imports[0].whole if imports else None
+    own = [item for item in imports if item.head.tokens[1].type == "STRING"]
+    return next((item.whole for item in (*own, *imports)), None)

@@ -23,7 +23,6 @@ from ..source import Span
 from ..syntax.formatter import format_source
 from ..threads import DaemonThreads
 from ..version import __version__
-from . import figures
 from .completion import completion
 from .definition import definition
 from .diagnose import findings
@@ -207,6 +206,8 @@ class Session:
         return lens
 
     def _figures(self, uri: str, variant: str) -> list[str]:
+        from . import figures  # loads much, and only those who look at lenses need it
+
         document = self.documents.find(_path(uri))
         program = self.documents.check(document).program if document else None
         if program is None or variant not in {item.name for item in program.variants}:

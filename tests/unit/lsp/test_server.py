@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,14 @@ class Editor:
     def __init__(self, client: LanguageClient) -> None:
         self.client = client
         self.published: dict[str, types.PublishDiagnosticsParams] = {}
+        self.versions: dict[str, list[int | None]] = {}
         self.logged: list[str] = []
         self._news = asyncio.Event()
 
     async def start(self, *options: str, encodings: list[str] | None = None) -> types.InitializeResult:
         def on_diagnostics(params: types.PublishDiagnosticsParams) -> None:
             self.published[params.uri] = params
+            self.versions.setdefault(params.uri, []).append(params.version)
             self._news.set()
 
         self.client.feature(types.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)(on_diagnostics)
@@ -73,6 +75,17 @@ class Editor:
             await asyncio.wait_for(self._news.wait(), SECONDS)
         return list(self.published[uri].diagnostics)
 
+    async def next_diagnostics(self, uri: str) -> list[types.Diagnostic]:
+        """Those that come for the version that was published."""
+        version = self.published.pop(uri).version
+        return await self.diagnostics(uri, version)
+
+    def forget(self) -> None:
+        """What came in an earlier scene."""
+        self.published.clear()
+        self.versions.clear()
+        self.logged.clear()
+
     async def stop(self) -> int:
         await self.client.shutdown_async(None)
         self.client.exit(None)
@@ -81,17 +94,41 @@ class Editor:
         return await asyncio.wait_for(process.wait(), SECONDS)
 
 
-def edit(scene: Callable[[Editor], Awaitable[Any]], *options: str, encodings: list[str] | None = None) -> None:
-    """Plays a scene between an editor and a server, which then ends by itself, with status 0."""
+class Session:
+    """A server and an editor, for one scene or several."""
 
-    async def play() -> None:
-        editor = Editor(LanguageClient("tests", "1"))
-        await editor.start(*options, encodings=encodings)
-        await scene(editor)
-        assert [line for line in editor.logged if "internal error" in line] == []
-        assert await editor.stop() == 0
+    def __init__(self, *options: str, encodings: list[str] | None = None) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.editor = Editor(LanguageClient("tests", "1"))
+        self._play(self.editor.start(*options, encodings=encodings))
 
-    asyncio.run(asyncio.wait_for(play(), 4 * SECONDS))
+    def play(self, scene: Callable[[Editor], Awaitable[Any]]) -> None:
+        self.editor.forget()
+        self._play(scene(self.editor))
+        assert [line for line in self.editor.logged if "internal error" in line] == []
+
+    def _play(self, work: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(asyncio.wait_for(work, 4 * SECONDS))
+
+    def stop(self) -> None:
+        """The server ends by itself, with status 0."""
+        assert self._play(self.editor.stop()) == 0
+        self.loop.close()
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Session]:
+    """One for all scenes that need no options."""
+    started = Session()
+    yield started
+    started.stop()
+
+
+def play(scene: Callable[[Editor], Awaitable[Any]], *options: str, encodings: list[str] | None = None) -> None:
+    """With a server of its own."""
+    started = Session(*options, encodings=encodings)
+    started.play(scene)
+    started.stop()
 
 
 def at(uri: str, text: str, word: str, units: str = "utf-16-le", **more: Any) -> dict[str, Any]:
@@ -110,7 +147,7 @@ def text_of(hover: types.Hover | None) -> str:
     return hover.contents.value
 
 
-def test_from_a_mistake_to_a_right_file(tmp_path: Path) -> None:
+def test_from_a_mistake_to_a_right_file(session: Session, tmp_path: Path) -> None:
     async def scene(editor: Editor) -> None:
         uri = editor.open(tmp_path / "mine.attn", WRONG)
         (found,) = await editor.diagnostics(uri, 1)
@@ -122,10 +159,10 @@ def test_from_a_mistake_to_a_right_file(tmp_path: Path) -> None:
         editor.change(uri, 2, RIGHT)
         assert await editor.diagnostics(uri, 2) == []
 
-    edit(scene)
+    session.play(scene)
 
 
-def test_what_editors_ask_for(tmp_path: Path) -> None:
+def test_what_editors_ask_for(session: Session, tmp_path: Path) -> None:
     async def scene(editor: Editor) -> None:
         client, uri = editor.client, editor.open(tmp_path / "mine.attn", RIGHT)
         hover = client.text_document_hover_async
@@ -163,4 +200,135 @@ def test_what_editors_ask_for(tmp_path: Path) -> None:
         told = await client.workspace_execute_command_async(command)
         assert "Algorithm 1" in told and editor.logged == [told]
 
-    edit(scene)
+    session.play(scene)
+
+
+def test_the_text_of_an_open_import_counts(session: Session, tmp_path: Path) -> None:
+    other = tmp_path / "other.attn"
+    other.write_text("attn 1\nmask far() = kv_idx > 9\n")
+    text = 'attn 1\nimport "other.attn"\nvariant v { keep if far() }\n'
+
+    async def scene(editor: Editor) -> None:
+        uri = editor.open(tmp_path / "mine.attn", text)
+        assert await editor.diagnostics(uri, 1) == []
+        second = editor.open(other, "attn 1\nmask near() = kv_idx > 9\n")  # never saved
+        assert await editor.diagnostics(second, 1) == []
+        assert [item.code for item in await editor.next_diagnostics(uri)] == ["A102"]
+        document = types.TextDocumentIdentifier(second)
+        editor.client.text_document_did_close(types.DidCloseTextDocumentParams(document))
+        assert await editor.next_diagnostics(uri) == []
+        assert await editor.diagnostics(second, None) == []
+
+    session.play(scene)
+
+
+def test_a_changed_file_that_is_not_open_counts(session: Session, tmp_path: Path) -> None:
+    other = tmp_path / "other.attn"
+    text = 'attn 1\nimport "other.attn"\nvariant v { keep if far() }\n'
+
+    async def scene(editor: Editor) -> None:
+        uri = editor.open(tmp_path / "mine.attn", text)
+        assert [item.code for item in await editor.diagnostics(uri, 1)] == ["A107"]
+        other.write_text("attn 1\nmask far() = kv_idx > 9\n")
+        created = types.FileEvent(other.as_uri(), types.FileChangeType.Created)
+        editor.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([created]))
+        assert await editor.next_diagnostics(uri) == []
+
+    session.play(scene)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_imports_follow_the_command_line(tmp_path: Path, allowed: bool) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "other.attn").write_text("attn 1\nmask far() = kv_idx > 9\n")
+    text = 'attn 1\nimport "../shared/other.attn"\nvariant v { keep if far() }\n'
+
+    async def scene(editor: Editor) -> None:
+        uri = editor.open(tmp_path / "own" / "mine.attn", text)
+        found = await editor.diagnostics(uri, 1)
+        assert {item.code for item in found} == (set() if allowed else {"A102", "A115"})
+        assert allowed or "--allow-imports DIR" in found[0].message
+        place = types.DefinitionParams(**at(uri, text, "far()"))
+        target = await editor.client.text_document_definition_async(place)
+        assert (target.uri if target else None) == ((tmp_path / "shared" / "other.attn").as_uri() if allowed else None)
+
+    play(scene, *(["--allow-imports", str(tmp_path / "shared")] if allowed else []))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-32"])
+def test_columns_are_counted_as_the_editor_asks(tmp_path: Path, encoding: str) -> None:
+    text = "attn 1\nimport 😀😀\n"
+    width = {"utf-8": 4, "utf-32": 1}[encoding]
+
+    async def scene(editor: Editor) -> None:
+        uri = editor.open(tmp_path / "mine.attn", text)
+        first = (await editor.diagnostics(uri, 1))[0]
+        assert first.range.start == types.Position(1, 7)
+        assert first.range.end.character in (7 + width, 7 + 2 * width)
+
+    play(scene, encodings=[encoding])
+
+
+def test_fixes_do_what_the_help_says(session: Session, tmp_path: Path) -> None:
+    async def scene(editor: Editor) -> None:
+        uri = editor.open(tmp_path / "mine.attn", WRONG)
+        (found,) = await editor.diagnostics(uri, 1)
+        document, context = types.TextDocumentIdentifier(uri), types.CodeActionContext([found])
+        params = types.CodeActionParams(document, found.range, context)
+        (fix,) = await editor.client.text_document_code_action_async(params)
+        (change,) = fix.edit.changes[uri]
+        assert (fix.title, change.new_text) == ("write `slope[h]`", "slope[h]")
+        assert change.range.end.character - change.range.start.character == len("slope[q_idx]")
+        elsewhere = types.CodeActionParams(document, types.Range(types.Position(0, 0), types.Position(0, 1)), context)
+        assert not await editor.client.text_document_code_action_async(elsewhere)
+
+    session.play(scene)
+
+
+def test_a_broken_file_keeps_what_it_can(session: Session, tmp_path: Path) -> None:
+    text = "attn 1\nimport masks\nvariant v {\n    const w: int = 4\n    keep if window(w\n    score = "
+
+    async def scene(editor: Editor) -> None:
+        client, uri = editor.client, editor.open(tmp_path / "mine.attn", text)
+        assert await editor.diagnostics(uri, 1)
+        document = types.TextDocumentIdentifier(uri)
+        options = types.FormattingOptions(tab_size=4, insert_spaces=True)
+        assert await client.text_document_formatting_async(types.DocumentFormattingParams(document, options)) is None
+        end = types.Position(5, len("    score = "))
+        found = await client.text_document_completion_async(types.CompletionParams(document, end))
+        assert {"w", "score", "tanh"} <= {item.label for item in found.items}
+        target = await client.text_document_definition_async(types.DefinitionParams(**at(uri, text, "window")))
+        assert target.uri.endswith("/masks.attn")
+        (lens,) = await client.text_document_code_lens_async(types.CodeLensParams(document))
+        assert "once the file has no errors" in (await client.code_lens_resolve_async(lens)).command.title
+
+    session.play(scene)
+
+
+def test_fast_typing_is_checked_once(session: Session, tmp_path: Path) -> None:
+    """Only the last text is: the versions between are published never."""
+
+    async def scene(editor: Editor) -> None:
+        uri = editor.open(tmp_path / "mine.attn", WRONG)
+        await editor.diagnostics(uri, 1)
+        for version in range(2, 40):
+            editor.change(uri, version, WRONG if version % 2 else RIGHT)
+        assert len(await editor.diagnostics(uri, 39)) == 1
+        assert editor.versions[uri] == [1, 39]
+
+    session.play(scene)
+
+
+def test_a_text_that_is_no_file_yet(session: Session, tmp_path: Path) -> None:
+    async def scene(editor: Editor) -> None:
+        uri = "untitled:Untitled-1"
+        document = types.TextDocumentItem(uri, "attn", 1, WRONG)
+        editor.client.text_document_did_open(types.DidOpenTextDocumentParams(document))
+        (found,) = await editor.diagnostics(uri, 1)
+        assert [item.location.uri for item in found.related_information] == [uri]
+        place = types.DefinitionParams(**at(uri, WRONG, "distance\n}"))
+        target = await editor.client.text_document_definition_async(place)
+        assert target.uri == uri
+
+    session.play(scene)
