@@ -16,9 +16,17 @@ function serverOptions() {
   return { command: here(settings.get("command")), args, options: { cwd: folder } };
 }
 
+// The figures that a click on a code lens asks for stand in the server's log.
+async function executeCommand(command, args, next) {
+  const result = await next(command, args);
+  client?.outputChannel.show(true);
+  return result;
+}
+
 async function start() {
   const clientOptions = {
     documentSelector: [{ language: "attn" }],
+    middleware: { executeCommand },
     synchronize: { fileEvents: vscode.workspace.createFileSystemWatcher("**/*.attn") },
   };
   client = new LanguageClient("attn", "attn", serverOptions(), clientOptions);
