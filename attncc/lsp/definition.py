@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..source import SourceFile, Span
 from .documents import Document, Documents
 from .meaning import meaning
@@ -17,7 +15,3 @@ def definition(documents: Documents, document: Document, offset: int) -> Span | 
     if found.file is not None:
         return Span(SourceFile(str(found.file), ""), 0, 0)
     return found.declared.at if found.declared else None
-
-
-def path_of(span: Span) -> Path:
-    return Path(span.source.path)

@@ -75,8 +75,9 @@ def _declared(
     if len(before) == 1 and item.name is not None and item.name.at.start == token.start_pos:
         return item.name
     own = [declared for declared in item.declared if declared.name == name]
-    if own:
-        return own[0]
+    if own:  # a loop's variable stands behind its uses, and several loops may have one of that name
+        behind = [declared for declared in own if declared.at.start >= (token.start_pos or 0)]
+        return behind[0] if behind and own[0].kind == "loop variable" else own[0]
     return outline.globals.get(name) or {found.name: found for found in documents.imported(document)}.get(name)
 
 

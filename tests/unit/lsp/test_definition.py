@@ -35,6 +35,10 @@ def test_every_name_has_a_definition(path: Path) -> None:
         ("attn 1\nmask m(a) = |a > 1", "a) ="),
         ("attn 1\nvariant v { keep if |m() }\nmask m() = kv_idx > 1", "m() ="),
         ("attn 1\nvariant v { keep if any(|i < 2 for i in range(2)) }", "i in"),
+        (
+            "attn 1\nvariant v { keep if any(i < 2 for i in range(2)) and all(|i < 2 for i in range(3)) }",
+            "i in range(3)",
+        ),
         ("attn 1\nvariant v { input s: f32[head] sink |s }", "s: f32"),
         ("attn 1\nvariant v {}\nschedule s for |v on sm_80 {}", "v {}"),
         ("attn 1\nvariant v { let x = 1 }\nvariant u { let y = 2 let x = 3 keep if kv_idx < |x }", "x = 3"),
