@@ -10,7 +10,7 @@ import pytest
 from tests.test_layering import FLOORS
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("attncc", "benchmarks", "docs", "examples", "grammars", "specs", "templates", "tests")
+FOLDERS = ("attncc", "benchmarks", "docs", "editors", "examples", "grammars", "specs", "templates", "tests")
 FILES = {path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.*")}
 # The notebook keeps the names of its time; each page of docs/errors/ shows files of its own.
 PAGES = sorted((ROOT / "docs").glob("*.md"))

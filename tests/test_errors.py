@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from attncc.cli.check import schedule_errors
+from attncc.checks import schedule_errors
 from attncc.diagnostics import AttnccError, Diagnostic, render_all
 from attncc.semantics.load import load
 from attncc.source import SourceFile

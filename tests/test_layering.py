@@ -24,9 +24,9 @@ FLOORS = {
     "kernels": 5,
     "executor": 6, "codegen": 6,
     "runtime": 7,
-    "__init__": 8, "__main__": 8, "advice": 8, "api": 8, "bench": 8, "cache_append": 8, "compiler": 8, "cli": 8,
-    "explain": 8, "flex": 8, "import_flex": 8, "integrations": 8, "jax": 8, "machine_code": 8, "package": 8,
-    "partial_results": 8, "settle": 8, "show": 8, "stages": 8, "torch": 8, "tune": 8,
+    "__init__": 8, "__main__": 8, "advice": 8, "api": 8, "bench": 8, "cache_append": 8, "checks": 8, "compiler": 8,
+    "cli": 8, "explain": 8, "flex": 8, "import_flex": 8, "integrations": 8, "jax": 8, "lsp": 8, "machine_code": 8,
+    "package": 8, "partial_results": 8, "settle": 8, "show": 8, "stages": 8, "torch": 8, "tune": 8,
 }  # fmt: skip
 
 # What the package that `attncc build` writes may load, and what it must never load.
@@ -49,7 +49,9 @@ COMPILER_PARTS = {
     "import_flex",
     "api",
     "cache_append",
+    "checks",
     "cli",
+    "lsp",
     "tune",
 }
 COMPILER_LIBRARIES = {"lark", "jinja2", "click", "rich"}

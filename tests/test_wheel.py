@@ -68,6 +68,7 @@ def test_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Path) 
     attncc = installed / "bin" / "attncc"
     assert "mine" in run(attncc, "check", spec, cwd=tmp_path)
     assert "A101" in run(attncc, "explain", "A101", cwd=tmp_path)
+    assert "keep" in run(installed / "bin" / "python", "-m", "pygments", "-l", "attn", spec, cwd=tmp_path)
     out = run(attncc, "run", spec, "--device", "cpu", "--q-len", "70", cwd=tmp_path, ATTNCC_CACHE=str(tmp_path / "c"))
     assert "within" in out
 

@@ -20,7 +20,7 @@ from .console import report
 from .files import on_the_command_line
 from .interrupts import STATUS, Interrupted, ignore_interrupts, say_interrupted, watch_interrupts
 
-COMMANDS = ("list", "new", "check", "fmt", "build", "show", "explain", "run", "tune", "bench", "import-flex")
+COMMANDS = ("list", "new", "check", "fmt", "build", "show", "explain", "run", "tune", "bench", "import-flex", "lsp")
 _MODULES = {"list": "list_variants"}  # a module `list` would hide Python's in this one
 
 

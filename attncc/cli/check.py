@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..checks import checked, proof, what_is_proven
 from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, report, wrapped
@@ -14,19 +15,8 @@ from .files import source
 from .options import SpecFile, define_option, format_option, imports_option
 
 if TYPE_CHECKING:
-    from ..analysis.mask.kept_rows import KeptRows
     from ..analysis.rules import TileRules
-    from ..compiler import Specification
     from ..ir import Variant
-    from ..schedule.plan import KernelPlan
-    from ..schedule.schedule import Schedule
-    from ..semantics.load import Program
-
-# Tiles that the mask is judged by, and the kernels that schedules are judged by: what `attncc build` does by default.
-BLOCKS = (128, 128)
-HEAD_DIMS = (64, 128)
-DTYPE = "bf16"
-LENGTH, HEADS = 4096, 2  # of the call whose tiles are counted
 
 
 @click.command("check", short_help="Check names, types, masks and schedules.")
@@ -42,24 +32,19 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool], all
     attncc check mine.attn -D width=512 --format json   what is proven, as an object
     git show HEAD:mine.attn | attncc check -
     """
-    from ..semantics.load import load
-
     found: list[Diagnostic] = []
     proven: list[dict[str, Any]] = []
     for path in files:
         try:
-            program = load(source(path), defines, allow_imports)
-            found += program.warnings
-            rules = [(variant, _rules(variant)) for variant in program.variants]
-        except AttnccError as error:
+            result = checked(source(path), defines, allow_imports)
+        except AttnccError as error:  # the file can't be read
             found += error.diagnostics
             continue
-        wrong = schedule_errors(program)
-        found += wrong
+        found += result.diagnostics
         if as_json():
-            proven.append({"file": str(path), "variants": [proof(*pair) for pair in rules]})
-        elif not wrong:
-            click.echo("\n".join([f"{printable(str(path))}: ok", *(describe(*pair) for pair in rules)]))
+            proven.append({"file": str(path), "variants": [proof(*pair) for pair in result.rules]})
+        elif not result.has_errors:
+            click.echo("\n".join([f"{printable(str(path))}: ok", *(describe(*pair) for pair in result.rules)]))
     if any(item.severity == "error" for item in found):
         raise AttnccError(found)
     if as_json():
@@ -68,142 +53,9 @@ def command(files: tuple[Path, ...], defines: dict[str, int | float | bool], all
         report(found)
 
 
-def proof(variant: Variant, rules: TileRules) -> dict[str, Any]:
-    """What `--format json` says of a variant: what is proven of its mask, and which share of tiles that decides."""
-    return {
-        "variant": variant.name,
-        "loop_bounds_suffice": rules.bounds_suffice,
-        "tests_tiles": rules.decides and not rules.bounds_suffice,
-        "min_max_tables": [table.input for table in rules.min_max_tables],
-        "verified_nondecreasing": list(rules.sorted_hints),
-        "rows": _kept_rows(variant, rules).name.lower(),
-        "undecided": [{"line": _line(variant, index), "reason": reason} for index, reason in rules.undecided],
-        "tiles": _tile_shares(variant, rules),
-    }
-
-
-def _tile_shares(variant: Variant, rules: TileRules) -> dict[str, Any]:
-    """Of a call with `LENGTH` queries and keys, by inputs that are drawn."""
-    from ..analysis.mask.grid import pieces, tally
-    from ..analysis.rules import TileKind
-    from ..explain import sequences
-    from ..plausible import drawn
-    from ..problem import Problem
-
-    problem = Problem(1, HEADS, HEADS, LENGTH, LENGTH, HEAD_DIMS[0], HEAD_DIMS[0])
-    inputs = drawn(variant, problem, 0, {})
-    found = sequences(variant, rules, problem, {name: item.array for name, item in inputs.items()})
-    counts = [tally(pieces(rules, seen, *BLOCKS), HEADS).kinds for seen, _ in found]
-    total = sum(sum(kinds.values()) for kinds in counts)
-    shares = {kind.name.lower(): sum(kinds[kind] for kinds in counts) / total for kind in TileKind}
-    sizes = {"q_len": LENGTH, "kv_len": LENGTH, "heads": HEADS, "block_q": BLOCKS[0], "block_kv": BLOCKS[1]}
-    return {**shares, "of": sizes, "drawn": {name: item.how for name, item in inputs.items()}}
-
-
-def _rules(variant: Variant) -> TileRules:
-    from ..analysis.mask.tiles import analyse
-
-    return analyse(variant, *BLOCKS)
-
-
-def schedule_errors(program: Program) -> list[Diagnostic]:
-    """Every A4 of a file: bad lines of its schedules, and each candidate that no kernel can have."""
-    from ..compiler import Specification
-    from ..schedule.schedule import from_ast
-
-    judged: list[Schedule] = []
-    found: list[Diagnostic] = []
-    for node in program.schedules:
-        try:
-            judged.append(from_ast(node))
-        except AttnccError as error:
-            found += error.diagnostics
-    for variant in program.variants:
-        own = tuple(schedule for schedule in judged if schedule.variant == variant.name)
-        for schedule in own:
-            found += _impossible(Specification(variant, own), schedule)
-    return found
-
-
-def _impossible(specification: Specification, schedule: Schedule) -> list[Diagnostic]:
-    """What is wrong with the candidates that run, and with those that are wrong in every combination."""
-    wrong = [(candidate.chosen, _refusal(specification, candidate)) for candidate in schedule.candidates()]
-    found = list(wrong[0][1])
-    for name, values in schedule.settings:
-        for value in values:
-            refusals = [refusal for chosen, refusal in wrong if chosen[name] == value]
-            found += refusals[0] if all(refusals) else ()
-    return list({(item.code, item.message): item for item in found}.values())
-
-
-def _refusal(specification: Specification, schedule: Schedule) -> tuple[Diagnostic, ...]:
-    """Why some kernel of the schedule can't be, for the least head dim for which it can't."""
-    for head_dim in HEAD_DIMS:
-        try:
-            _first_plan(specification, schedule, head_dim)
-        except AttnccError as error:
-            return error.diagnostics
-    return ()
-
-
-def _first_plan(specification: Specification, schedule: Schedule, head_dim: int) -> KernelPlan:
-    """The first that the schedule's kernel may have. Whether there are 2-D tiles depends on the pass whose calls they
-    serve, and so on the schedule of that."""
-    from ..kernels.candidates import make_candidates, make_tiles_2d
-    from ..schedule.plan import TILES_2D_PASSES, Build
-
-    served = {in_2d: name for name, in_2d in TILES_2D_PASSES.items()}.get(schedule.pass_name)
-    build = Build(served or schedule.pass_name, schedule.target, DTYPE, head_dim, head_dim)
-    if served is None:
-        return make_candidates(specification.variant, build, schedule).first
-    tiles_1d = make_candidates(specification.variant, build, specification.schedule(served, schedule.target))
-    tiles_2d = make_tiles_2d(tiles_1d, schedule)
-    assert tiles_2d is not None  # a schedule for what can't be is refused
-    return tiles_2d.first
-
-
 def describe(variant: Variant, rules: TileRules) -> str:
     """What is proven of a mask, in a few lines."""
-    lines = [f"  variant {variant.name}: {_skipping(variant, rules)}"]
-    if rules.min_max_tables:
-        tables = ", ".join(min_max_table.input for min_max_table in rules.min_max_tables)
-        lines.append(f"    a pre-pass makes min/max tables of {tables}")
-    if rules.sorted_hints:
-        hinted = " and ".join(rules.sorted_hints)
-        lines.append(f"    a pre-pass verifies that {hinted} never decrease{'s' * (len(rules.sorted_hints) == 1)}")
-    if variant.keeps:
-        lines.append(_rows(variant, rules))
-    for index, reason in rules.undecided:
-        lines.append(f"    line {_line(variant, index) or '?'} leaves tiles partial: {reason}")
-    return "\n".join(wrapped(line, 2) for line in lines)
-
-
-_EVERY_ROW = "    every row keeps a key where there are keys, whatever the lengths and inputs"
-_OWN_KEY = "    every row keeps a key where q_len <= kv_len, whatever the inputs"
-_SOME_ROW = "    for some lengths or inputs a row keeps nothing, or it isn't proven otherwise: it gives 0, and lse -inf"
-
-
-def _rows(variant: Variant, rules: TileRules) -> str:
-    """Whether each row keeps a key."""
-    return {"ALL_LENGTHS": _EVERY_ROW, "OWN_KEY": _OWN_KEY, "NOT_PROVEN": _SOME_ROW}[_kept_rows(variant, rules).name]
-
-
-def _kept_rows(variant: Variant, rules: TileRules) -> KeptRows:
-    from ..analysis.mask.kept_rows import KeptRows, kept_rows
-
-    return KeptRows.ALL_LENGTHS if rules.rows_never_empty or not variant.keeps else kept_rows(variant)
-
-
-def _skipping(variant: Variant, rules: TileRules) -> str:
-    if not variant.keeps:
-        return "keeps every pair; no mask code at all"
-    if not rules.decides:
-        return "no tile can be proven empty or full; every tile evaluates the mask"
-    if rules.bounds_suffice:
-        return "tiles are skipped by loop bounds alone"
-    return "tiles are skipped by loop bounds and a test of each tile"
-
-
-def _line(variant: Variant, keep: int) -> int | None:
-    span = variant.keeps[keep].span
-    return span.line if span else None
+    first, *more = what_is_proven(variant, rules)
+    return "\n".join(
+        wrapped(line, 2) for line in (f"  variant {variant.name}: {first}", *(f"    {line}" for line in more))
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +18,16 @@ from .names import Mask
 from .reach import ENDING, MAX_FILES, Reach
 from .report import Report
 
+Reader = Callable[[Path], str]  # the text of a file whose links were followed; raises what `read_text` does
+
 
 class Imports:
-    """The files that one load reads, each once."""
+    """The files that one load reads, each once. An editor's `read` gives the text of a file that is open in it."""
 
-    def __init__(self, report: Report, reach: Reach) -> None:
+    def __init__(self, report: Report, reach: Reach, read: Reader = read_text) -> None:
         self.report = report
         self.reach = reach
+        self.read = read
         self._own: dict[Path, dict[str, Mask]] = {}  # the masks of each file read so far
         self._open: list[Path] = []  # the files being read: the one that is loaded, what it imports, and so on
 
@@ -149,7 +152,7 @@ class Imports:
             )
             return None
         try:
-            source = SourceFile(str(path), read_text(path.resolve()))
+            source = SourceFile(str(path), self.read(path.resolve()))
             if names_version(source):
                 module = parsed(source)
                 check_module(module)

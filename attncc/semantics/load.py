@@ -9,12 +9,12 @@ from pathlib import Path
 
 from .. import ir
 from ..diagnostics import Diagnostic, Label, did_you_mean
-from ..source import SourceFile
+from ..source import SourceFile, read_text
 from ..syntax import ast
 from ..syntax.parser import parsed
 from . import builtins, constants, limits, names
 from .constants import NO_DEFINES, Defines
-from .imports import Imports
+from .imports import Imports, Reader
 from .lower import check_masks, lower
 from .names import Mask
 from .reach import Folders, Reach
@@ -37,11 +37,13 @@ class Program:
         return "\n\n".join(variant.show_lowered() for variant in self.variants)
 
 
-def load(source: SourceFile, defines: Defines = NO_DEFINES, allow_imports: Folders = ()) -> Program:
+def load(
+    source: SourceFile, defines: Defines = NO_DEFINES, allow_imports: Folders = (), read: Reader = read_text
+) -> Program:
     """Everything that a file declares, with the masks that it imports written into its variants.
 
     `defines` override consts by name (`-D name=value`); `allow_imports` are folders besides its own and the library
-    whose files it may import. Raises AttnccError with every syntax error, or else with
+    whose files it may import, `read` gives the text of one. Raises AttnccError with every syntax error, or else with
     every other error that was found, warnings among them.
     """
     sys.setrecursionlimit(max(sys.getrecursionlimit(), CALLS_A_LEVEL * MAX_DEPTH))
@@ -49,7 +51,7 @@ def load(source: SourceFile, defines: Defines = NO_DEFINES, allow_imports: Folde
     module = parsed(source)
     limits.check_module(module)
     path = Path(source.path)
-    visible = Imports(report, Reach.of(path, allow_imports)).masks(module, path)
+    visible = Imports(report, Reach.of(path, allow_imports), read).masks(module, path)
     constants.check_defines(defines, module, report)
     check_masks(visible, report)
     variants = _lowered(_variants(module, report), visible, defines, report)

@@ -13,7 +13,8 @@ from collections import Counter
 from pathlib import Path
 
 from attncc.analysis.mask.tiles import analyse
-from attncc.cli.check import BLOCKS, describe, schedule_errors
+from attncc.checks import BLOCKS, schedule_errors
+from attncc.cli.check import describe
 from attncc.diagnostics import AttnccError, render_all, render_json
 from attncc.resources import folder
 from attncc.semantics.load import load

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from attncc import resources
-from attncc.cli.check import schedule_errors
+from attncc.checks import schedule_errors
 from attncc.diagnostics import AttnccError
 from attncc.semantics import limits
 from attncc.semantics.load import load
