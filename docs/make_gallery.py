@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncc import show
 from attncc.analysis.rules import TileKind
 from attncc.api import ParsedVariant
 from attncc.evaluate import Environment
@@ -23,7 +22,9 @@ from attncc.ir import Variant, reads
 from attncc.problem import Problem, Sequence
 from attncc.problem.arrays import at_positions, environment
 from attncc.quoting import markdown
-from attncc.show import Picture, draw_mask, draw_tiles, picture, tile_patches
+from attncc.show.drawing import TILE_COLORS
+from attncc.show.picture import Picture, picture
+from attncc.show.plot import draw_mask, draw_tiles, tile_patches
 from attncc.statements import scored
 from tests.library import scores
 from tests.library.cases import parsed
@@ -302,7 +303,7 @@ def _draw_curve(axes: Any, entry: Entry, variant: Variant) -> None:
     if variant.normalize == "sigmoid":
         after = 1 / (1 + np.exp(-after))
     axes.axhline(0, color="#999999", linewidth=0.5)
-    axes.plot(before, after, color=show.TILE_COLORS[TileKind.FULL])
+    axes.plot(before, after, color=TILE_COLORS[TileKind.FULL])
     axes.set(title="new score" if variant.normalize == "softmax" else "weight", xlabel="score")
 
 
