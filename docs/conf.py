@@ -6,9 +6,11 @@ Pages are plain Markdown: their links work on a code host, too. `index.md`, `api
 from __future__ import annotations
 
 import re
+import struct
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
 from pygments.lexers import get_lexer_by_name
 from pygments.lexers.special import TextLexer
 from pygments.util import ClassNotFound
@@ -59,9 +61,18 @@ def code_blocks(*event: Any) -> None:
     lines[:] = marked
 
 
+def sizes(app: Any, doctree: Any) -> None:
+    """Tells browsers the sizes of pictures: pages don't move while these load, so a link finds its place."""
+    for picture in doctree.findall(nodes.image):
+        content = (Path(app.srcdir) / picture["uri"]).read_bytes()
+        width, height = struct.unpack(">II", content[16:24])  # as all PNG files begin
+        picture["width"], picture["height"] = str(width), str(height)
+
+
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", site_only)
+    app.connect("doctree-read", sizes)
     app.connect("autodoc-process-docstring", code_blocks)
     try:
         get_lexer_by_name("attn")
