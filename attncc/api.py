@@ -10,20 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import reference
+from . import plausible, reference
 from .analysis.mask.grid import rule_tables, tile_grid
 from .analysis.mask.tiles import analyse
 from .compiler import NO_DEFINES, CompiledStore, Defines, Specification, check_dtype, check_targets, load_specification
 from .diagnostics import AttnccError, Diagnostic, warn
 from .evaluate import Environment
 from .ir import Variant
+from .problem import Problem
 from .problem.gradients import Gradients
 from .problem.masks import bind_mask, size_of
+from .problem.refusal import refused
 from .runtime.kernel import Kernel
 from .runtime.store.store import Configuration
 from .schedule.schedule import Schedule
 from .semantics.constants import Value, checked_defines
 from .semantics.reach import Folders
+from .show.picture import Picture, TileMap
+from .show.variants import html, variant_picture
 
 _kernels: dict[Any, Kernel] = {}  # of this process, by content
 _lock = threading.Lock()
@@ -155,10 +159,11 @@ class ParsedVariant:
         num_kv_heads: int | None = None,
         head_dim: int | None = None,
         **inputs: Any,
-    ) -> NDArray[np.uint8]:
+    ) -> TileMap:
         """What kernels know of each tile: uint8 [batch, heads, q tiles, kv tiles], 0 EMPTY, 1 PARTIAL, 2 FULL.
 
-        The arguments are those of `mask`; batch and heads are 1 where the tiles are the same for all.
+        The array shows the tiles of its first sequence and head: in characters, in a notebook as a picture. The
+        arguments are those of `mask`; batch and heads are 1 where the tiles are the same for all.
         """
         sizes = {"batch": batch, "num_heads": num_heads, "num_kv_heads": num_kv_heads, "head_dim": head_dim}
         block_q, block_kv = size_of("block_q", block_q), size_of("block_kv", block_kv)
@@ -170,7 +175,48 @@ class ParsedVariant:
             seen = Environment(seen.symbols, {**seen.inputs, **maps}, seen.lets, seen.float_dtype)
             return tile_grid(rules, seen, block_q, block_kv).kinds
 
-        return np.stack([kinds(environment) for environment in bound.environments()])
+        found = np.stack([kinds(environment) for environment in bound.environments()])
+        lengths = bound.problem.q_len, bound.problem.kv_len
+        return TileMap.of(found, self.name, lengths, (block_q, block_kv))
+
+    def picture(
+        self,
+        q_len: int,
+        kv_len: int,
+        block_q: int = 64,
+        block_kv: int = 64,
+        *,
+        b: int = 0,
+        h: int = 0,
+        batch: int = 1,
+        num_heads: int = 1,
+        num_kv_heads: int | None = None,
+        head_dim: int = 64,
+        seed: int = 0,
+        **inputs: Any,
+    ) -> Picture:
+        """The mask and tiles of sequence `b` and query head `h`: in characters, in a notebook as a picture.
+
+        Inputs that aren't given are drawn from `seed`, as models bring them. AttnccError as in `mask`.
+        """
+        for name, place, count in (("b", b, batch), ("h", h, num_heads)):
+            if size_of(name, place) >= count:
+                raise refused("A615", f"`{name}` can't be used", expected=f"an int below {count}", came=repr(place))
+        problem = Problem(
+            size_of("batch", batch),
+            size_of("num_heads", num_heads),
+            size_of("num_kv_heads", num_heads if num_kv_heads is None else num_kv_heads),
+            size_of("q_len", q_len),
+            size_of("kv_len", kv_len),
+            size_of("head_dim", head_dim),
+            size_of("head_dim", head_dim),
+        )
+        blocks = {"block_q": size_of("block_q", block_q), "block_kv": size_of("block_kv", block_kv)}
+        arrays = plausible.arrays(self.variant, problem, seed, inputs)
+        return variant_picture(self.variant, problem, arrays, **blocks, b=b, h=h)
+
+    def _repr_html_(self) -> str:
+        return html(self.variant, f"attncc variant {self.name}")
 
     def reference(self, q: Any, k: Any, v: Any, **call: Any) -> tuple[NDArray[Any], NDArray[Any] | None]:
         """Dense attention in fp64: out, shaped as a kernel's, and lse (None unless softmax).

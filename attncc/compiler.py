@@ -17,6 +17,7 @@ from .kernels.kernel_names import kernel_name
 from .kernels.launched import kernel_names
 from .kernels.registry import backward_facts, targets_of
 from .machine_code import Compiled, append_code, compiled, other_kernels
+from .notebook import shown_while
 from .problem.facts import KERNEL_DTYPES
 from .runtime.cuda.device import best_target
 from .runtime.cuda.driver import driver
@@ -244,9 +245,9 @@ class CompiledStore:
         if target is None:
             return self._first_backward_plans
         if target not in self._settled_backward:
-            self._settled_backward[target] = _settle_backward(
-                self._specification.backward_candidates(configuration, target)
-            )
+            with shown_while(f"compiling the backward pass of {self.variant.name} for {target}"):
+                candidates = self._specification.backward_candidates(configuration, target)
+                self._settled_backward[target] = _settle_backward(candidates)
         return tuple(item.plan for item in self._settled_backward[target])
 
     def check_backward(self, configuration: Configuration, target: str) -> None:
@@ -284,7 +285,8 @@ class CompiledStore:
     def _settle(self, configuration: Configuration, target: str) -> tuple[Settled, ...]:
         key = target, configuration.paged
         if key not in self._settled:
-            self._settled[key] = _settle_all(self._specification.candidates(configuration, target))
+            with shown_while(f"compiling {self.variant.name} for {target}"):
+                self._settled[key] = _settle_all(self._specification.candidates(configuration, target))
         return self._settled[key]
 
     def _host_target(self) -> str:

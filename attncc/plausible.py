@@ -20,7 +20,7 @@ from . import synthetic
 from .analysis.algebra.ranges import Range, StaticRanges
 from .ir import Axis, Input, Load, Type, Variant, walk
 from .problem import Problem
-from .problem.facts import INPUT_DTYPES
+from .problem.facts import INPUT_DTYPES, numpy_dtype
 from .problem.inputs import POSITION_TAGS
 
 Array = NDArray[Any]
@@ -63,7 +63,7 @@ def drawn(variant: Variant, problem: Problem, seed: int, given: Mapping[str, Any
     for item in wanted:
         own = sized.input(item.name)
         array, how = _drawn(own, looks, segments, synthetic.draw(sized, own, problem, sorts[item.name], rng), rng)
-        found[item.name] = Drawn(item, array.astype(INPUT_DTYPES[item.dtype]), how)
+        found[item.name] = Drawn(item, array.astype(numpy_dtype(INPUT_DTYPES[item.dtype])), how)
     return found
 
 

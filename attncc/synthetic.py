@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (registers bfloat16 with NumPy)
 import numpy as np
 from numpy.typing import NDArray
 
 from .evaluate import evaluate
 from .ir import Input, Load, Type, Variant
 from .problem.arrays import environment
-from .problem.facts import INPUT_DTYPES, KERNEL_DTYPES
+from .problem.facts import INPUT_DTYPES, KERNEL_DTYPES, numpy_dtype
 from .problem.inputs import merges, passed_axes
 from .problem.problem import Problem, Sequence
 from .statements import keep_condition, scored
@@ -56,7 +55,7 @@ def qkv(problem: Problem, dtype: str, rng: np.random.Generator) -> tuple[Array, 
         problem.rows_shape(problem.num_kv_heads, problem.kv_len, problem.head_dim),
         problem.rows_shape(problem.num_kv_heads, problem.kv_len, problem.value_head_dim),
     )
-    q, k, v = (rng.standard_normal(shape, np.float32).astype(KERNEL_DTYPES[dtype]) for shape in shapes)
+    q, k, v = (rng.standard_normal(shape, np.float32).astype(numpy_dtype(KERNEL_DTYPES[dtype])) for shape in shapes)
     return q, k, v
 
 
@@ -85,7 +84,7 @@ def draw(variant: Variant, declared: Input, problem: Problem, sort: Sort, rng: n
         values = rng.integers(0 if shape or sort == 1 else 1, int(sort), shape)
     else:
         values = _floats(variant, declared, shape, rng)
-    return np.asarray(values).astype(INPUT_DTYPES[declared.dtype])
+    return np.asarray(values).astype(numpy_dtype(INPUT_DTYPES[declared.dtype]))
 
 
 def _rising(declared: Input, problem: Problem, shape: tuple[int, ...], sort: Sort, rng: np.random.Generator) -> Any:

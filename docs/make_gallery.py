@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attncc import show
 from attncc.analysis.rules import TileKind
 from attncc.api import ParsedVariant
 from attncc.evaluate import Environment
@@ -23,7 +22,9 @@ from attncc.ir import Variant, reads
 from attncc.problem import Problem, Sequence
 from attncc.problem.arrays import at_positions, environment
 from attncc.quoting import markdown
-from attncc.show import Picture, draw_mask, draw_tiles, picture, tile_patches
+from attncc.show.drawing import TILE_COLORS
+from attncc.show.picture import Picture, picture
+from attncc.show.plot import draw_mask, draw_tiles, tile_patches
 from attncc.statements import scored
 from tests.library import scores
 from tests.library.cases import parsed
@@ -32,6 +33,8 @@ from tests.library.library import CASES
 Array = NDArray[Any]
 
 FOLDER = Path(__file__).parent
+PICTURES = FOLDER / "gallery"
+THUMBNAILS = PICTURES / "thumbnails"
 BATCH, HEADS = 2, 4  # of the inputs of score lines; head 0 is drawn
 
 
@@ -75,7 +78,7 @@ class Entry:
     @property
     def environment(self) -> Environment:
         problem = Problem(BATCH, HEADS, HEADS, self.q_len, self.kv_len, 64, 64)
-        sequence = Sequence(0, 0, self.q_len, 0, self.kv_len)
+        sequence = Sequence.whole(0, self.q_len, self.kv_len)
         arrays = {name: np.asarray(value) for name, value in self.inputs.items()}
         bare = environment(self.variant.variant, problem, sequence, arrays, np.float64)
         return bare.with_symbols(h=0, kv_h=0, scale=0.125)
@@ -173,6 +176,8 @@ GALLERY: dict[str, tuple[Entry, ...]] = {
     ),
 }
 
+ABOUT_SCORES = ("Biases", "Functions of the score")
+
 INTRODUCTION = """# Gallery
 
 This page shows every variant that ships in `specs/`: the comment of its file, its mask, and the tiles that a kernel
@@ -181,7 +186,8 @@ the tiles that are proven empty, computes those that are proven full without mas
 lines depend on positions, the third panel shows what they make of a score of 0: blue is below 0, red above. If they
 don't, it shows the new score against the old one.
 
-`python -m docs.make_gallery` writes this page. `attncc show specs/causal.attn --png causal.png` draws any mask.
+`python -m docs.make_gallery` writes this page. `attncc show specs/causal.attn --png causal.png` draws any mask. In a
+notebook `attncc.parse("causal")` shows itself: [masks.ipynb](../examples/masks.ipynb).
 """
 
 # -------------------------------------------------------------------- the page
@@ -190,9 +196,16 @@ don't, it shows the new score against the old one.
 def page() -> str:
     parts = [INTRODUCTION]
     for title, entries in GALLERY.items():
+        parts.append(f"**[{title}](#{title.lower().replace(',', '').replace(' ', '-')})**\n")
+        parts.append("\n".join(_linked_thumbnail(entry) for entry in entries) + "\n")
+    for title, entries in GALLERY.items():
         parts.append(f"## {title}\n")
         parts.extend(_section(entry) for entry in entries)
     return "\n".join(parts)
+
+
+def _linked_thumbnail(entry: Entry) -> str:
+    return f"[![{entry.spec}](gallery/thumbnails/{entry.spec}.png)](#{entry.spec})"
 
 
 def _section(entry: Entry) -> str:
@@ -200,9 +213,10 @@ def _section(entry: Entry) -> str:
     shares = ", ".join(f"{shown.tiles(kind) / shown.kinds.size:.1%} {kind.name.lower()}" for kind in TileKind)
     empty_rows = int(np.count_nonzero(shown.row_keys == 0))
     return (
-        f"### [{entry.spec}](../specs/{entry.spec}.attn)\n\n"
+        f"### {entry.spec}\n\n"
         f"{markdown(entry.variant.variant.documentation)}\n\n"
         f"![mask and tiles of {entry.spec}](gallery/{entry.spec}.png)\n\n"
+        f"[{entry.spec}.attn](../specs/{entry.spec}.attn), "
         f"{entry.q_len} queries, {entry.kv_len} keys{',' * bool(consts)}{consts}: "
         f"{shown.kept / (entry.q_len * entry.kv_len):.1%} of the pairs kept"
         f"{f', {empty_rows} rows keep nothing' if empty_rows else ''}; "
@@ -229,8 +243,26 @@ def draw(entry: Entry) -> None:
         patches = tile_patches([kind.name.lower() for kind in TileKind])
         figure.legend(handles=patches, loc="outside lower center", ncols=3, frameon=False)
         if panels == 3:
-            _draw_scores(figure, axes[2], entry)
-        _save(figure, FOLDER / "gallery" / f"{entry.spec}.png")
+            drawn = _draw_scores(axes[2], entry)
+            if drawn is not None:
+                figure.colorbar(drawn, ax=axes[2], fraction=0.05, pad=0.02)
+        _save(figure, PICTURES / f"{entry.spec}.png")
+
+
+def draw_thumbnail(entry: Entry) -> None:
+    """Writes one panel, small, above the name: what becomes of scores, for those that are about scores, or the mask."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1.12, 1.38), dpi=100, facecolor="white")
+    axes = figure.add_axes((0.03, 0.237, 0.94, 0.763))
+    if any(entry in GALLERY[group] for group in ABOUT_SCORES):
+        _draw_scores(axes, entry)
+    else:
+        draw_mask(axes, entry.picture)
+    axes.set(xticks=[], yticks=[], xlabel="", ylabel="", title="")
+    name = entry.spec if len(entry.spec) <= 17 else "_\n".join(entry.spec.rsplit("_", 1))
+    figure.text(0.5, 0.2, name, ha="center", va="top", fontsize=7, linespacing=1)
+    _save(figure, THUMBNAILS / f"{entry.spec}.png")
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -243,15 +275,16 @@ def _save(figure: Any, path: Path) -> None:
     image.quantize(160, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
-def _draw_scores(figure: Any, axes: Any, entry: Entry) -> None:
+def _draw_scores(axes: Any, entry: Entry) -> Any:
+    """A bias, which needs a bar of its colors, or a curve, which doesn't: None."""
     variant = entry.variant.variant
     if reads(variant, *(line.value for line in variant.scores)) & {"q_idx", "kv_idx", "q_pos"}:
-        _draw_bias(figure, axes, entry, variant)
-    else:
-        _draw_curve(axes, entry, variant)
+        return _draw_bias(axes, entry, variant)
+    _draw_curve(axes, entry, variant)
+    return None
 
 
-def _draw_bias(figure: Any, axes: Any, entry: Entry, variant: Variant) -> None:
+def _draw_bias(axes: Any, entry: Entry, variant: Variant) -> Any:
     """What a score of 0 becomes, white where the pair isn't kept."""
     seen = at_positions(entry.environment, np.arange(entry.q_len), np.arange(entry.kv_len))
     bias = np.broadcast_to(scored(variant, seen, np.zeros((entry.q_len, entry.kv_len))), (entry.q_len, entry.kv_len))
@@ -261,7 +294,7 @@ def _draw_bias(figure: Any, axes: Any, entry: Entry, variant: Variant) -> None:
     shown = np.ma.masked_array(bias, ~(kept & np.isfinite(bias)))
     drawn = axes.imshow(shown, cmap="RdBu_r", vmin=-limit, vmax=limit, extent=extent, aspect="auto")
     axes.set(title="bias, head 0", xlabel="kv_idx")
-    figure.colorbar(drawn, ax=axes, fraction=0.05, pad=0.02)
+    return drawn
 
 
 def _draw_curve(axes: Any, entry: Entry, variant: Variant) -> None:
@@ -271,7 +304,7 @@ def _draw_curve(axes: Any, entry: Entry, variant: Variant) -> None:
     if variant.normalize == "sigmoid":
         after = 1 / (1 + np.exp(-after))
     axes.axhline(0, color="#999999", linewidth=0.5)
-    axes.plot(before, after, color=show.TILE_COLORS[TileKind.FULL])
+    axes.plot(before, after, color=TILE_COLORS[TileKind.FULL])
     axes.set(title="new score" if variant.normalize == "softmax" else "weight", xlabel="score")
 
 
@@ -281,9 +314,10 @@ def entries() -> Iterator[Entry]:
 
 
 def main() -> None:
-    (FOLDER / "gallery").mkdir(exist_ok=True)
+    THUMBNAILS.mkdir(parents=True, exist_ok=True)
     for entry in entries():
         draw(entry)
+        draw_thumbnail(entry)
     (FOLDER / "gallery.md").write_text(page(), encoding="utf-8")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -39,11 +40,16 @@ def test_a_missing_file_is_found() -> None:
     assert missing_files("`syntax/parser.py`, `nobody/parser.py` and `gone.cuh`") == ["nobody/parser.py", "gone.cuh"]
 
 
+def linked(text: str) -> list[str]:
+    """What its links and pictures lead to, other than pages of the web."""
+    return re.findall(r"\]\((?!https?:)([^)\s]+)\)", text)
+
+
 @pytest.mark.parametrize(
-    "page", [*PAGES, *sorted((ROOT / "docs" / "notebook").glob("*.md"))], ids=lambda page: page.name
+    "page", [ROOT / "README.md", *PAGES, *sorted((ROOT / "docs" / "notebook").glob("*.md"))], ids=lambda page: page.name
 )
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text_of(page)):
+    for target in linked(text_of(page)):
         path, _, anchor = target.partition("#")
         file = page if not path else page.parent / path
         assert file.exists(), target
@@ -60,3 +66,35 @@ def test_the_floors_are_those_that_are_enforced() -> None:
     rows = re.findall(r"^\| (\d) \| (.*?) \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.M)
     found = {name.rstrip("/"): int(floor) for floor, names in rows for name in re.findall(r"`(.*?)`", names)}
     assert found == {name: floor for name, floor in FLOORS.items() if not name.startswith("__")}
+
+
+def test_the_api_page_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "api.rst").read_text(encoding="utf-8")
+    shown = set(re.findall(r"^\.\. auto(?:function|class|exception|module):: ([\w.]+)", page, re.M))
+    for module in ("attncc", "attncc.torch", "attncc.jax", "attncc.flex"):
+        if module not in shown:
+            assert {f"attncc.{name}" for name in public_names(module)} <= shown, module
+
+
+def public_names(module: str) -> list[str]:
+    """`__all__`, without the imports that `attncc.torch` and `attncc.jax` need."""
+    path = ROOT.joinpath(*module.split("."))
+    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            names: list[str] = ast.literal_eval(node.value)
+            return names
+    raise AssertionError(f"{module} has no __all__")
+
+
+def test_the_page_of_errors_lists_all_of_them() -> None:
+    listed = re.findall(
+        r"^- \[(A\d+)\]\(errors/\1\.md\): (.*)$", (ROOT / "docs" / "errors.md").read_text("utf-8"), re.M
+    )
+    titles = [path.read_text("utf-8").split("\n")[0] for path in sorted((ROOT / "docs" / "errors").glob("A*.md"))]
+    assert [f"# {code}: {title}" for code, title in listed] == titles
+
+
+def test_the_menu_of_the_site_has_every_page() -> None:
+    menu = re.findall(r"^[\w/-]+$", (ROOT / "docs" / "index.md").read_text("utf-8"), re.M)
+    assert sorted({"index", *menu} - {"api", "notebook/README"}) == sorted(page.stem for page in PAGES)

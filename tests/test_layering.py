@@ -16,23 +16,24 @@ PACKAGE = Path(__file__).resolve().parent.parent / "attncc"
 
 FLOORS = {
     "source": 0, "diagnostics": 0, "resources": 0, "library": 0, "threads": 0, "quoting": 0, "operators": 0,
-    "version": 0,
+    "notebook": 0, "version": 0,
     "ir": 1, "evaluate": 1, "statements": 1, "syntax": 1, "descales": 1,
     "semantics": 2,
     "analysis": 3, "reference": 3, "philox": 3, "problem": 3,
     "schedule": 4, "synthetic": 4, "plausible": 4,
-    "kernels": 5,
+    "kernels": 5, "show": 5,
     "executor": 6, "codegen": 6,
     "runtime": 7,
     "__init__": 8, "__main__": 8, "advice": 8, "api": 8, "bench": 8, "cache_append": 8, "checks": 8, "compiler": 8,
     "cli": 8, "explain": 8, "flex": 8, "import_flex": 8, "integrations": 8, "jax": 8, "lsp": 8, "machine_code": 8,
-    "package": 8, "partial_results": 8, "settle": 8, "show": 8, "stages": 8, "torch": 8, "tune": 8,
+    "package": 8, "partial_results": 8, "settle": 8, "stages": 8, "torch": 8, "tune": 8,
 }  # fmt: skip
 
 # What the package that `attncc build` writes may load, and what it must never load.
 BUILT_PACKAGE_PARTS = {
     "runtime", "executor", "problem", "schedule", "kernels", "analysis", "ir", "evaluate", "statements", "philox",
-    "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators", "version",
+    "source", "diagnostics", "resources", "descales", "threads", "quoting", "operators", "version", "show", "plausible",
+    "synthetic",
 }  # fmt: skip
 COMPILER_PARTS = {
     "bench",

@@ -53,9 +53,7 @@ def test_every_command_stands_in_the_table() -> None:
     assert set(re.findall(r"^\| `attncc ([\w-]+)", TEXT, re.M)) == set(COMMANDS)
 
 
-def test_links_and_folders_exist() -> None:
-    for target in re.findall(r"\]\(([^)]+)\)", TEXT):
-        assert (ROOT / target).exists(), target
+def test_folders_exist() -> None:
     for folder in re.findall(r"^\| ((?:`\w+/`(?:, )?)+)", TEXT, re.M):
         for name in re.findall(r"`(\w+)/`", folder):
             assert (ROOT / name).is_dir(), name

@@ -1,16 +1,21 @@
-"""The wheel: built from the tree, installed in an empty virtual environment, used from another folder."""
+"""The wheel: built from the sdist, installed in an empty virtual environment, used from another folder."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
 import venv
 import zipfile
+from email import message_from_bytes
+from email.message import Message
 from pathlib import Path
 
 import pytest
+
+from hatch_build import for_an_index, urls
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,7 +37,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("dist")
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", target, ".", cwd=ROOT)
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ".", cwd=ROOT)
     (built,) = target.glob("attncc-*.whl")
     return built
 
@@ -57,6 +62,50 @@ def test_wheel_holds_what_the_code_reads(wheel: Path) -> None:
         missing = [str(path) for path in files if f"attncc/_data/{path.relative_to(ROOT)}" not in names]
         assert not missing, missing
     assert not [name for name in names if name.startswith("tests/") or name.endswith(".cubin")]
+
+
+@pytest.fixture(scope="module")
+def metadata(wheel: Path) -> Message:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    return message_from_bytes(archive.read(name))
+
+
+def test_metadata_is_complete(metadata: Message) -> None:
+    for field in (
+        "Summary",
+        "Author",
+        "License-Expression",
+        "License-File",
+        "Keywords",
+        "Requires-Python",
+        "Classifier",
+    ):
+        assert metadata[field], field
+    assert "Typing :: Typed" in metadata.get_all("Classifier", [])
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert metadata.get_payload().startswith("# attncc\n")
+
+
+def test_no_link_of_the_description_is_relative(metadata: Message) -> None:
+    assert re.findall(r"\]\((?!https://)[^)]*\)", metadata.get_payload()) == []
+
+
+def test_twine_has_no_objections(wheel: Path) -> None:
+    pytest.importorskip("twine")
+    run(sys.executable, "-m", "twine", "check", "--strict", *sorted(wheel.parent.iterdir()), cwd=wheel.parent)
+
+
+TEXT = "[pages](docs/jax.md#calls) and [web](https://example.org)\n\n![a mask](docs/a.png)\n\nend\n"
+
+
+def test_links_on_a_package_index() -> None:
+    shown = for_an_index(TEXT, "https://example.org/attncc")
+    assert "[pages](https://example.org/attncc/blob/HEAD/docs/jax.md#calls)" in shown
+    assert "![a mask](https://example.org/attncc/raw/HEAD/docs/a.png)" in shown
+    assert for_an_index(TEXT, "") == "pages and [web](https://example.org)\n\nend\n"
+    assert urls("https://example.org/attncc")["Repository"] == "https://example.org/attncc"
+    assert urls("") == {}
 
 
 def test_installed_wheel_works_from_any_folder(installed: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,13 @@ from typing import TYPE_CHECKING
 import click
 
 from ..diagnostics import Diagnostic, render_all, render_json
+from ..notebook import PATIENCE, started_by_a_cell
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 FORMAT = "attncc.format"  # key in click's `ctx.meta`: how diagnostics are printed
-PATIENCE = 1.0  # seconds that work takes before a bar appears
+SECONDS_A_LINE = 10.0  # at least, between lines of progress
 COLUMNS = 80  # of what commands print where no terminal says more
 _COLORS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
@@ -92,10 +94,14 @@ def duration(seconds: float) -> str:
 
 @contextmanager
 def progress(label: str, total: int | None = None) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr that appears once the work has taken a second, only on a terminal. Yields `advance(text)`, to be
-    called after each of `total` parts; None: how far it is can't be told."""
+    """A bar on stderr that appears once the work has taken a second, only on a terminal; in a notebook lines, a few.
+    Yields `advance(text)`, to be called after each of `total` parts; None: how far it is can't be told."""
     if not sys.stderr.isatty():
         yield lambda text: None
+        return
+    if started_by_a_cell():
+        with _lines(label, total) as advance:
+            yield advance
         return
     from rich.console import Console, RenderableType
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -114,3 +120,24 @@ def progress(label: str, total: int | None = None) -> Iterator[Callable[[str], N
     with Late(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(label, total=total)
         yield lambda text: bar.update(task, advance=1, description=f"{label} {text}")
+
+
+@contextmanager
+def _lines(label: str, total: int | None) -> Iterator[Callable[[str], None]]:
+    """The label once the work has taken a second; later how many parts are done, now and then."""
+    done, said_at = 0, time.monotonic() + PATIENCE
+    first = threading.Timer(PATIENCE, click.echo, (f"{label} …",), {"err": True})
+    first.daemon = True
+    first.start()
+
+    def advance(text: str) -> None:
+        nonlocal done, said_at
+        done += 1
+        if time.monotonic() >= said_at + SECONDS_A_LINE:
+            said_at = time.monotonic()
+            click.echo(f"{label} {done} of {total} {text}".rstrip(), err=True)
+
+    try:
+        yield advance
+    finally:
+        first.cancel()

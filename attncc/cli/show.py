@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +24,9 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..analysis.mask.grid import TileGrid
-    from ..evaluate import Environment
-    from ..ir import Expr, Variant
+    from ..ir import Variant
     from ..problem import Problem
-    from ..show import Picture
+    from ..show.picture import Picture
 
 
 @click.command("show", short_help="Draw the mask and its tiles; or print a stage, such as the CUDA text.")
@@ -93,7 +90,8 @@ def command(
 
 
 def _draw(file: Path, png: Path | None, svg: Path | None, given: dict[str, Any]) -> None:
-    from .. import plausible, show
+    from .. import plausible
+    from ..show.variants import variant_picture
     from .explain import drawn_inputs
 
     problem: Problem = given["problem"]
@@ -107,9 +105,10 @@ def _draw(file: Path, png: Path | None, svg: Path | None, given: dict[str, Any])
     with progress("drawing"):
         inputs = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
         arrays = {name: item.array for name, item in inputs.items()} | given["given_inputs"]
-        drawn = _picture(variant, problem, (b, h), given, arrays)
+        blocks = {"block_q": given["block_q"], "block_kv": given["block_kv"]}
+        drawn = variant_picture(variant, problem, arrays, **blocks, b=b, h=h)
     told = {name: item.how for name, item in inputs.items()}
-    click.echo(json_text({**drawn.to_json(), "drawn": told}) if as_json() else show.text(drawn))
+    click.echo(json_text({**drawn.to_json(), "drawn": told}) if as_json() else str(drawn))
     if inputs and not as_json():
         click.echo(f"\n{drawn_inputs(inputs).rstrip()}")
     _warn(variant, drawn)
@@ -127,67 +126,14 @@ def _warn(variant: Variant, drawn: Picture) -> None:
         report([found], err=as_json())
 
 
-def _picture(
-    variant: Variant, problem: Problem, place: tuple[int, int], given: dict[str, Any], inputs: dict[str, Any]
-) -> Picture:
-    """Of one head of one sequence."""
-    from .. import show
-    from ..analysis.mask.grid import pieces
-    from ..analysis.mask.tiles import analyse
-    from ..explain import sequences
-    from ..statements import keep_condition
-
-    (b, h), block_q, block_kv = place, given["block_q"], given["block_kv"]
-    rules = analyse(variant, block_q, block_kv)
-    found = sequences(variant, rules, problem, inputs)
-    seen, environment = found[min(b, len(found) - 1)]
-    kinds, heads = _tile_map(pieces(rules, seen, block_q, block_kv), problem, (block_q, block_kv), h)
-    varies = [name for name, count in (("sequence", len(found)), ("head", heads)) if count > 1]
-    where = ", ".join(f"{name} {index}" for name, index in (("sequence", b), ("head", h)) if name in varies)
-    return show.picture(
-        f"{variant.name}, {where}" if where else variant.name,
-        _keep(keep_condition(variant), environment, h),
-        kinds,
-        q_len=problem.q_len,
-        kv_len=problem.kv_len,
-        block_q=block_q,
-        block_kv=block_kv,
-    )
-
-
-def _tile_map(pieces: Iterable[TileGrid], problem: Problem, blocks: tuple[int, int], h: int) -> tuple[Any, int]:
-    """The kinds of one head's tiles, uint8 [q tiles, kv tiles], and how many heads the pieces tell apart."""
-    import numpy as np
-
-    kinds = np.zeros((-(-problem.q_len // blocks[0]), -(-problem.kv_len // blocks[1])), np.uint8)
-    heads = 1
-    for piece in pieces:
-        (rows, columns), heads = piece.tiles, max(heads, len(piece.kinds))
-        kinds[rows.start : rows.stop, columns.start : columns.stop] = piece.kinds[min(h, len(piece.kinds) - 1)]
-    return kinds, heads
-
-
-def _keep(condition: Expr | None, environment: Environment, h: int) -> Callable[[Any, Any], Any]:
-    """Which of some keys some query rows of one head keep."""
-    import numpy as np
-
-    from ..evaluate import evaluate
-    from ..problem.arrays import at_positions
-
-    def keep(rows: Any, keys: Any) -> Any:
-        if condition is None:
-            return np.True_
-        kept = evaluate(condition, at_positions(environment, rows, keys))
-        return kept[min(h, len(kept) - 1)] if kept.ndim == 3 else kept
-
-    return keep
-
-
 def _save(drawn: Picture, path: Path) -> None:
-    from .. import show
+    from ..show.plot import save_png
 
     try:
         with writing(path):
-            show.save(drawn, path)
+            if path.suffix.lower() == ".svg":
+                path.write_text(drawn._repr_svg_(), encoding="utf-8")
+            else:
+                save_png(drawn, path)
     except ImportError:
         raise click.UsageError("pictures need matplotlib: pip install 'attncc[plot]'") from None

@@ -70,6 +70,12 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<attncc kernel {self.variant.name}: {', '.join(item.name for item in self.configurations)}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks: its variant, with a picture of the mask."""
+        from ..show.variants import html
+
+        return html(self.variant, repr(self).strip("<>"))
+
     def __call__(
         self,
         q: Array,

@@ -48,3 +48,22 @@ def test_no_bar_for_quick_work_and_none_off_a_terminal(monkeypatch: pytest.Monke
     with console.progress("compiling", 1):
         time.sleep(0.2)
     assert silent.getvalue() == ""
+
+
+def test_lines_in_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell keeps what a command rewrites."""
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("TERM", "xterm-color")
+    monkeypatch.setenv("PAGER", "cat")
+    monkeypatch.setattr(console, "PATIENCE", 0.1)
+    monkeypatch.setattr(console, "SECONDS_A_LINE", 1000)
+    with console.progress("compiling", 3) as advance:
+        time.sleep(0.5)
+        advance("causal")
+        monkeypatch.setattr(console, "SECONDS_A_LINE", 0)
+        advance("alibi")
+    assert terminal.getvalue() == "compiling …\ncompiling 2 of 3 alibi\n"
+    monkeypatch.setattr(console, "PATIENCE", 60)
+    with console.progress("timing"):
+        pass
+    assert "timing" not in terminal.getvalue()
