@@ -17,6 +17,7 @@ class Modules:
     def __init__(self, run_file: Callable[[Scope], None]) -> None:
         self._run_file = run_file
         self._scopes: dict[Path, Scope] = {}
+        self._loading: set[Later] = set()  # names that are looked up now
 
     def read(self, path: Path) -> Scope:
         """The names of a file. AttnccError A701, A702 if it can't be read."""
@@ -35,9 +36,17 @@ class Modules:
     # ---------------------------------------------------------------- imports
 
     def resolve(self, value: Value | None) -> Value | None:
-        """What an import brings, now that it is used."""
+        """What an import brings, now that it is used; None for a name that is looked up to find itself, as Python finds
+        none in a module that isn't read to its end: `from . import below` in the `__init__.py` that holds `below`."""
         while isinstance(value, Later):
-            value = value.load()
+            later = value
+            if later in self._loading:
+                return None
+            self._loading.add(later)
+            try:
+                value = later.load()
+            finally:
+                self._loading.remove(later)
         return value
 
     def imported(self, module: str, scope: Scope) -> Value:
