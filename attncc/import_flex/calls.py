@@ -69,7 +69,7 @@ def call(machine: Machine, function: Value, given: Given) -> Value:
 def _new(machine: Machine, of: Class, given: Given) -> Value:
     """An object of a class of the file: `__init__` gives its attributes, or the fields of a dataclass do."""
     made = Instance(of, {})
-    init = class_name(of, "__init__")
+    init = class_name(machine, of, "__init__")
     if isinstance(init, Function):
         execute(machine, bound_to(made, init), given)
     elif given.every:
@@ -77,11 +77,14 @@ def _new(machine: Machine, of: Class, given: Given) -> Value:
     return made
 
 
-def class_name(of: Class, name: str) -> Value | None:
+def class_name(machine: Machine, of: Class, name: str) -> Value | None:
     """A name in the body of a class, or in one of the classes of the file that it is made from."""
     if name in of.scope.names:
-        return of.scope.names[name]
-    return next((found for base in of.bases if isinstance(base, Class) and (found := class_name(base, name))), None)
+        return machine.modules.resolve(of.scope.names[name])
+    for base in map(machine.modules.resolve, of.bases):
+        if isinstance(base, Class) and (found := class_name(machine, base, name)) is not None:
+            return found
+    return None
 
 
 def bound_to(made: Instance, function: Function) -> Function:

@@ -244,7 +244,7 @@ def member(machine: Machine, base: Value, node: ast.Attribute, scope: Scope) -> 
         case Module():
             found = machine.modules.name_in(base, node.attr)
         case Class():
-            found = machine.modules.resolve(calls.class_name(base, node.attr))
+            found = calls.class_name(machine, base, node.attr)
         case Instance():
             found = _attribute_of(machine, base, node, scope)
         case Captured() | Block():
@@ -262,7 +262,7 @@ def _attribute_of(machine: Machine, base: Instance, node: ast.Attribute, scope: 
     """`self.width`: what `__init__` has set, a method, or a name of the class; else a value from outside."""
     if node.attr in base.names:
         return base.names[node.attr]
-    found = machine.modules.resolve(calls.class_name(base.of, node.attr))
+    found = calls.class_name(machine, base.of, node.attr)
     if isinstance(found, Function):
         return calls.bound_to(base, found)
     return found if found and base.known else machine.derive(machine.span(node, scope), [base])

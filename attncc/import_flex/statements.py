@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..diagnostics import Diagnostic
@@ -14,7 +15,7 @@ from .branches import either
 from .expressions import binary, truth_of, undecided
 from .machine import Machine
 from .terms import Captured
-from .values import BAD, NOTHING, Class, Function, Instance, Items, Module, Scope, Value
+from .values import BAD, NOTHING, Class, Function, Instance, Items, Later, Module, Scope, Value
 
 MAX_ROUNDS = 64  # of a loop inside a mod, which is written out
 
@@ -113,7 +114,7 @@ def _last_word(node: ast.expr) -> str:
 
 def _class(machine: Machine, node: ast.ClassDef, scope: Scope) -> None:
     body = Scope(scope.text, scope, node.name)
-    bases = tuple(machine.evaluate(base, scope) for base in node.bases)
+    bases = tuple(Later(partial(machine.evaluate, base, scope)) for base in node.bases)
     scope.names[node.name] = made = Class(node.name, body, bases)
     machine.run(node.body, body)
     static = {
