@@ -9,7 +9,7 @@ from ..diagnostics import Diagnostic
 from ..source import Span
 from .machine import Machine
 from .terms import Captured, Role, Term
-from .values import BAD, Items, Scope, Value
+from .values import BAD, Instance, Items, Scope, Value
 
 
 def bind(machine: Machine, target: ast.expr, value: Value, scope: Scope, renames: bool = False) -> None:
@@ -22,13 +22,19 @@ def bind(machine: Machine, target: ast.expr, value: Value, scope: Scope, renames
         case ast.Tuple() | ast.List():
             for item, part in zip(target.elts, _unpacked(machine, target.elts, value, scope), strict=True):
                 bind(machine, item, part, scope, renames)
+        case ast.Attribute(value=holder, attr=name) if isinstance(of := machine.evaluate(holder, scope), Instance):
+            if machine.inside:
+                machine.error("A703", f"`{span.text}` can't be assigned to", span, help=_NO_EFFECTS)
+            of.names[name] = machine.named(value, name, span, Role.OUTER)
         case _ if machine.inside:
             text = span.text
-            help = "a mod has no side effects: compute a new value under a new name"
-            machine.error("A703", f"`{text}` can't be assigned to", span, help=help)
+            machine.error("A703", f"`{text}` can't be assigned to", span, help=_NO_EFFECTS)
         case ast.Subscript(value=ast.Name(id=name)) if not isinstance(scope.find(name), Captured):
             why = Diagnostic("A703", f"an item of `{name}` is replaced", span, help="write the whole list at once")
             scope.names[name] = Captured(name, span, f"changed in line {span.line}", why=why)
+
+
+_NO_EFFECTS = "a mod has no side effects: compute a new value under a new name"
 
 
 def _named(machine: Machine, name: str, value: Value, scope: Scope, span: Span) -> Value:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ..diagnostics import Diagnostic, Label
 from ..source import Span
-from . import hints, intrinsics, library
+from . import axes, hints, intrinsics, library
+from .blocks import asked_of_shape
+from .branches import returned
 from .machine import Machine
 from .terms import Captured, Element, Role, Score, Symbol
 from .text import TARGET
-from .values import BAD, NOTHING, Bad, Class, Function, Given, Items, Library, Scope, Value, noun
+from .values import BAD, NOTHING, Bad, Block, Class, Function, Given, Instance, Items, Library, Scope, Value, noun
 
 
 def given(machine: Machine, node: ast.Call, scope: Scope) -> Given:
     """The arguments of a call, evaluated."""
-    keywords = {item.arg: machine.evaluate(item.value, scope) for item in node.keywords if item.arg is not None}
+    keywords = {
+        item.arg: hinted(machine.evaluate(item.value, scope), item.value)
+        for item in node.keywords
+        if item.arg is not None
+    }
     return Given(arguments(machine, node.args, scope), keywords, machine.span(node, scope))
 
 
@@ -25,7 +32,7 @@ def arguments(machine: Machine, nodes: Sequence[ast.expr], scope: Scope) -> tupl
     found: list[Value] = []
     for node in nodes:
         if not isinstance(node, ast.Starred):
-            found.append(machine.evaluate(node, scope))
+            found.append(hinted(machine.evaluate(node, scope), node))
             continue
         value = machine.evaluate(node.value, scope)
         if isinstance(value, Items):
@@ -37,6 +44,14 @@ def arguments(machine: Machine, nodes: Sequence[ast.expr], scope: Scope) -> tupl
     return tuple(found)
 
 
+def hinted(value: Value, node: ast.expr) -> Value:
+    """A captured value with what its definition shows of its dtype; one that a call made gets the name it is given."""
+    if not isinstance(value, Captured) or not (value.auto or isinstance(node, ast.Call)):
+        return value
+    learnable = value.learnable or hints.is_parameter(node)
+    return replace(value, dtype=hints.dtype(node) or value.dtype, learnable=learnable, auto=True)
+
+
 def call(machine: Machine, function: Value, given: Given) -> Value:
     """What a call gives."""
     match function:
@@ -44,9 +59,39 @@ def call(machine: Machine, function: Value, given: Given) -> Value:
             return BAD
         case Function():
             return execute(machine, function, given)[0]
+        case Class():
+            return _new(machine, function, given)
         case Library():
             return _library(machine, function, given)
     return machine.cannot(given.span, given.every, _not_a_function(function, given.span))
+
+
+def _new(machine: Machine, of: Class, given: Given) -> Value:
+    """An object of a class of the file: `__init__` gives its attributes, or the fields of a dataclass do."""
+    made = Instance(of, {})
+    init = class_name(machine, of, "__init__")
+    if isinstance(init, Function):
+        execute(machine, bound_to(made, init), given)
+    elif given.every:
+        return machine.cannot(given.span, given.every, _not_a_function(of, given.span))
+    return made
+
+
+def class_name(machine: Machine, of: Class, name: str) -> Value | None:
+    """A name in the body of a class, or in one of the classes of the file that it is made from."""
+    if name in of.scope.names:
+        return machine.modules.resolve(of.scope.names[name])
+    for base in map(machine.modules.resolve, of.bases):
+        if isinstance(base, Class) and (found := class_name(machine, base, name)) is not None:
+            return found
+    return None
+
+
+def bound_to(made: Instance, function: Function) -> Function:
+    """A method of a class with its `self`."""
+    if not function.of_instances:
+        return function
+    return replace(function, bound=(made, *function.bound[1:]))
 
 
 def _not_a_function(value: Value, span: Span) -> Diagnostic:
@@ -61,7 +106,7 @@ def _not_a_function(value: Value, span: Span) -> Diagnostic:
 
 
 def _library(machine: Machine, function: Library, given: Given) -> Value:
-    intrinsic = intrinsics.INTRINSICS.get(function.path)
+    intrinsic = intrinsics.INTRINSICS.get(function.path) or axes.INTRINSICS.get(function.path)
     if intrinsic is not None:
         return intrinsic(machine, given)
     explained = library.explanation(function.path, machine.torch)
@@ -75,15 +120,19 @@ def _library(machine: Machine, function: Library, given: Given) -> Value:
     if function.path.partition(".")[0] not in library.KNOWN:
         help = "copy it into this file, or put the file that defines it where Python would find it from here"
         why = Diagnostic("A706", f"what `{function.path}` does isn't known", given.span, help=help)
-    return machine.cannot(given.span, given.every, why)
+    shape = intrinsics.made_shape(name, given) if function.path == f"torch.{name}" else None
+    return machine.cannot(given.span, given.every, why, shape)
 
 
 def method(machine: Machine, receiver: Value, name: str, given: Given) -> Value:
     """What a method of a number, tensor or list gives."""
     explained = library.explanation(f"torch.Tensor.{name}", machine.torch)
     every = Given((receiver, *given.values), given.keywords, given.span)
+    if isinstance(receiver, Captured | Block) and (told := asked_of_shape(machine, receiver, name, given)) is not None:
+        return told
     if not machine.inside and isinstance(receiver, Captured):
-        return machine.derive(given.span, every.every)
+        shape = machine.shape_of(receiver) if name in hints.KEEP_SHAPE else None
+        return machine.derive(given.span, every.every, shape=shape)
     if explained is None or isinstance(receiver, Items):
         return machine.cannot(given.span, every.every, _unknown(f"`.{name}()`", name, given.span))
     return call(machine, machine.torch.names[explained], every)
@@ -140,7 +189,8 @@ def body(machine: Machine, function: Function, scope: Scope) -> Value:
     if isinstance(function.node, ast.Lambda):
         return machine.evaluate(function.node.body, scope)
     result = machine.run(function.node.body, scope)
-    return NOTHING if result is None else result
+    last = NOTHING if result is None else result
+    return returned(scope, last) if scope.left else last
 
 
 def _bind(machine: Machine, function: Function, given: Given, scope: Scope) -> bool:

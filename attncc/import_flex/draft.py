@@ -31,6 +31,8 @@ class Draft:
         self.versions = _same_scores(lines)
         inputs.collect([line.term for line in (*masks, *lines)])
         found.raise_errors()
+        self.uses = inputs.uses
+        self.declared = {item for item in inputs.uses if inputs.declaration(item) is not None}
         self.kinds = Kinds(inputs.known_kinds())
         self.kinds.infer([line.term for line in masks], [line.term for line in lines])
         self.layout = Layout(masks, lines, self.kinds)

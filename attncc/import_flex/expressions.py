@@ -11,19 +11,24 @@ from ..diagnostics import Diagnostic
 from ..source import Span
 from . import calls, library
 from .binding import bind, iterate
-from .fold import known, truth
+from .blocks import asked_of_shape
+from .fold import truth
 from .machine import Machine
 from .reductions import reduction
-from .terms import Captured, Compare, Element, Number, Term, bare
+from .subscripts import key_of, looked_up, subscript
+from .terms import Captured, Number, Term
 from .values import (
-    BAD,
     NOTHING,
     Bad,
+    Block,
     Class,
     Function,
+    Given,
+    Instance,
     Items,
     Library,
     Like,
+    Lookup,
     Module,
     Nothing,
     Scope,
@@ -86,12 +91,23 @@ def _name(machine: Machine, node: ast.Name, scope: Scope) -> Value:
     span = machine.span(node, scope)
     why = Diagnostic("A706", f"`{node.id}` isn't defined in this file", span, help=library.BRING_IT)
     captured = Captured(node.id, span, "not defined in the file", why=why)
-    scope.root.names[node.id] = captured
+    scope.root.names.setdefault(node.id, captured)  # an import that waits for itself keeps its name
     return captured
 
 
 def _tuple(machine: Machine, node: ast.Tuple | ast.List, scope: Scope) -> Value:
     return Items(calls.arguments(machine, node.elts, scope))
+
+
+def _dict(machine: Machine, node: ast.Dict, scope: Scope) -> Value:
+    """A dict whose keys are known."""
+    items: dict[int | float | str, Value] = {}
+    for key, item in zip(node.keys, node.values, strict=True):
+        name = None if key is None else key_of(machine.evaluate(key, scope))
+        if name is None:
+            return unknown(machine, node, scope)
+        items[name] = machine.evaluate(item, scope)
+    return Lookup(items)
 
 
 def _lambda(machine: Machine, node: ast.Lambda, scope: Scope) -> Value:
@@ -157,10 +173,8 @@ def _compare(machine: Machine, node: ast.Compare, scope: Scope) -> Value:
         return Number(value=same == isinstance(node.ops[0], ast.Eq), span=span)
     if not machine.inside and not all(isinstance(value, Term) for value in values):
         return machine.derive(span, values)
-    operands = machine.numbers(values, [machine.span(item, scope) for item in nodes])
-    if operands is None:
-        return BAD
-    return Compare(ops=tuple(_COMPARE[type(op)] for op in node.ops), operands=operands, span=span)
+    ops = [_COMPARE[type(op)] for op in node.ops]
+    return machine.compare(ops, values, [machine.span(item, scope) for item in nodes], span)
 
 
 def _identity(machine: Machine, node: ast.Compare, values: Sequence[Value], scope: Scope) -> Value:
@@ -169,7 +183,9 @@ def _identity(machine: Machine, node: ast.Compare, values: Sequence[Value], scop
     left, right = values[0], values[-1]
     if len(node.ops) == 1 and isinstance(node.ops[0], ast.Is | ast.IsNot) and isinstance(right, Nothing):
         if isinstance(left, Captured):
-            return machine.derive(span, [left])
+            if machine.shape_of(left) is None:
+                return machine.derive(span, [left])
+            return Number(value=isinstance(node.ops[0], ast.IsNot), span=span)
         return Number(value=isinstance(left, Nothing) == isinstance(node.ops[0], ast.Is), span=span)
     why = Diagnostic("A703", "this comparison can't be taken", span, help="use <, <=, >, >=, == and !=, joined by `|`")
     return machine.cannot(span, values, why)
@@ -192,7 +208,8 @@ def undecided(span: Span, test: str) -> Diagnostic:
         "A709",
         f"which branch is taken depends on `{test}`, which isn't known",
         span,
-        help="give its value in the call, as in FILE.py:factory(value), or write torch.where(condition, a, b)",
+        help="give its value in the call, as in FILE.py:factory(8, None, torch.empty(2, 64)), or write "
+        "torch.where(condition, a, b)",
     )
 
 
@@ -203,9 +220,9 @@ def truth_of(value: Value) -> bool | None:
             return truth(value)
         case Nothing():
             return False
-        case Items(items=content) | Text(value=content):
+        case Items(items=content) | Text(value=content) | Lookup(items=content):
             return bool(content)
-        case Function() | Class() | Module():
+        case Function() | Class() | Module() | Instance():
             return True
     return None
 
@@ -220,79 +237,35 @@ def _attribute(machine: Machine, node: ast.Attribute, scope: Scope) -> Value:
 def member(machine: Machine, base: Value, node: ast.Attribute, scope: Scope) -> Value:
     """`base.attr`."""
     span = machine.span(node, scope)
+    found: Value | None = None
     match base:
         case Library():
-            return library.constant(f"{base.path}.{node.attr}", span) or Library(f"{base.path}.{node.attr}")
-        case Module() if (found := machine.modules.name_in(base, node.attr)) is not None:
-            return found
-        case Class() if (found := machine.modules.resolve(base.scope.names.get(node.attr))) is not None:
-            return found
+            found = library.constant(f"{base.path}.{node.attr}", span) or Library(f"{base.path}.{node.attr}")
+        case Module():
+            found = machine.modules.name_in(base, node.attr)
+        case Class():
+            found = calls.class_name(machine, base, node.attr)
+        case Instance():
+            found = _attribute_of(machine, base, node, scope)
+        case Captured() | Block():
+            found = asked_of_shape(machine, base, node.attr, Given((), {}, span))
         case Term() if node.attr in ("dtype", "device"):
-            return Like(base) if node.attr == "dtype" else Text(span.text)
+            found = Like(base) if node.attr == "dtype" else Text(span.text)
+    if found is not None:
+        return found
     help = library.ADVICE.get(node.attr, library.BRING_IT)
     why = Diagnostic("A704", f"`.{node.attr}` of {noun(base)} can't be taken", span, help=help)
     return machine.cannot(span, [base], why)
 
 
-def _subscript(machine: Machine, node: ast.Subscript, scope: Scope) -> Value:
-    base = machine.evaluate(node.value, scope)
-    span = machine.span(node, scope)
-    nodes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-    if isinstance(base, Items):
-        return _item(machine, base, node, scope)
-    if not machine.inside or any(isinstance(item, ast.Slice) for item in nodes):
-        why = Diagnostic("A707", "a slice of a tensor can't be taken", span, help=_ONE_ELEMENT)
-        return machine.cannot(span, [base, *_slice_parts(machine, nodes, scope)], why)
-    spans = [machine.span(item, scope) for item in nodes]
-    indices = machine.numbers([machine.evaluate(item, scope) for item in nodes], spans)
-    if indices is None or base is BAD:
-        return BAD
-    for index, at in zip(indices, spans, strict=True):
-        _refuse_negative(machine, index, at)
-    if isinstance(base, Captured):
-        is_size = base.auto and not any(index.varies for index in indices)  # table.shape[0]
-        return machine.derive(span, [base]) if is_size else Element(captured=base, indices=indices, span=span)
-    row = bare(base) if isinstance(base, Term) else base
-    if isinstance(row, Element) and row.indices:
-        return Element(captured=row.captured, indices=(*row.indices, *indices), span=span)
-    help = "index the captured tensor itself; compute on its elements, or bring the result as a tensor"
-    return machine.error("A707", f"`{machine.span(node.value, scope).text}` has no elements here", span, help=help)
-
-
-_ONE_ELEMENT = "a mod sees one pair: give one index for each axis, as in t[b, h, i]; loop over an axis with `for`"
-
-
-def _bounds(node: ast.expr) -> list[ast.expr | None]:
-    """The three parts of a slice, or the one index."""
-    return [node.lower, node.upper, node.step] if isinstance(node, ast.Slice) else [node]
-
-
-def _slice_parts(machine: Machine, nodes: Sequence[ast.expr], scope: Scope) -> list[Value]:
-    return [machine.evaluate(part, scope) for node in nodes for part in _bounds(node) if part is not None]
-
-
-def _refuse_negative(machine: Machine, index: Term, at: Span) -> None:
-    value = known(index)
-    if value is not None and value < 0:
-        help = "count from the start; in .attn an index below 0 reads 0"
-        machine.error("A707", f"the index `{at.text}` counts from the end", at, help=help)
-
-
-def _item(machine: Machine, base: Items, node: ast.Subscript, scope: Scope) -> Value:
-    """An item of a list, or some of them, at a known place."""
-    values = [NOTHING if part is None else machine.evaluate(part, scope) for part in _bounds(node.slice)]
-    places = [known(value) if isinstance(value, Term) else None for value in values]
-    whole = [place if isinstance(place, int) else None for place in places]
-    if all(place is not None or value is NOTHING for place, value in zip(whole, values, strict=True)):
-        try:
-            if isinstance(node.slice, ast.Slice):
-                return Items(base.items[slice(whole[0], whole[1], whole[2])])
-            return base.items[whole[0] or 0]
-        except (IndexError, ValueError):
-            pass
-    span = machine.span(node, scope)
-    why = Diagnostic("A707", "which item of the list this is isn't known", span, help="make the list a tensor outside")
-    return machine.cannot(span, [base, *values], why)
+def _attribute_of(machine: Machine, base: Instance, node: ast.Attribute, scope: Scope) -> Value:
+    """`self.width`: what `__init__` has set, a method, or a name of the class; else a value from outside."""
+    if node.attr in base.names:
+        return base.names[node.attr]
+    found = calls.class_name(machine, base.of, node.attr)
+    if isinstance(found, Function):
+        return calls.bound_to(base, found)
+    return found if found and base.known else machine.derive(machine.span(node, scope), [base])
 
 
 def _call(machine: Machine, node: ast.Call, scope: Scope) -> Value:
@@ -302,7 +275,11 @@ def _call(machine: Machine, node: ast.Call, scope: Scope) -> Value:
         return reduced
     if isinstance(node.func, ast.Attribute):
         receiver = machine.evaluate(node.func.value, scope)
-        if isinstance(receiver, Term | Captured | Bad | Items):
+        if isinstance(receiver, Lookup) and node.func.attr == "get":
+            given = calls.given(machine, node, scope)
+            if (found := looked_up(receiver, given.values)) is not None:
+                return found
+        if isinstance(receiver, Term | Captured | Bad | Items | Block | Lookup):
             return calls.method(machine, receiver, node.func.attr, calls.given(machine, node, scope))
         function = member(machine, receiver, node.func, scope)
     else:
@@ -337,7 +314,8 @@ RULES: dict[type[ast.expr], Callable[[Machine, Any, Scope], Value]] = {
     ast.Compare: _compare,
     ast.IfExp: _conditional,
     ast.Attribute: _attribute,
-    ast.Subscript: _subscript,
+    ast.Subscript: subscript,
+    ast.Dict: _dict,
     ast.Call: _call,
     ast.ListComp: _comprehension,
     ast.GeneratorExp: _comprehension,

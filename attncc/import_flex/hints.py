@@ -21,6 +21,11 @@ _MADE_BY = {
     **dict.fromkeys((name for function in FLOAT_FUNCTIONS for name in OPERATORS[function].torch), "f32"),
     **dict.fromkeys(("randint", "bincount", "argsort", "argmax", "searchsorted", "bucketize", "randperm"), "i64"),
 }
+# Methods whose result has the shape of their tensor.
+KEEP_SHAPE = frozenset(
+    {"to", "cuda", "cpu", "contiguous", "clone", "detach", "requires_grad_", "int", "long", "bool", "float", "half",
+     "bfloat16", "type", "type_as", "abs", "neg", "exp", "log", "sqrt", "sigmoid", "softmax", "cumsum"}
+)  # fmt: skip
 _KEEPS_DTYPE = ("to", "cuda", "cpu", "contiguous", "clone", "detach", "flatten", "view", "reshape", "Parameter")
 
 

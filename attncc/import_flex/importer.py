@@ -11,7 +11,7 @@ from ..source import SourceFile
 from ..syntax.formatter import format_source
 from .calls import bind_mod, body
 from .draft import Draft
-from .inputs import Inputs, declared_inputs, may_count_from_the_end
+from .inputs import Inputs, declared_inputs, lengths, may_count_from_the_end, reads_both_ways
 from .layout import Line
 from .machine import Machine
 from .naming import variant_name
@@ -37,7 +37,7 @@ def import_flex(targets: Sequence[str], inputs: Iterable[str] = (), name: str | 
     """
     declared = declared_inputs(inputs)
     found = Diagnostics()
-    machine = Machine(found, RULES, declared)
+    machine = Machine(found, RULES, {name: lengths(item) for name, item in declared.items()})
     mods = [mod for target in targets for mod in find_mods(machine, target)]
     mods.sort(key=lambda mod: not mod.is_mask)
     keeps = _read(machine, mods)
@@ -75,6 +75,8 @@ def _notes(draft: Draft, targets: Sequence[str]) -> Iterator[str]:
         yield _ALIGNMENT
     if any(line.comment.startswith("a guess") for line in draft.inputs.values()):
         yield _GUESSES
+    if any(reads_both_ways(uses) and item not in draft.declared for item, uses in draft.uses.items()):
+        yield _POSITIONS
     if may_count_from_the_end(draft.layout.roots):
         yield _NEGATIVE
 
@@ -84,4 +86,8 @@ _ALIGNMENT = (
     "from kv_len (decoding, chunks), q_pos is the query's place among the keys."
 )
 _GUESSES = "A guess is made from how the mod uses an input: change dtype or axes where it is wrong."
+_POSITIONS = (
+    "An axis that q_idx and kv_idx both read is `_`, any length. Write `pos` if q_len = kv_len in every call: lengths "
+    "are checked then, and batches can be packed."
+)
 _NEGATIVE = "An index below 0 reads 0 here; PyTorch would count it from the end."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..diagnostics import AttnccError, Diagnostic, Diagnostics, Label, did_you_mean
 from ..ir import Type
@@ -42,6 +43,12 @@ def declared_inputs(options: Iterable[str]) -> dict[str, ast.Input]:
                 )
             found[statement.name.name] = statement
     return found
+
+
+def lengths(declared: ast.Input) -> tuple[int | None, ...]:
+    """Those of the axes that an input declares as numbers; None for a tag or `_`."""
+    numbers = [axis.value if isinstance(axis, ast.Number) else None for axis in declared.axes]
+    return tuple(number if isinstance(number, int) else None for number in numbers)
 
 
 def _parsed(option: str) -> ast.Module:
@@ -146,33 +153,51 @@ def _as_declared(node: ast.Input) -> str:
 
 def _origin(captured: Captured, name: str) -> str:
     """Where a value comes from in Python, for the comment behind its line."""
-    path, line = captured.span.source.path, captured.span.line
+    path, line = _in_its_package(captured.span.source.path), captured.span.line
     origin = captured.origin if len(captured.origin) <= 48 else f"{captured.origin[:45]}..."
     if captured.name in (name, origin):
         return f"{origin}, {path}:{line}" if origin != captured.name else f"{path}:{line}"
     return f"`{captured.name}`: {origin}, {path}:{line}"
 
 
+def _in_its_package(path: str) -> str:
+    """A path from the folder that holds the package of a file, unless it is below the current folder."""
+    folder = Path(path).parent
+    if not Path(path).is_absolute():
+        return path
+    while (folder / "__init__.py").is_file():
+        folder = folder.parent
+    return str(Path(path).relative_to(folder))
+
+
 # -------------------------------------------------------------------- axes
 
 
 def _axes(uses: Sequence[Element]) -> list[str]:
-    """A tag for each axis that is always read by one built-in index, `_` for the others."""
+    """A tag for each axis that is always read by one built-in index, `_` for the others. One that q_idx and kv_idx read
+    is `pos` only where q_len = kv_len, which FlexAttention doesn't ask for."""
     return [_tag([use.indices[place] for use in uses]) for place in range(len(uses[0].indices))]
 
 
 def _tag(indices: Sequence[Term]) -> str:
     names = {_symbol(index) for index in indices}
-    if names == {"q_idx", "kv_idx"}:
-        return "pos"
     if len(names) > 1 or None in names:
         return "_"
-    return next(tag.name for tag in TAGS.values() if tag.indexed_by[0] in names)
+    return _AT_LEAST if names == {"kv_idx"} else next(tag.name for tag in TAGS.values() if tag.indexed_by[0] in names)
+
+
+_AT_LEAST = "pos"  # kv_len entries or more, as FlexAttention takes them
 
 
 def _symbol(term: Term) -> str | None:
     term = bare(term)
     return term.name if isinstance(term, Symbol) else None
+
+
+def reads_both_ways(uses: Sequence[Element]) -> bool:
+    """Whether some axis is read by q_idx and by kv_idx alone: one that counts positions."""
+    by_axis = zip(*(use.indices for use in uses), strict=True)
+    return any({_symbol(index) for index in indices} == {"q_idx", "kv_idx"} for indices in by_axis)
 
 
 def may_count_from_the_end(roots: Iterable[Term]) -> bool:

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 from ..diagnostics import Diagnostic
 from ..source import Span
+from .blocks import listed
 from .fold import known
-from .machine import Machine
+from .machine import Machine, Shape
 from .terms import OPERATORS, Captured, Number, Role, Term
-from .values import NOTHING, Function, Given, Items, Library, Like, Nothing, Text, Value
+from .values import NOTHING, Block, Class, Function, Given, Instance, Items, Library, Like, Lookup, Nothing, Text, Value
 
 Intrinsic = Callable[[Machine, Given], Value]
 
@@ -43,20 +44,65 @@ def _cast(machine: Machine, given: Given) -> Value:
 
 
 def _full(machine: Machine, given: Given) -> Value:
-    """A tensor without axes that holds one number; one with axes comes from outside."""
+    """A tensor that holds one number: that number, where it has no axes. Outside of mods one with axes is captured."""
     size, value, dtype = given.values
-    while isinstance(size, Items) and len(size.items) == 1:
+    shape = size_of(size)
+    number = _cast(machine, replace(given, values=(value, dtype)))
+    if shape == ():
+        return number
+    if shape is None or None in shape or not machine.inside or not isinstance(number, Term):
+        why = Diagnostic("A704", "a mod can't make a tensor", given.span, help=_OUTSIDE)
+        return machine.cannot(given.span, given.every, why, shape)
+    return Block(shape, lambda places: number)
+
+
+def size_of(size: Value) -> Shape:
+    """The shape that `torch.zeros(2, 3)` and `torch.zeros((2, 3))` name."""
+    while isinstance(size, Items) and len(size.items) == 1 and isinstance(size.items[0], Items):
         size = size.items[0]
-    if isinstance(size, Items) and not size.items:
-        return _cast(machine, replace(given, values=(value, dtype)))
-    return _cannot(machine, given, "A704", "a mod can't make a tensor", _OUTSIDE)
+    sizes = size.items if isinstance(size, Items) else (size,)
+    if len(sizes) == 1 and not isinstance(sizes[0], Term):  # a number, or a shape of any length
+        return None
+    numbers = [known(item) if isinstance(item, Term) else None for item in sizes]
+    return tuple(number if isinstance(number, int) else None for number in numbers)
+
+
+def _drawn(machine: Machine, given: Given) -> Value:
+    """A tensor that holds anything: only its shape matters."""
+    why = Diagnostic("A704", "a mod can't make a tensor", given.span, help=_OUTSIDE)
+    return machine.cannot(given.span, given.every, why, size_of(Items(given.values)))
+
+
+_DRAWN = ("rand", "randn")
+
+
+def made_shape(name: str, given: Given) -> Shape:
+    """The shape of what another function of torch makes, where its arguments say it."""
+    if name in _DRAWN:
+        return size_of(Items(given.values))
+    return size_of(given.values[-1]) if name == "randint" and given.values else None
+
+
+def _of_elements(value: Value) -> Shape:
+    """The shape of a list of numbers, or of lists of them; None if it has anything else in it."""
+    if not isinstance(value, Items):
+        return () if isinstance(value, Term) else None
+    inner = {_of_elements(item) for item in value.items}
+    rest = next(iter(inner)) if len(inner) == 1 else None
+    return None if rest is None else (len(value.items), *rest)
 
 
 def _tensor(machine: Machine, given: Given) -> Value:
     """`torch.tensor(5.0)` is a number; one of a list comes from outside."""
     data = given.values[0]
-    if isinstance(data, Items) or (isinstance(data, Captured) and not machine.inside):
-        return _cannot(machine, given, "A704", "a mod can't make a tensor", _OUTSIDE)
+    if isinstance(data, Captured) and not machine.inside:
+        return machine.derive(given.span, given.every, shape=machine.shape_of(data))
+    if isinstance(data, Items):
+        block = (
+            listed(machine, data.items, given.span) if machine.inside and len(_of_elements(data) or ()) == 1 else None
+        )
+        why = Diagnostic("A704", "a mod can't make a tensor", given.span, help=_OUTSIDE)
+        return block or machine.cannot(given.span, given.every, why, _of_elements(data))
     return _cast(machine, given)
 
 
@@ -81,6 +127,46 @@ def _number(op: str) -> Intrinsic:
         return machine.apply(op, [value], given.span)
 
     return cast
+
+
+def _parameter(machine: Machine, given: Given) -> Value:
+    """`nn.Parameter(tensor)`: as it is, where it has a name and a shape."""
+    value = given.values[0] if given.values else NOTHING
+    shape = machine.shape_of(value) if isinstance(value, Captured) else None
+    return machine.derive(given.span, given.every, shape=shape)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    "builtins.int": (int,), "builtins.float": (float,), "builtins.bool": (bool,), "builtins.str": (Text,),
+    "builtins.list": (Items,), "builtins.tuple": (Items,), "builtins.dict": (Lookup,),
+}  # fmt: skip
+
+
+def _isinstance(machine: Machine, given: Given) -> Value:
+    """Whether a value is of a type, where both are known: numbers, texts, lists, None, tensors of known shape."""
+    value, kinds = given.values if len(given.values) == 2 else (NOTHING, NOTHING)
+    every = kinds.items if isinstance(kinds, Items) else (kinds,)
+    found = [_is_of(machine, value, kind) for kind in every]
+    if True in found or None not in found:
+        return Number(value=True in found, span=given.span)
+    return machine.derive(given.span, given.every)
+
+
+def _is_of(machine: Machine, value: Value, kind: Value) -> bool | None:
+    """None where it isn't known."""
+    if isinstance(kind, Class):
+        return False if isinstance(value, Nothing | Number | Text | Items | Lookup | Function) else None
+    if not isinstance(kind, Library):
+        return None
+    if isinstance(value, Captured):
+        return kind.path == "torch.Tensor" if machine.shape_of(value) else None
+    if isinstance(value, Nothing | Function):
+        return False
+    number = known(value) if isinstance(value, Term) else None
+    held = value if number is None else number
+    if isinstance(held, Term | Instance):
+        return None
+    return isinstance(held, _TYPES.get(kind.path, ()))
 
 
 def _finfo(machine: Machine, given: Given) -> Value:
@@ -197,6 +283,9 @@ INTRINSICS: dict[str, Intrinsic] = {
     "attncc.tensor": _tensor,
     "attncc.truncate": _truncate,
     "attncc.reduce": _reduce,
+    "torch.empty": _drawn,
+    "torch.nn.Parameter": _parameter,
+    "builtins.isinstance": _isinstance,
     "functools.reduce": _reduce,
     "functools.partial": _partial,
     "torch.finfo": _finfo,

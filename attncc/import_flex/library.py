@@ -87,6 +87,23 @@ def math_floor(x): return _to_int(_floor(x))
 def math_ceil(x): return _to_int(-_floor(-x))
 def trunc(input): return _truncate(input)
 
+def any(input, dim=None, keepdim=False): return _over("any", input, dim, keepdim)
+def all(input, dim=None, keepdim=False): return _over("all", input, dim, keepdim)
+def sum(input, dim=None, keepdim=False, dtype=None): return _over("sum", input, dim, keepdim)
+def mean(input, dim=None, keepdim=False, dtype=None): return _over("mean", input, dim, keepdim)
+def amax(input, dim=None, keepdim=False): return _over("amax", input, dim, keepdim)
+def amin(input, dim=None, keepdim=False): return _over("amin", input, dim, keepdim)
+def max(input, other=None, dim=None, keepdim=False): return _extreme("max", input, other, dim)
+def min(input, other=None, dim=None, keepdim=False): return _extreme("min", input, other, dim)
+def unsqueeze(input, dim): return _unsqueeze(input, dim)
+def squeeze(input, dim=None): return _squeeze(input, dim)
+def dot(input, tensor): return _dot(input, tensor)
+def isin(elements, test_elements): return _isin(elements, test_elements)
+def bucketize(input, boundaries, right=False, **options): return _bucketize(input, boundaries, right)
+def searchsorted(sorted_sequence, input, right=False, side="left", **options):
+    return _bucketize(input, sorted_sequence, right or side == "right")
+def arange(*bounds, dtype=None, **options): return _arange(*bounds)
+
 def where(condition, input, other): return _where(condition, input, other)
 def Tensor_where(self, condition, other): return _where(condition, self, other)
 def masked_fill(input, mask, value): return _where(mask, value, input)
@@ -161,6 +178,8 @@ def ones_like(input, dtype=None, **options): return _cast(1, input.dtype if dtyp
 def zeros_like(input, dtype=None, **options): return _cast(0, input.dtype if dtype is None else dtype)
 """
 
+_OVER_AXES = ("over", "extreme", "unsqueeze", "squeeze", "dot", "isin", "bucketize", "arange")
+
 # Modules whose functions the prelude explains.
 EXPLAINED = frozenset(
     {"torch", "math", "numpy", "operator", "builtins", "torch.nn.functional", "torch.special", "torch.Tensor",
@@ -214,7 +233,7 @@ RANDOM = frozenset({"rand", "randn", "rand_like", "randn_like", "randint", "bern
 def functions(run: Callable[[Sequence[ast.stmt], Scope], Value | None]) -> Scope:
     """The scope of the prelude, read by the machine that this is the `run` of."""
     scope = Scope(_prelude(), label="torch")
-    own = (*OPERATORS, "cast", "full", "tensor", "reduce", "truncate")
+    own = (*OPERATORS, "cast", "full", "tensor", "reduce", "truncate", *_OVER_AXES)
     scope.names.update({f"_{name}": Library(f"attncc.{name}") for name in own})
     run(scope.text.statements, scope)
     return scope

@@ -8,7 +8,7 @@ what does depend on it, and can't be taken, is an error, and reading goes on, so
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +18,10 @@ from ..source import Span
 from . import library
 from .fold import known
 from .modules import Modules
-from .terms import Apply, Captured, Element, Named, Number, Role, Score, Term
-from .values import BAD, Bad, Given, Scope, Value, noun, parts
+from .terms import Apply, Captured, Compare, Element, Named, Number, Role, Score, Term, walk
+from .values import BAD, Bad, Block, Given, Places, Scope, Value, noun, parts
+
+Shape = tuple[int | None, ...] | None  # None: not even how many axes a tensor has is known
 
 MAX_STEPS = 100_000
 MAX_DEPTH = 120  # of nested calls and expressions, and of a term; each level takes some frames of Python's stack
@@ -45,12 +47,13 @@ class Rules:
 
 
 class Machine:
-    """`given` are the names that the user has declared as inputs: a known value of that name counts as unknown."""
+    """`given` are the names that the user has declared as inputs, with the lengths of their axes (None where any will
+    do): a known value of that name counts as unknown."""
 
-    def __init__(self, found: Diagnostics, rules: Rules, given: Collection[str] = ()) -> None:
+    def __init__(self, found: Diagnostics, rules: Rules, given: Mapping[str, Shape] | None = None) -> None:
         self.found = found
         self._rules = rules
-        self.given = given
+        self.given = given or {}
         self.inside = False
         self.scores: list[ScoreLine] = []
         self._place: Span | None = None  # while torch's functions are read from the prelude: where they are called
@@ -58,7 +61,7 @@ class Machine:
         self._order = 0
         self._steps = 0
         self._depth = 0
-        self._derived: dict[tuple[str, tuple[int, ...]], Captured] = {}
+        self._derived: dict[tuple[str, tuple[Hashable, ...]], Captured] = {}
         self.modules = Modules(self._run_file)
         self.torch = library.functions(self.run)
 
@@ -139,6 +142,8 @@ class Machine:
 
     def number(self, value: Value, span: Span) -> Term | None:
         """A value as a term; None after an error."""
+        if self.has_axes(value):
+            return self._only_element(self.as_block(value, span), span)
         match value:
             case Term():
                 return value
@@ -148,6 +153,14 @@ class Machine:
                 return None
         self.error("A705", f"this is {noun(value)} where a number should stand", span, help=_NO_NUMBER)
         return None
+
+    def _only_element(self, block: Block, span: Span) -> Term | None:
+        if any(length != 1 for length in block.shape):
+            lengths = ", ".join("?" if length is None else str(length) for length in block.shape)
+            message = f"this is a tensor of shape [{lengths}] where a number should stand"
+            self.error("A707", message, span, help="index it, or reduce it by .any(-1), .all(-1) or .sum(-1)")
+            return None
+        return block.at(tuple(Number(value=0, span=span) for _ in block.shape))
 
     def numbers(self, values: Sequence[Value], spans: Sequence[Span]) -> tuple[Term, ...] | None:
         """All of them as terms; None if any isn't one."""
@@ -159,6 +172,8 @@ class Machine:
         """An operator on numbers. Outside of mods, one on captured values gives another captured value."""
         if not self.inside and not all(isinstance(value, Term) for value in values):
             return self.derive(span, values)
+        if any(map(self.has_axes, values)):
+            return self._of_elements(values, span, lambda elements: self.apply(op, elements, span))
         terms = self.numbers(values, [span] * len(values))
         if terms is None:
             return BAD
@@ -167,6 +182,44 @@ class Machine:
         term = Apply(op=op, args=terms, span=span)
         return _folded(term) if _is_unwritten(terms) or op.startswith("to_") else term
 
+    def compare(self, ops: Sequence[str], values: Sequence[Value], spans: Sequence[Span], span: Span) -> Value:
+        """`a < b <= c`."""
+        if any(map(self.has_axes, values)):
+            return self._of_elements(values, span, lambda elements: self.compare(ops, elements, spans, span))
+        operands = self.numbers(values, spans)
+        return BAD if operands is None else Compare(ops=tuple(ops), operands=operands, span=span)
+
+    def has_axes(self, value: Value) -> bool:
+        """Whether a value is a tensor that is known to have axes."""
+        return isinstance(value, Block) or (isinstance(value, Captured) and bool(self.shape_of(value)))
+
+    def shape_of(self, captured: Captured) -> tuple[int | None, ...] | None:
+        """The shape of a tensor, where its definition or the user has told it."""
+        told = self.given.get(captured.name)
+        return captured.shape if told is None else told
+
+    def _of_elements(self, values: Sequence[Value], span: Span, make: Callable[[list[Value]], Value]) -> Value:
+        """What `make` gives for the elements of tensors, at each place of the shape that they are broadcast to."""
+        blocks = [self.as_block(value, span) for value in values]
+        shape = broadcast([item.shape for item in blocks])
+        if shape is None:
+            shapes = " and ".join(str(list(item.shape)) for item in blocks if item.shape)
+            return self.error("A707", f"tensors of shapes {shapes} don't fit", span, help="give them the same axes")
+
+        def at(places: Places) -> Term | None:
+            return self.number(make([item.at(at_its_axes(item.shape, places)) or BAD for item in blocks]), span)
+
+        return Block(shape, at)
+
+    def as_block(self, value: Value, span: Span) -> Block:
+        """A value as a block: one without axes unless it has some."""
+        if isinstance(value, Block):
+            return value
+        if isinstance(value, Captured) and (shape := self.shape_of(value)):
+            return Block(shape, lambda places: Element(captured=value, indices=places, span=span))
+        term = self.number(value, span)
+        return Block((), lambda places: term)
+
     def _shared(self, term: Term) -> Term:
         """A term under a name, should it be written more than once."""
         if isinstance(term, Apply) and term.op == "to_float" and not term.args[0].children:
@@ -174,25 +227,27 @@ class Machine:
         value = self.named(term, "x", term.span, Role.ARGUMENT)
         return value if isinstance(value, Term) else term
 
-    def cannot(self, span: Span, values: Sequence[Value], why: Diagnostic) -> Value:
+    def cannot(self, span: Span, values: Sequence[Value], why: Diagnostic, shape: Shape = None) -> Value:
         """What can't be followed: an error where it depends on the pair, else a value from outside."""
         every = [part for value in values for part in parts(value)]
         if BAD in every:
             return BAD
-        if self.inside and any(isinstance(part, Term) and part.varies for part in every):
+        if self.inside and any(isinstance(part, Block) or (isinstance(part, Term) and part.varies) for part in every):
             self.found.add(why)
             return BAD
-        return self.derive(span, values, why)
+        return self.derive(span, values, why, shape)
 
-    def derive(self, span: Span, values: Sequence[Value] = (), why: Diagnostic | None = None) -> Value:
+    def derive(
+        self, span: Span, values: Sequence[Value] = (), why: Diagnostic | None = None, shape: Shape = None
+    ) -> Value:
         """The captured value of an expression outside of the language: the same for the same text and values."""
         every = [part for value in values for part in parts(value)]
         if BAD in every:
             return BAD
         text = " ".join(span.text.split())
-        key = (text, tuple(id(part) for part in every if isinstance(part, Captured)))
+        key = (text, tuple(map(_identity, every)))
         if key not in self._derived:
-            self._derived[key] = Captured(text, span, text, auto=True, why=why)
+            self._derived[key] = Captured(text, span, text, auto=True, why=why, shape=shape)
         return self._derived[key]
 
     def named(self, value: Value, name: str, span: Span, role: Role) -> Value:
@@ -202,7 +257,7 @@ class Machine:
         if not isinstance(value, Term):
             return value
         if role is Role.OUTER and name in self.given:
-            return Captured(name, span, name)
+            return Captured(name, span, name, shape=self.given[name])
         if value.depth > MAX_DEPTH:
             why = Diagnostic("A711", "this has too many levels", span, help=_SMALLER)
             return self.cannot(span, [value], why)
@@ -235,6 +290,34 @@ class Machine:
         if diagnostic not in self.found.items:
             self.found.add(diagnostic)
         return BAD
+
+
+def _identity(value: Value) -> Hashable:
+    """What tells values of one expression apart."""
+    if not isinstance(value, Term):
+        return id(value)
+    number = known(value)
+    read = tuple(id(term.captured) for term in walk(value) if isinstance(term, Element))
+    return read if number is None else (type(number), number)
+
+
+def broadcast(shapes: Sequence[tuple[int | None, ...]]) -> tuple[int | None, ...] | None:
+    """The shape that all fit, None if there is none; an unknown length fits every other."""
+    found: list[int | None] = []
+    for place in range(1, max(map(len, shapes)) + 1):
+        lengths = {shape[-place] for shape in shapes if len(shape) >= place} - {1}
+        if len(lengths - {None}) > 1:
+            return None
+        found.insert(0, next(iter(lengths - {None}), None) if lengths else 1)
+    return tuple(found)
+
+
+def at_its_axes(shape: tuple[int | None, ...], places: Places) -> Places:
+    """The places in a tensor of this shape, where it is broadcast to a shape of which these are the places."""
+    own = places[len(places) - len(shape) :]
+    return tuple(
+        Number(value=0, span=place.span) if length == 1 else place for length, place in zip(shape, own, strict=True)
+    )
 
 
 _WRITTEN_TWICE = ("to_int", "mod", "pow")  # in some cases, which are known when all types are

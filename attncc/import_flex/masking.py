@@ -1,7 +1,8 @@
 """Masks hidden in score_mods: `torch.where(keep, score, -inf)` is `keep if keep`.
 
 A pair whose final score is -inf weighs 0, which is what `keep if` says, and with `keep if` tiles can be skipped. So the
--inf is taken out, as long as what follows leaves -inf as it is: nothing, or adding something finite.
+-inf is taken out, as long as what follows leaves -inf as it is: nothing, or adding something finite. Where the
+condition reads the score, the -inf stays: the language leaves such a pair out, too, but skips no tiles for it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 from .fold import known
 from .machine import ScoreLine
-from .terms import Apply, Score, Term, bare, is_number, walk
+from .terms import Apply, Number, Score, Term, bare, is_number, walk
 
 
 def separate(lines: Sequence[ScoreLine]) -> tuple[list[ScoreLine], list[ScoreLine]]:
@@ -32,6 +33,8 @@ def separate(lines: Sequence[ScoreLine]) -> tuple[list[ScoreLine], list[ScoreLin
 def _peel(term: Term) -> tuple[Term, list[Term]]:
     """A term without the `where(condition, ..., -inf)` around or added to it, and the conditions."""
     match bare(term):
+        case Apply(op="where", args=(condition, *_)) if _reads_score(condition):
+            return _left_in(term)
         case Apply(op="where", args=(condition, value, other)) if _is_minus_infinity(other):
             inner, conditions = _peel(value)
             return inner, [condition, *conditions]
@@ -53,6 +56,34 @@ def _peel(term: Term) -> tuple[Term, list[Term]]:
                 both = inner if known(added) == 0 else Apply(op="add", args=(inner, added), span=span)
                 return both, [*more, *conditions]
     return term, []
+
+
+def _left_in(term: Term) -> tuple[Term, list[Term]]:
+    """A `where` whose condition reads the score, which no `keep` may: -inf stays in it. Beside it, what the other side
+    leaves out is left out in any case."""
+    choice = bare(term)
+    assert isinstance(choice, Apply)
+    condition, *sides = choice.args
+    if not any(map(_is_minus_infinity, sides)):
+        return _with_logarithms(term), []
+    peeled = [(side, []) if _is_minus_infinity(side) else _peel(side) for side in sides]
+    rest = replace(choice, args=(condition, *(side for side, _ in peeled)))
+    return _with_logarithms(rest), [item for _, conditions in peeled for item in conditions]
+
+
+def _with_logarithms(term: Term) -> Term:
+    """A choice of values with log(0) for -inf, which has no literal."""
+    if _is_minus_infinity(term):
+        return Apply(op="log", args=(Number(value=0.0, span=term.span),), span=term.span)
+    choice = bare(term)
+    if not (isinstance(choice, Apply) and choice.op == "where"):
+        return term
+    condition, *sides = choice.args
+    return replace(choice, args=(condition, *map(_with_logarithms, sides)))
+
+
+def _reads_score(term: Term) -> bool:
+    return any(isinstance(item, Score) for item in walk(term))
 
 
 def _is_same_score(left: Term, right: Term) -> bool:

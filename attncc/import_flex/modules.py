@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 from ..diagnostics import AttnccError
@@ -17,6 +18,8 @@ class Modules:
     def __init__(self, run_file: Callable[[Scope], None]) -> None:
         self._run_file = run_file
         self._scopes: dict[Path, Scope] = {}
+        self._loading: set[Later] = set()  # names that are looked up now
+        self._find = cache(_find)
 
     def read(self, path: Path) -> Scope:
         """The names of a file. AttnccError A701, A702 if it can't be read."""
@@ -35,9 +38,17 @@ class Modules:
     # ---------------------------------------------------------------- imports
 
     def resolve(self, value: Value | None) -> Value | None:
-        """What an import brings, now that it is used."""
+        """What an import brings, now that it is used; None for a name that is looked up to find itself, as Python finds
+        none in a module that isn't read to its end: `from . import below` in the `__init__.py` that holds `below`."""
         while isinstance(value, Later):
-            value = value.load()
+            later = value
+            if later in self._loading:
+                return None
+            self._loading.add(later)
+            try:
+                value = later.load()
+            finally:
+                self._loading.remove(later)
         return value
 
     def imported(self, module: str, scope: Scope) -> Value:
@@ -66,20 +77,20 @@ class Modules:
         return below if isinstance(below, Module) else None
 
     def _module(self, module: str, scope: Scope) -> Value:
-        path = _find(module, Path(scope.text.source.path))
+        path = self._find(module, Path(scope.text.source.path).parent)
         try:
             return Module(self.read(path)) if path is not None else Library(module.lstrip("."))
         except AttnccError:
             return Library(module.lstrip("."))
 
 
-def _find(module: str, importer: Path) -> Path | None:
-    """The file of a module: relative to its importer, beside it, or below the folder that holds its package."""
+def _find(module: str, beside: Path) -> Path | None:
+    """The file of a module that is imported in a folder: relative to this, in it, or below what holds its package."""
     name = module.lstrip(".")
     if module.partition(".")[0] in library.KNOWN:
         return None
     dots = len(module) - len(name)
-    folder = importer.resolve().parent
+    folder = beside.resolve()
     if dots:
         roots = [folder.joinpath(*[".."] * (dots - 1))]
     else:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ..diagnostics import Diagnostic
-from . import calls, hints
+from . import calls
 from .binding import bind, iterate
+from .branches import either
 from .expressions import binary, truth_of, undecided
 from .machine import Machine
 from .terms import Captured
-from .values import BAD, NOTHING, Class, Function, Items, Module, Scope, Value
+from .values import BAD, NOTHING, Class, Function, Instance, Items, Later, Module, Scope, Value
 
 MAX_ROUNDS = 64  # of a loop inside a mod, which is written out
 
@@ -41,7 +43,7 @@ def skip(machine: Machine, nodes: Sequence[ast.stmt], scope: Scope, why: Diagnos
     for name in _changed(nodes, scope):
         lost = Captured(name, why.span, f"set in line {why.span.line}", why=why)
         scope.names[name] = BAD if machine.inside else lost
-    returns = any(isinstance(item, ast.Return) for node in nodes for item in ast.walk(node))
+    returns = any(isinstance(item, ast.Return) for item in _of_one_scope(nodes))
     if not returns:
         return None
     return BAD if machine.inside else Captured(scope.label, why.span, "one of several", why=why)
@@ -50,12 +52,20 @@ def skip(machine: Machine, nodes: Sequence[ast.stmt], scope: Scope, why: Diagnos
 def _changed(nodes: Sequence[ast.stmt], scope: Scope) -> set[str]:
     """Every name that statements bind, and every list that they may change."""
     names: set[str] = set()
-    for item in (item for node in nodes for item in ast.walk(node)):
+    for item in _of_one_scope(nodes):
         if isinstance(item, ast.FunctionDef | ast.ClassDef):
             names.add(item.name)
         elif isinstance(item, ast.Name) and (isinstance(item.ctx, ast.Store) or _is_list(scope, item.id)):
             names.add(item.id)
     return names
+
+
+def _of_one_scope(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """The nodes below some statements, without the bodies of the functions and classes that they define."""
+    for node in nodes:
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            yield from _of_one_scope(list(ast.iter_child_nodes(node)))
 
 
 def _is_list(scope: Scope, name: str) -> bool:
@@ -66,14 +76,14 @@ def _is_list(scope: Scope, name: str) -> bool:
 
 
 def _assign(machine: Machine, node: ast.Assign, scope: Scope) -> None:
-    value = _hinted(machine.evaluate(node.value, scope), node.value)
+    value = calls.hinted(machine.evaluate(node.value, scope), node.value)
     for target in node.targets:
         bind(machine, target, value, scope, renames=isinstance(node.value, ast.Call))
 
 
 def _annotated(machine: Machine, node: ast.AnnAssign, scope: Scope) -> None:
     if node.value is not None:
-        bind(machine, node.target, _hinted(machine.evaluate(node.value, scope), node.value), scope)
+        bind(machine, node.target, calls.hinted(machine.evaluate(node.value, scope), node.value), scope)
 
 
 def _augmented(machine: Machine, node: ast.AugAssign, scope: Scope) -> None:
@@ -82,14 +92,6 @@ def _augmented(machine: Machine, node: ast.AugAssign, scope: Scope) -> None:
         return
     left = machine.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target), scope)
     bind(machine, node.target, binary(machine, node, left, machine.evaluate(node.value, scope), scope), scope)
-
-
-def _hinted(value: Value, node: ast.expr) -> Value:
-    """A captured value with what its definition shows of its dtype; one that a call made gets the name it is given."""
-    if not isinstance(value, Captured) or not (value.auto or isinstance(node, ast.Call)):
-        return value
-    learnable = value.learnable or hints.is_parameter(node)
-    return replace(value, dtype=hints.dtype(node) or value.dtype, learnable=learnable, auto=True)
 
 
 def _function(machine: Machine, node: ast.FunctionDef, scope: Scope) -> None:
@@ -112,7 +114,8 @@ def _last_word(node: ast.expr) -> str:
 
 def _class(machine: Machine, node: ast.ClassDef, scope: Scope) -> None:
     body = Scope(scope.text, scope, node.name)
-    scope.names[node.name] = Class(node.name, body)
+    bases = tuple(Later(partial(machine.evaluate, base, scope)) for base in node.bases)
+    scope.names[node.name] = made = Class(node.name, body, bases)
     machine.run(node.body, body)
     static = {
         item.name
@@ -121,9 +124,8 @@ def _class(machine: Machine, node: ast.ClassDef, scope: Scope) -> None:
     }
     for name, value in body.names.items():
         if isinstance(value, Function) and name not in static and value.parameters:
-            own = value.parameters[0]
-            instance = Captured("self", machine.span(own, body), f"the instance of {node.name}")
-            body.names[name] = replace(value, scope=scope, bound=(instance,))
+            anyone = Instance(made, {}, known=False)
+            body.names[name] = replace(value, scope=scope, bound=(anyone,), of_instances=True)
 
 
 def _import(machine: Machine, node: ast.Import, scope: Scope) -> None:
@@ -162,7 +164,10 @@ def _if(machine: Machine, node: ast.If, scope: Scope) -> Value | None:
     if test is BAD:
         return BAD
     at = machine.span(node.test, scope)
-    return skip(machine, [*node.body, *node.orelse], scope, undecided(at, at.text))
+    why = undecided(at, at.text)
+    if machine.inside:
+        return skip(machine, [*node.body, *node.orelse], scope, why)
+    return either(machine, [node.body, node.orelse], scope, why)
 
 
 def _other_branch_raises(node: ast.If) -> bool | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..source import SourceFile, Span
+from .branches import name_in
 from .calls import execute, given
 from .machine import Machine
 from .terms import Captured
@@ -87,7 +88,7 @@ def _candidates(scope: Scope) -> list[str]:
 def _value(machine: Machine, node: ast.expr, scope: Scope) -> Value:
     """As in Python, and `factory.inner` is a name in the body of a function."""
     if isinstance(node, ast.Attribute) and (inner := _names_in(machine, node.value, scope)) is not None:
-        found = machine.modules.resolve(inner.names.get(node.attr))
+        found = machine.modules.resolve(name_in(inner, node.attr))
         machine.found.raise_errors()
         if found is None:
             raise AttnccError(_unknown(node.attr, inner, scope.text.span(node)))

@@ -20,7 +20,8 @@ class Captured:
     """A value from outside the mod that isn't known here: it becomes an input.
 
     `origin` says in Python where it comes from, `dtype` (of `.attn`) is what its definition shows, `why` is what kept
-    it from being followed. `plain` is a number by its annotation; `auto` means that its name was made up.
+    it from being followed. `plain` is a number by its annotation; `auto` means that its name was made up. `shape` are
+    the lengths of a tensor's axes, None for one that isn't known; None where not even their number is.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Captured:
     learnable: bool = False
     auto: bool = False
     why: Diagnostic | None = None
+    shape: tuple[int | None, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

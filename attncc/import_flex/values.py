@@ -6,9 +6,12 @@ import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from ..diagnostics import Diagnostic
 from ..source import Span
 from .terms import Captured, Term
 from .text import PythonText
+
+Places = tuple[Term, ...]  # of an element, one for each axis
 
 
 class Scope:
@@ -20,6 +23,7 @@ class Scope:
         self.label = label  # for messages: the name of the function
         self.names: dict[str, Value] = {}
         self.score: str | None = None  # in a score_mod's own scope: its first parameter
+        self.left: list[Way] = []  # ways out of the function before its end, which may or may not be taken
 
     @property
     def root(self) -> Scope:
@@ -35,14 +39,25 @@ class Scope:
 
 
 @dataclass(frozen=True, eq=False)
+class Way:
+    """A `return` under an `if` that isn't decided: what it returns, the names that are bound there, and why."""
+
+    result: Value
+    names: Mapping[str, Value]
+    why: Diagnostic
+
+
+@dataclass(frozen=True, eq=False)
 class Function:
-    """A `def` or a lambda with the names that it sees. `bound` are arguments that come before those of a call."""
+    """A `def` or a lambda with the names that it sees. `bound` are arguments that come before those of a call, for
+    methods that are `of_instances` first of all `self`."""
 
     name: str
     node: ast.FunctionDef | ast.Lambda
     scope: Scope
     defaults: Mapping[str, Value]
     bound: tuple[Value, ...] = ()
+    of_instances: bool = False
 
     @property
     def parameters(self) -> tuple[ast.arg, ...]:
@@ -57,10 +72,20 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class Class:
-    """A class of the file: the names in its body."""
+    """A class of the file: the names in its body, then those of the classes that it is made from."""
 
     name: str
     scope: Scope
+    bases: tuple[Value, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """An object of a class of the file. `names` are its attributes; without a call, what they are isn't known."""
+
+    of: Class
+    names: dict[str, Value]
+    known: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +111,21 @@ class Items:
     """A list or tuple of known length."""
 
     items: tuple[Value, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """A dict with known keys."""
+
+    items: Mapping[int | float | str, Value]
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """A tensor with axes inside of a mod; a length is None if it isn't known. `at` gives the element at some places."""
+
+    shape: tuple[int | None, ...]
+    at: Callable[[Places], Term | None] = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -117,7 +157,10 @@ class Later:
     load: Callable[[], Value] = field(repr=False)
 
 
-Value = Term | Captured | Function | Class | Module | Library | Items | Text | Nothing | Like | Bad | Later
+Value = (
+    Term | Captured | Function | Class | Instance | Module | Library | Items | Lookup | Block | Text | Nothing | Like
+    | Bad | Later
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,6 +182,7 @@ NOTHING = Nothing()
 _NOUNS: dict[type, str] = {
     Function: "a function", Class: "a class", Module: "a module", Items: "a list",
     Text: "a string", Captured: "a captured value", Nothing: "None", Like: "a dtype", Library: "no number",
+    Instance: "an object", Lookup: "a dict", Block: "a tensor with axes",
 }  # fmt: skip
 
 
@@ -148,5 +192,10 @@ def noun(value: Value) -> str:
 
 
 def parts(value: Value) -> tuple[Value, ...]:
-    """A value, or what a list holds, lists in it too."""
-    return tuple(part for item in value.items for part in parts(item)) if isinstance(value, Items) else (value,)
+    """A value, or what a list or dict holds, lists in it too."""
+    match value:
+        case Items(items=items):
+            return tuple(part for item in items for part in parts(item))
+        case Lookup(items=named):
+            return tuple(part for item in named.values() for part in parts(item))
+    return (value,)

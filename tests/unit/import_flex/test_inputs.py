@@ -11,9 +11,9 @@ GUESSES = [
     ("t[b] > kv_idx", "i32[batch]"),
     ("t[b]", "bool[batch]"),
     ("t[h, q_idx] & (q_idx > 1)", "bool[head, q]"),
-    ("~t[b, kv_idx] | (q_idx > 1)", "bool[batch, kv]"),
-    ("t[q_idx] == t[kv_idx]", "i32[pos]"),
-    ("t[b][q_idx] == t[b, kv_idx]", "i32[batch, pos]"),
+    ("~t[b, kv_idx] | (q_idx > 1)", "bool[batch, pos]"),
+    ("t[q_idx] == t[kv_idx]", "i32[_]"),
+    ("t[b][q_idx] == t[b, kv_idx]", "i32[batch, _]"),
     ("t[q_idx // 2] > 0.5", "f32[_]"),
     ("t[q_idx // 2][h] > 1", "i32[_, head]"),
     ("torch.exp(t[h]) > kv_idx", "f32[head]"),
@@ -37,8 +37,9 @@ def test_guesses_in_masks(lines, python: str, declaration: str) -> None:  # noqa
     ("python", "declaration"),
     [
         ("score + t[h]", "f32[head]"), ("score * t", "f32"), ("score - t[h] * (q_idx - kv_idx)", "f32[head]"),
-        ("score + torch.where(t[q_idx] == t[kv_idx], 0.0, 1.0)", "i32[pos]"), ("score + (q_idx - t[b])", "i32[batch]"),
-        ("torch.where(t[q_idx], score, 0.0)", "bool[q]"), ("score + t[b, h, q_idx, kv_idx]", "f32[batch, head, q, kv]"),
+        ("score + torch.where(t[q_idx] == t[kv_idx], 0.0, 1.0)", "i32[_]"), ("score + (q_idx - t[b])", "i32[batch]"),
+        ("torch.where(t[q_idx], score, 0.0)", "bool[q]"),
+        ("score + t[b, h, q_idx, kv_idx]", "f32[batch, head, q, pos]"),
     ],
 )  # fmt: skip
 def test_guesses_in_scores(lines, python: str, declaration: str) -> None:  # noqa: F811

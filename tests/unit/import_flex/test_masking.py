@@ -19,6 +19,15 @@ HIDDEN = [
     ("score + torch.where(q_idx >= kv_idx, 0, -math.inf)", [CAUSAL]),
     ("torch.where(q_idx >= kv_idx, h * 0.5, -math.inf) + score", [CAUSAL, "score = h * 0.5 + score"]),
     ("torch.where(q_idx >= kv_idx, score, -torch.tensor(float('inf')))", [CAUSAL]),
+    ("torch.where(score <= h, score, -math.inf)", ["score = score if score <= h else log(0.0)"]),
+    (
+        "torch.where(score <= h, torch.where(q_idx >= kv_idx, score, -math.inf), -math.inf)",
+        [CAUSAL, "score = score if score <= h else log(0.0)"],
+    ),
+    (
+        "torch.where(score > 1, torch.where(h > 1, score, -math.inf), score * 2)",
+        ["score = (score if h > 1 else log(0.0)) if score > 1 else score * 2"],
+    ),
 ]
 
 

@@ -44,6 +44,17 @@ def test_the_example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert statements(import_flex(["example.py:documents(1024)"]).text) == statements(attn)
 
 
+def test_the_example_with_axes(lines) -> None:  # noqa: F811
+    text = TEXT[TEXT.index("## Tensors with axes") :]
+    (python,) = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)[:1]
+    (attn,) = re.findall(r"gives `(.*?)`", text)[:1]
+    expected = ["const size: int = 64", "input chosen: i32[batch, head, _, _]", attn]
+    assert lines(python, "tiles(torch.empty(2, 4, 16, 8), 64)") == expected
+    declared = ("chosen:i32[batch, head, _, 8]",)
+    found = lines(python, "tiles(size=64)", inputs=declared)
+    assert found == ["const size: int = 64", "input chosen: i32[batch, head, _, 8]", attn]
+
+
 def test_there_are_rows() -> None:
     assert len(rows("| in a mod |")) >= 20
     assert len(rows("| in a score_mod |")) >= 10

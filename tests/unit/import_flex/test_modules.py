@@ -54,6 +54,14 @@ def test_imports_that_are_not_there(project: Path, text: str) -> None:
         import_flex(["pack/inner/here.py:mod"])
 
 
+def test_packages_that_import_what_is_below_them(project: Path) -> None:
+    """`from . import masks` in the `__init__.py` beside `masks.py` names the file, also while it is being read."""
+    (project / "__init__.py").write_text("from . import masks\nfrom . import nowhere\nfrom pack import inner\n")
+    (project / "masks.py").write_text(f"from . import masks as own\nfrom . import causal as lost\n{CAUSAL}")
+    (project / "here.py").write_text(f"from . import masks\n{USE.format('masks.own.causal')}")
+    assert statements(import_flex(["pack/inner/here.py:mod"]).text) == ["keep if q_idx >= kv_idx"]
+
+
 def test_libraries_are_not_read_even_if_a_file_has_their_name(project: Path) -> None:
     (project / "torch.py").write_text("def abs(x):\n    return 5\n")
     (project / "here.py").write_text("import torch\nmod = lambda b, h, q, k: torch.abs(q) > k\n")

@@ -12,7 +12,7 @@ def score(score, b, h, q_idx, kv_idx):
     dropped = score * torch.bernoulli(torch.tensor(0.9))
     total = torch.cumsum(score, 0)
     rounded = score.fmod(2)
-    shaped = q_idx.unsqueeze(-1)
+    shaped = q_idx.reshape(1)
     missing = helper(q_idx)
     many = helper(q_idx, kv_idx, h)
     unknown = helper(q_idx, z=kv_idx)
