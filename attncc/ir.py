@@ -10,28 +10,32 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import count
 
 from .operators import OPERATORS, record
 from .source import Span
 
 Type = record.Type
+_NUMBERS = count()  # of nodes, until they are found equal
 
 
 @dataclass(frozen=True, eq=False)
 class Expr:
     """Base of all nodes. The hash is kept, and equality looks at each pair of nodes once: so shared subtrees cost
-    linear time, though the tree that they stand for may be larger than can be walked."""
+    linear time, though the tree that they stand for may be larger than can be walked. Nodes that were found equal have
+    one number from then on: they aren't compared again."""
 
     type: Type
     span: Span | None = field(default=None, compare=False, repr=False, kw_only=True)
     _own: tuple[object, ...] = field(default=(), init=False, compare=False, repr=False)  # all that isn't a child
     _hash: int = field(default=0, init=False, compare=False, repr=False)
+    _number: int = field(default=0, init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Keeps what tells nodes apart, and the hash."""
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """A hash that was pickled is that of another process, in which texts have other hashes."""
+        """A hash that was pickled is that of another process, in which texts have other hashes; so is a number."""
         self.__dict__.update(state)
         self.__post_init__()
 
@@ -41,18 +45,22 @@ class Expr:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Expr):
             return NotImplemented
+        if self._number == other._number:
+            return True
         if self._hash != other._hash or self._own != other._own:
             return False
-        seen: set[tuple[int, int]] = set()
+        seen: dict[tuple[int, int], tuple[Expr, Expr]] = {}
         pending: list[tuple[Expr, Expr]] = [(self, other)]
         while pending:
             a, b = pending.pop()
-            if a is b or (id(a), id(b)) in seen:
+            if a._number == b._number or (a._number, b._number) in seen:
                 continue
             if a._hash != b._hash or a._own != b._own or len(a.children) != len(b.children):
                 return False
-            seen.add((id(a), id(b)))
+            seen[a._number, b._number] = a, b
             pending.extend(zip(a.children, b.children, strict=True))
+        for a, b in seen.values():
+            object.__setattr__(b, "_number", a._number)
         return True
 
     @property
@@ -62,6 +70,7 @@ class Expr:
     def _keep(self, *own: object) -> None:
         object.__setattr__(self, "_own", (type(self).__name__, self.type, *own))
         object.__setattr__(self, "_hash", hash((self._own, self.children)))
+        object.__setattr__(self, "_number", next(_NUMBERS))
 
 
 @dataclass(frozen=True, eq=False)

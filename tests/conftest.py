@@ -40,18 +40,19 @@ def _asks_for_gpu(config: pytest.Config) -> bool:
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """`pytest` as a whole is shared by processes, one for each core, unless `-n` says otherwise or goldens are written.
 
-    Those of the GPU mostly compile, so each process does that for itself, and gets tests in small pieces, as neighbours
-    have different kernels. Others get them in large pieces, as neighbours read the same files.
+    Each process compiles one kernel at a time: no candidates are tried ahead, as there are as many processes as cores.
+    Those of the GPU mostly compile, and get tests in small pieces, as neighbours have different kernels. Others get
+    them in large pieces, as neighbours read the same files.
     """
     option, whole = config.option, config.args_source is pytest.Config.ArgsSource.TESTPATHS
     asked = getattr(option, "numprocesses", 0) is not None  # or there is no xdist
     if not whole or asked or hasattr(config, "workerinput") or option.update_golden or option.collectonly:
         return
     option.numprocesses = "auto"
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes
+    os.environ |= {"OMP_NUM_THREADS": "1", JOBS: "1"}  # for the processes
     if _asks_for_gpu(config):
         option.maxschedchunk = 4
-        os.environ |= LARGE_PAGES | {JOBS: "1"}
+        os.environ |= LARGE_PAGES
     elif option.dist == "no":
         option.dist = "worksteal"
 

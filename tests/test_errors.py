@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ ROOT = FOLDER.parents[1]
 CASES = sorted(FOLDER.glob("*.attn"))
 
 
+@cache
 def diagnose(path: Path) -> tuple[Diagnostic, ...]:
     return diagnose_source(SourceFile.read(path))
 

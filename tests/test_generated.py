@@ -111,7 +111,13 @@ def updated(request: pytest.FixtureRequest) -> bool:
     return False
 
 
-@pytest.mark.parametrize("spec", SPECS)
+# `.ci/run` compares all: here two fifths of the specs are enough.
+SOME = [
+    spec if number % 5 in (0, 2) else pytest.param(spec, marks=pytest.mark.slow) for number, spec in enumerate(SPECS)
+]
+
+
+@pytest.mark.parametrize("spec", SOME)
 def test_hashes_of_texts(spec: str, updated: bool) -> None:
     """At one head dim, for the targets and the passes by turns; `.ci/run` compares all. If what differs is meant to,
     write the hashes anew, and read what became of `generated/`."""

@@ -13,7 +13,7 @@ from ..syntax import ast
 from . import builtins, constants, tables, tensors, types, unknown
 from .names import Mask, Meaning, Scope, Table, Tensor, declares, reserved
 from .report import Report
-from .workspace import MAX_DEPTH, MAX_NODES, MAX_STEPS, Workspace, measure
+from .workspace import MAX_DEPTH, MAX_NODES, MAX_STEPS, Workspace
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Lowering:
         outermost, too_much = work.depth == 0, work.too_large
         if outermost:
             work.too_large = False
-        size, depth = measure(expr, work.measures) if expr is not None else (0, 0)
+        size, depth = work.measure(expr) if expr is not None else (0, 0)
         if size <= MAX_NODES and depth <= MAX_DEPTH and not (outermost and too_much):
             return expr
         self.report.error(

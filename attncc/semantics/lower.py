@@ -15,7 +15,7 @@ from .constants import Defines, Number
 from .expressions import Lowering
 from .names import Mask, Scope, Table, Tensor
 from .report import Report
-from .workspace import Workspace, measure
+from .workspace import Workspace
 
 
 def lower(
@@ -144,9 +144,9 @@ class _Body:
         value = self._float(statement.value, "`score =`")
         work = self.lowering.workspace
         if value is None:
-            work.measures.pop("score", None)  # said once, not again of each line below
+            work.forget_score()  # said once, not again of each line below
             return None
-        work.measures["score"] = measure(value, work.measures)._replace(nodes=0)
+        work.set_score(value)
         return ir.Score(value, span=statement.span)
 
     def _float(self, node: ast.Expr, what: str) -> Expr | None:

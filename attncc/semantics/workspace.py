@@ -22,12 +22,16 @@ class Measure(NamedTuple):
     depth: int
 
 
+Known = dict[int, tuple[Expr, Measure]]  # by identity; it holds the node, so that no other one gets its id
+
+
 @dataclass
 class Workspace:
     """What the bodies of one variant share: the lets made so far (those of inlined masks too), and the work done."""
 
     lets: dict[str, ir.Let] = field(default_factory=dict)
     measures: dict[str, Measure] = field(default_factory=dict)  # of each let, and of the score so far: its levels alone
+    known: Known = field(default_factory=dict)  # a mask that calls masks is measured by what was measured of these
     of_score: dict[str, Span] = field(default_factory=dict)  # the lets that read the score: where it stands
     steps: int = 0
     depth: int = 0  # of the expression being lowered, in the one that its statement holds
@@ -40,10 +44,23 @@ class Workspace:
             count += 1
             free = f"{name}__{count}"
         self.lets[free] = ir.Let(free, value, span=span)
-        self.measures[free] = measure(value, self.measures)
+        self.measures[free] = self.measure(value)
         if found := self.score_in(value):
             self.of_score[free] = found[1]
         return ir.Local(value.type, free, span=span)
+
+    def measure(self, expr: Expr) -> Measure:
+        """With the lets and the score so far. New lets change nothing of what is known: only new nodes read them."""
+        return measure(expr, self.measures, self.known)
+
+    def set_score(self, value: Expr) -> None:
+        """The score so far becomes this."""
+        self.measures["score"] = self.measure(value)._replace(nodes=0)
+        self.known.clear()
+
+    def forget_score(self) -> None:
+        self.measures.pop("score", None)
+        self.known.clear()
 
     def score_in(self, expr: Expr) -> tuple[Span, Span] | None:
         """Where an expression reads the score, itself or by a let, and where the score itself stands."""
@@ -55,12 +72,24 @@ class Workspace:
         return None
 
 
-def measure(expr: Expr, lets: Mapping[str, Measure]) -> Measure:
-    """Of the written-out tree, given those of the lets that it may read, and of `score` so far."""
-    found: dict[Expr, Measure] = {}
-    for node in ir.walk(expr):
-        below = [found[child] for child in node.children]
+def measure(expr: Expr, lets: Mapping[str, Measure], known: Known | None = None) -> Measure:
+    """Of the written-out tree, given those of the lets that it may read, and of `score` so far.
+
+    Nodes are told apart by identity: to find equal ones costs more than to measure them again. What is measured is
+    added to `known`.
+    """
+    known = {} if known is None else known
+    pending = [expr]
+    while pending:
+        node = pending[-1]
+        children = node.children
+        if missing := [child for child in children if id(child) not in known]:
+            pending += missing
+            continue
+        below = [known[id(child)][1] for child in children]
         if isinstance(node, ir.Local | ir.Symbol) and node.name in lets:
             below.append(lets[node.name])
-        found[node] = Measure(1 + sum(item.nodes for item in below), 1 + max((item.depth for item in below), default=0))
-    return found[expr]
+        nodes, depth = sum(item.nodes for item in below), max((item.depth for item in below), default=0)
+        known[id(node)] = node, Measure(1 + nodes, 1 + depth)
+        pending.pop()
+    return known[id(expr)][1]

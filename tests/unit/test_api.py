@@ -192,7 +192,8 @@ def test_gpus_of_this_machine_are_compiled_for(monkeypatch: pytest.MonkeyPatch) 
     assert sorted(seen) == ["decode_decode_bf16_d64_sm_80.cu", "decode_forward_bf16_d64_sm_80.cu"]
 
 
-def test_a_schedule_may_be_given() -> None:
+def test_a_schedule_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    compilations(monkeypatch)
     given = Schedule("mine", "one", "forward", "sm_90", (("block_q", (16,)),))
     kernel = attncc.compile(TWO, variant="one", dtype="bf16", head_dim=64, schedule=given)
     store = kernel._store

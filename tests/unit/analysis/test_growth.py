@@ -74,13 +74,13 @@ def test_a_condition_that_is_doubled_again_and_again(form: str) -> None:
 
 @pytest.mark.parametrize("form", CHAINS.values(), ids=CHAINS)
 def test_a_chain_of_conditions(form: str) -> None:
-    few, more = (calls(variant(doubled(form, levels))) for levels in (12, 24))
+    few, more = (calls(variant(doubled(form, levels))) for levels in (8, 16))
     assert more < 4 * few
 
 
 @pytest.mark.parametrize("join", WIDE.values(), ids=WIDE)
 def test_many_conditions(join: Callable[[list[str]], str]) -> None:
-    few, more = (calls(variant(wide(join, count))) for count in (60, 120))
+    few, more = (calls(variant(wide(join, count))) for count in (30, 60))
     assert more < 2.8 * few
 
 

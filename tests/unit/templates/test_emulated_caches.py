@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,16 @@ PLANS: dict[str, Callable[[str], KernelPlan]] = {
     "decode": lambda text: decode_plan(text, "bf16", (64, 64)),
     "hopper": lambda text: hopper.plan_of(text, "bf16"),
 }
+MASKS = {"full": FULL, "causal": CAUSAL, "window": WINDOW, "documents": DOCUMENTS}
 EVERY_PLAN = pytest.mark.parametrize("name", PLANS)
+# Those that other tests need, too, and of each plan another mask; the rest is slow.
 EVERY_MASK = pytest.mark.parametrize(
-    "text", [FULL, CAUSAL, WINDOW, DOCUMENTS], ids=["full", "causal", "window", "documents"]
+    ("name", "text"),
+    [
+        pytest.param(name, text, id=f"{name}-{mask}", marks=() if mask in {"causal", other} else pytest.mark.slow)
+        for name, other in zip(PLANS, cycle(["full", "window", "documents"]))
+        for mask, text in MASKS.items()
+    ],
 )
 
 
@@ -73,7 +81,6 @@ def cache(
 
 
 @EVERY_MASK
-@EVERY_PLAN
 def test_lengths(name: str, text: str) -> None:
     plan = PLANS[name](text)
     check(plan, Call(**cache(plan, 3 if name == "decode" else 70)))
@@ -89,7 +96,6 @@ def test_packed_queries_over_a_cache(name: str) -> None:
 
 @pytest.mark.parametrize("offset", [40, -3, np.int32([100, 300, 0, -70]), np.asarray(7, np.int32)], ids=str)
 @EVERY_MASK
-@EVERY_PLAN
 def test_positions_that_the_call_says(name: str, text: str, offset: Any) -> None:
     """Among the keys, before the first of them, and beyond the last."""
     plan = PLANS[name](text)
@@ -154,10 +160,11 @@ def paged(plan: KernelPlan) -> KernelPlan:
 
 
 @pytest.mark.parametrize("page", [1, 7, 16, 64])
+@pytest.mark.parametrize("text", [CAUSAL, pytest.param(WINDOW, marks=pytest.mark.slow)], ids=["causal", "window"])
 @EVERY_PLAN
-def test_pages(name: str, page: int) -> None:
+def test_pages(name: str, text: str, page: int) -> None:
     """Smaller than a tile, larger, and of a size that no tile has."""
-    plan = paged(PLANS[name](WINDOW))
+    plan = paged(PLANS[name](text))
     call = Call(**in_pages(cache(plan, 3 if name == "decode" else 70), page))
     if facts_of(plan).fits_pages(problem_of(plan, call)):
         check(plan, call)

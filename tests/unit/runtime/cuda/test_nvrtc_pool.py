@@ -279,6 +279,7 @@ def test_the_end_of_a_program_waits_for_no_compilation(end: str) -> None:
 
 def test_ctrl_c_ends_what_was_waited_for() -> None:
     code = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what shells start in the background ignores it
 def press():
     while not workers():
         time.sleep(0.01)
@@ -299,7 +300,8 @@ print(nvrtc.compile_text(KERNEL, "sm_80").resources.spill_stores)
 
 def test_a_command_ends_with_ctrl_c(tmp_path: Path) -> None:
     """As a terminal does it: for all processes of its foreground group at once."""
-    begin = "import sys\nfrom attncc.cli import main\nsys.argv[1:] = sys.argv[2:]\nmain()\n"
+    begin = "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    begin += "from attncc.cli import main\nsys.argv[1:] = sys.argv[2:]\nmain()\n"
     command = [sys.executable, "-c", begin, "-", "build", "specs/full.attn", "-o", str(tmp_path / "out")]
     environment = os.environ | {"ATTNCC_CACHE": str(tmp_path / "cache")}
     process = subprocess.Popen(
