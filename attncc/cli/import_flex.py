@@ -40,6 +40,7 @@ def command(
     attncc import-flex masks.py:causal
     attncc import-flex 'masks.py:sliding_window(1024)' mods.py:alibi -o mine.attn
     attncc import-flex masks.py:documents.inner --input 'doc:i32[batch, pos]'
+    attncc import-flex 'masks.py:tiles(torch.empty(2, 4, 16, 8), 64)'
     """
     from ..import_flex import import_flex
     from ..import_flex.naming import variant_name
