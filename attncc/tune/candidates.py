@@ -1,0 +1,138 @@
+"""Which schedules are tried: what the file's schedule leaves open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..compiler import Specification
+from ..diagnostics import AttnccError, Diagnostic
+from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
+from ..kernels.registry import find
+from ..runtime.store.store import Configuration
+from ..schedule.knobs import KNOBS, TILE_KNOBS, Value
+from ..schedule.plan import TILES_2D_PASSES, Build, Choice, KernelPlan
+from ..schedule.schedule import Schedule
+
+NAME = "tuned"  # of a schedule that wasn't there
+_IN_1D = {name: own for own, name in TILES_2D_PASSES.items()}
+_STEP = 16  # keys, or rows, of a neighbouring tile
+
+
+@dataclass(frozen=True)
+class TunedKernel:
+    """The kernel that is tuned: of a pass, on a target."""
+
+    specification: Specification
+    build: Build
+
+    @property
+    def configuration(self) -> Configuration:
+        build = self.build
+        return Configuration(build.dtype, build.head_dim, build.value_head_dim)
+
+    @property
+    def held(self) -> Schedule | None:
+        """The file's schedule, which may be for sm_90 and serve sm_90a."""
+        return self.specification.schedule(self.build.pass_name, self.build.target)
+
+    def candidates(self, schedule: Schedule | None) -> Candidates:
+        """The plans that the kernel may have by a schedule."""
+        if self.build.pass_name not in _IN_1D:
+            return make_candidates(self.specification.variant, self.build, schedule)
+        return self._in_2d if schedule is None else replace(self._in_2d, schedule=schedule)
+
+    @cached_property
+    def _in_2d(self) -> Candidates:
+        build = replace(self.build, pass_name=_IN_1D[self.build.pass_name])
+        in_1d = make_candidates(
+            self.specification.variant, build, self.specification.schedule(build.pass_name, build.target)
+        )
+        found = make_tiles_2d(in_1d)
+        assert found is not None, "the pass is one that calls use"
+        return found
+
+    def with_schedule(self, schedule: Schedule | None) -> Specification:
+        """The specification with this schedule in place of the file's, for calls that this kernel alone runs."""
+        build, kept = self.build, self.specification.schedules
+        if schedule is not None:
+            kept = (*(item for item in kept if not _same_place(item, schedule)), schedule)
+        if build.pass_name in ("patches", "decode"):
+            # 2-D tiles serve some lengths alone; of the others the pass that is tuned runs every call.
+            passes = ("forward", "patches") if build.pass_name == "patches" else ("decode",)
+        else:
+            passes = ("forward",)
+        return replace(self.specification, schedules=kept, passes=passes)
+
+
+def _same_place(one: Schedule, other: Schedule) -> bool:
+    return (one.pass_name, one.target) == (other.pass_name, other.target)
+
+
+def schedules(kernel: TunedKernel) -> tuple[Schedule, ...]:
+    """What is tried: each combination of what the braces of the file's schedule hold. Where it has none, the tiles that
+    attncc would choose among, of all families, and tiles one step beside those of the fastest; what the schedule says
+    of other knobs stays.
+
+    A schedule for sm_90 that serves sm_90a too keeps there what isn't about tiles.
+    """
+    own, build = kernel.held, kernel.build
+    own = own or Schedule(NAME, kernel.specification.variant.name, build.pass_name, build.target)
+    settles = own.target != build.target or any(name in own.chosen for name in TILE_KNOBS)
+    if own.target == build.target and any(len(values) > 1 for _, values in own.settings):
+        return tuple(own.candidates())
+    if settles:
+        kept = tuple(item for item in own.settings if item[0] not in (*TILE_KNOBS, "stages", "family"))
+        own = replace(own, target=build.target, settings=kept)
+    return tuple(dict.fromkeys(_tiled(kernel, own)))
+
+
+def _tiled(kernel: TunedKernel, own: Schedule) -> Iterator[Schedule]:
+    found = kernel.candidates(own)
+    named = len(found.families) > 1 or "family" in own.chosen
+    tiles = [choice for kind in found.families for choice in _family_tiles(found, kind)]
+    near = [item for tile in tiles if tile.family == tiles[0].family for item in _neighbours(tile)]
+    for choice in (*tiles, *near):
+        family = find(choice.family, kernel.build.pass_name)
+        assert family is not None
+        sizes: dict[str, Value] = {name: getattr(choice, name) for name in family.sizes}
+        settings = own.chosen | ({"family": choice.family} if named else {}) | sizes
+        yield replace(own, settings=tuple((name, (value,)) for name, value in settings.items()))
+
+
+def _family_tiles(found: Candidates, kind: str) -> Iterator[Choice]:
+    """Those that a variant may get, and those where a kernel may begin. No schedule can ask for low register ones."""
+    family = find(kind, found.build.pass_name)
+    if family is None:
+        return
+    tiles = family.tiles(found.settings, found.build)
+    for choice in (*family.begin(found), *tiles.choices[: tiles.guesses]):
+        if not choice.low_register:
+            yield choice
+
+
+def _neighbours(choice: Choice) -> Iterator[Choice]:
+    """One step from a tile: fewer or more keys, rows, stages. Legality tells later which of them there are."""
+    keys, warps, stages = choice.block_kv, choice.warps, choice.stages
+    near = [replace(choice, block_kv=size) for size in (keys - 2 * _STEP, keys - _STEP, keys + _STEP, 2 * keys)]
+    rows = choice.block_q // warps
+    near += [replace(choice, warps=count, block_q=count * rows) for count in (warps // 2, warps - 4, warps + 4)]
+    near += [replace(choice, stages=count) for count in (stages - 1, stages + 1)]
+    for item in near:
+        if all(KNOBS[name].allows(getattr(item, name)) for name in ("block_q", "block_kv", "warps", "stages")):
+            yield item
+
+
+def first_plan(kernel: TunedKernel, schedule: Schedule) -> KernelPlan:
+    """AttnccError A4xx with what forbids it; A402 for a value that no schedule may have."""
+    bad = [(name, value) for name, value in schedule.chosen.items() if not KNOBS[name].allows(value)]
+    if bad:
+        found = (Diagnostic("A402", f"`{name}` can't be {value}", help=KNOBS[name].values) for name, value in bad)
+        raise AttnccError(found)
+    return kernel.candidates(schedule).first
+
+
+def settings_of(schedule: Schedule) -> str:
+    """`block_q = 128, stages = 2`"""
+    return ", ".join(f"{name} = {value}" for name, value in schedule.chosen.items())
