@@ -117,14 +117,15 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     from ..tune.work import Work
 
     device = driver().device(0)
-    specification, problem = load_specification(file, given), given["problem"]
-    check_element_types(specification.variant, given["given_inputs"])
+    problem = given["problem"]
+    specification = load_specification(file, {name: value for name, value in given.items() if name != "dtype"})
     target = _target(given["dtype"], device)
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     with progress("analysing"):
-        pass_name = _pass(specification, configuration, target, given, device.multiprocessors)
+        pass_name = _pass(specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors)
     tuned = TunedKernel(specification, Build(pass_name, target, *configuration))
-    work = Work(specification.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
+    check_element_types(tuned.variant, given["given_inputs"])
+    work = Work(tuned.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
     roofline, known = device_like(device.name, device.capability, device.multiprocessors)
     machine = _machine(work, tuned, cold=given["cold"])
     log = _log(tuned, work, machine, given)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 from ..compiler import Specification
 from ..diagnostics import AttnccError, Diagnostic
+from ..ir import Variant
 from ..kernels.candidates import Candidates, make_candidates, make_tiles_2d
 from ..kernels.registry import find
 from ..runtime.store.store import Configuration
 from ..schedule.knobs import KNOBS, TILE_KNOBS, Value
-from ..schedule.plan import TILES_2D_PASSES, Build, Choice, KernelPlan
+from ..schedule.plan import KEY_PASSES, TILES_2D_PASSES, Build, Choice, KernelPlan
 from ..schedule.schedule import Schedule
 
 NAME = "tuned"  # of a schedule that wasn't there
@@ -22,7 +23,7 @@ _STEP = 16  # keys, or rows, of a neighbouring tile
 
 @dataclass(frozen=True)
 class TunedKernel:
-    """The kernel that is tuned: of a pass, on a target."""
+    """The kernel that is tuned: of a pass, on a target. `specification`: as the file has it, without descales."""
 
     specification: Specification
     build: Build
@@ -32,6 +33,11 @@ class TunedKernel:
         build = self.build
         return Configuration(build.dtype, build.head_dim, build.value_head_dim)
 
+    @cached_property
+    def variant(self) -> Variant:
+        """With the descales that calls of e4m3 bring."""
+        return self.specification.serving(self.build.dtype).variant
+
     @property
     def held(self) -> Schedule | None:
         """The file's schedule, which may be for sm_90 and serve sm_90a."""
@@ -40,15 +46,13 @@ class TunedKernel:
     def candidates(self, schedule: Schedule | None) -> Candidates:
         """The plans that the kernel may have by a schedule."""
         if self.build.pass_name not in _IN_1D:
-            return make_candidates(self.specification.variant, self.build, schedule)
+            return make_candidates(self.variant, self.build, schedule)
         return self._in_2d if schedule is None else replace(self._in_2d, schedule=schedule)
 
     @cached_property
     def _in_2d(self) -> Candidates:
         build = replace(self.build, pass_name=_IN_1D[self.build.pass_name])
-        in_1d = make_candidates(
-            self.specification.variant, build, self.specification.schedule(build.pass_name, build.target)
-        )
+        in_1d = make_candidates(self.variant, build, self.specification.schedule(build.pass_name, build.target))
         found = make_tiles_2d(in_1d)
         assert found is not None, "the pass is one that calls use"
         return found
@@ -91,10 +95,11 @@ def schedules(kernel: TunedKernel) -> tuple[Schedule, ...]:
 def _tiled(kernel: TunedKernel, own: Schedule) -> Iterator[Schedule]:
     found = kernel.candidates(own)
     named = len(found.families) > 1 or "family" in own.chosen
+    pass_name = kernel.build.pass_name
     tiles = [choice for kind in found.families for choice in _family_tiles(found, kind)]
-    near = [item for tile in tiles if tile.family == tiles[0].family for item in _neighbours(tile)]
+    near = [item for tile in tiles if tile.family == tiles[0].family for item in _neighbours(tile, pass_name)]
     for choice in (*tiles, *near):
-        family = find(choice.family, kernel.build.pass_name)
+        family = find(choice.family, pass_name)
         assert family is not None
         sizes: dict[str, Value] = {name: getattr(choice, name) for name in family.sizes}
         settings = own.chosen | ({"family": choice.family} if named else {}) | sizes
@@ -112,16 +117,18 @@ def _family_tiles(found: Candidates, kind: str) -> Iterator[Choice]:
             yield choice
 
 
-def _neighbours(choice: Choice) -> Iterator[Choice]:
-    """One step from a tile: fewer or more keys, rows, stages. Legality tells later which of them there are."""
-    keys, warps, stages = choice.block_kv, choice.warps, choice.stages
-    near = [replace(choice, block_kv=size) for size in (keys - 2 * _STEP, keys - _STEP, keys + _STEP, 2 * keys)]
-    rows = choice.block_q // warps
-    near += [replace(choice, warps=count, block_q=count * rows) for count in (warps // 2, warps - 4, warps + 4)]
-    near += [replace(choice, stages=count) for count in (stages - 1, stages + 1)]
-    for item in near:
-        if all(KNOBS[name].allows(getattr(item, name)) for name in ("block_q", "block_kv", "warps", "stages")):
-            yield item
+def _neighbours(choice: Choice, pass_name: str) -> Iterator[Choice]:
+    """One step from a tile: a longer or shorter inner loop's tile, other warps, that have as many rows or keys each as
+    before, other stages. Legality tells later which of them there are."""
+    inner, shared = ("block_q", "block_kv") if pass_name in KEY_PASSES else ("block_kv", "block_q")
+    size, warps, stages = getattr(choice, inner), choice.warps, choice.stages
+    each = getattr(choice, shared) // warps
+    near = [{inner: other} for other in (size - 2 * _STEP, size - _STEP, size + _STEP, 2 * size)]
+    near += [{"warps": other, shared: other * each} for other in (warps // 2, warps - 4, warps + 4, 2 * warps)]
+    near += [{"stages": other} for other in (stages - 1, stages + 1)]
+    for changed in near:
+        if all(KNOBS[name].allows(value) for name, value in changed.items()):
+            yield Choice(**(asdict(choice) | changed))
 
 
 def first_plan(kernel: TunedKernel, schedule: Schedule) -> KernelPlan:

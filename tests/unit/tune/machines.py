@@ -106,7 +106,7 @@ class Rig:
     def __init__(self, kernel: TunedKernel, problem: Problem = PROBLEM, path: Path | None = None) -> None:
         build = kernel.build
         self.kernel = kernel
-        self.work = Work(kernel.specification.variant, problem, build.dtype, build.pass_name, {})
+        self.work = Work(kernel.variant, problem, build.dtype, build.pass_name, {})
         self.path = path or Path(tempfile.mkdtemp()) / "log.jsonl"
         self.compiled: list[str] = []
         self.machine = SimulatedMachine(kernel, self.work, wrong=never)

@@ -32,7 +32,7 @@ def specification(text: str) -> Specification:
 def tuned(
     text: str, target: str = "sm_80", pass_name: str = "forward", dtype: str = "bf16", dim: int = 16
 ) -> TunedKernel:
-    return TunedKernel(specification(text).serving(dtype), Build(pass_name, target, dtype, dim, dim))
+    return TunedKernel(specification(text), Build(pass_name, target, dtype, dim, dim))
 
 
 def candidates(text: str, target: str = "sm_80", pass_name: str = "forward") -> tuple[Schedule, ...]:

@@ -94,7 +94,7 @@ def test_every_pass_has_several_and_its_own_among_them(
     spec: str, pass_name: str, target: str, dtype: str, dim: int
 ) -> None:
     specification, _ = load_specification(Path(folder("specs") / f"{spec}.attn"), None, {})
-    kernel = TunedKernel(specification.serving(dtype), Build(pass_name, target, dtype, dim, dim))
+    kernel = TunedKernel(specification, Build(pass_name, target, dtype, dim, dim))
     found = possible(kernel)
     assert len({plan.tiles for _, plan in found}) >= 3
     own = kernel.candidates(None).first
