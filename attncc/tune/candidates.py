@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 
 from ..compiler import Specification
@@ -81,29 +81,54 @@ def schedules(kernel: TunedKernel) -> tuple[Schedule, ...]:
 
     A schedule for sm_90 that serves sm_90a too keeps there what isn't about tiles.
     """
-    own, build = kernel.held, kernel.build
-    own = own or Schedule(NAME, kernel.specification.variant.name, build.pass_name, build.target)
-    settles = own.target != build.target or any(name in own.chosen for name in TILE_KNOBS)
-    if own.target == build.target and any(len(values) > 1 for _, values in own.settings):
-        return tuple(own.candidates())
-    if settles:
-        kept = tuple(item for item in own.settings if item[0] not in (*TILE_KNOBS, "stages", "family"))
-        own = replace(own, target=build.target, settings=kept)
-    return tuple(dict.fromkeys(_tiled(kernel, own)))
-
-
-def _tiled(kernel: TunedKernel, own: Schedule) -> Iterator[Schedule]:
-    found = kernel.candidates(own)
-    named = len(found.families) > 1 or "family" in own.chosen
-    pass_name = kernel.build.pass_name
+    if is_closed(kernel):
+        assert kernel.held is not None
+        return tuple(kernel.held.candidates())
+    found, pass_name = kernel.candidates(_without_tiles(kernel)), kernel.build.pass_name
     tiles = [choice for kind in found.families for choice in _family_tiles(found, kind)]
-    near = [item for tile in tiles if tile.family == tiles[0].family for item in _neighbours(tile, pass_name)]
-    for choice in (*tiles, *near):
-        family = find(choice.family, pass_name)
+    beside = [item for tile in tiles if tile.family == tiles[0].family for item in _neighbours(tile, pass_name)]
+    return _scheduled(kernel, (*tiles, *beside))
+
+
+def near(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
+    """Those one step beside a plan; none where braces say what is tried."""
+    if is_closed(kernel):
+        return ()
+    choice = Choice(**{item.name: getattr(plan, item.name) for item in fields(Choice)})
+    return _scheduled(kernel, _neighbours(choice, plan.pass_name))
+
+
+def is_closed(kernel: TunedKernel) -> bool:
+    """Whether the braces of the file's schedule say what is tried."""
+    held = kernel.held
+    return held is not None and held.target == kernel.build.target and any(len(item[1]) > 1 for item in held.settings)
+
+
+def _without_tiles(kernel: TunedKernel) -> Schedule:
+    """The file's schedule, of which what settles tiles is left out."""
+    build = kernel.build
+    own = kernel.held or Schedule(NAME, kernel.variant.name, build.pass_name, build.target)
+    if own.target == build.target and not any(name in own.chosen for name in TILE_KNOBS):
+        return own
+    kept = tuple(item for item in own.settings if item[0] not in (*TILE_KNOBS, "stages", "family"))
+    return replace(own, target=build.target, settings=kept)
+
+
+def _scheduled(kernel: TunedKernel, choices: Iterable[Choice]) -> tuple[Schedule, ...]:
+    own = _without_tiles(kernel)
+    named = len(kernel.candidates(own).families) > 1 or "family" in own.chosen
+    found = []
+    for choice in choices:
+        family = find(choice.family, kernel.build.pass_name)
         assert family is not None
         sizes: dict[str, Value] = {name: getattr(choice, name) for name in family.sizes}
-        settings = own.chosen | ({"family": choice.family} if named else {}) | sizes
-        yield replace(own, settings=tuple((name, (value,)) for name, value in settings.items()))
+        found.append(with_settings(kernel, own.chosen | ({"family": choice.family} if named else {}) | sizes))
+    return tuple(dict.fromkeys(found))
+
+
+def with_settings(kernel: TunedKernel, settings: Mapping[str, Value]) -> Schedule:
+    """The schedule of the file's name, for this kernel, that sets these knobs and no others."""
+    return replace(_without_tiles(kernel), settings=tuple((name, (value,)) for name, value in settings.items()))
 
 
 def _family_tiles(found: Candidates, kind: str) -> Iterator[Choice]:
@@ -123,10 +148,10 @@ def _neighbours(choice: Choice, pass_name: str) -> Iterator[Choice]:
     inner, shared = ("block_q", "block_kv") if pass_name in KEY_PASSES else ("block_kv", "block_q")
     size, warps, stages = getattr(choice, inner), choice.warps, choice.stages
     each = getattr(choice, shared) // warps
-    near = [{inner: other} for other in (size - 2 * _STEP, size - _STEP, size + _STEP, 2 * size)]
-    near += [{"warps": other, shared: other * each} for other in (warps // 2, warps - 4, warps + 4, 2 * warps)]
-    near += [{"stages": other} for other in (stages - 1, stages + 1)]
-    for changed in near:
+    changes = [{inner: other} for other in (size - 2 * _STEP, size - _STEP, size + _STEP, 2 * size)]
+    changes += [{"warps": other, shared: other * each} for other in (warps // 2, warps - 4, warps + 4, 2 * warps)]
+    changes += [{"stages": other} for other in (stages - 1, stages + 1)]
+    for changed in changes:
         if all(KNOBS[name].allows(value) for name, value in changed.items()):
             yield Choice(**(asdict(choice) | changed))
 

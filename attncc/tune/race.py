@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -97,7 +97,7 @@ class Timer:
     """Takes blocks. `tick` is called after each window."""
 
     clocked: Clocked
-    launches: Mapping[str, Launch]
+    launches: dict[str, Launch]
     deadline: float
     tick: Callable[[], None] = lambda: None
     _each: dict[str, float] = field(default_factory=dict)  # milliseconds of a launch, roughly

@@ -115,7 +115,7 @@ class Report:
     def _cells(self, trial: Trial) -> tuple[str, ...]:
         found, share = self.milliseconds(trial), self.share_of_roofline(trial)
         mark = " (now)" if trial.name == HELD else ""
-        times = "-" if found is None else f"{found[0]:.4g} ± {found[1]:.1g}"
+        times = "-" if found is None else f"{found[0]:.4g}" + (f" ± {found[1]:.1g}" if found[1] else "")
         return trial.tiles + mark, times, "-" if share is None else f"{share:.0%}", self.why(trial)
 
     def to_json(self) -> dict[str, Any]:

@@ -5,17 +5,15 @@ Its state stays whole at any point. So who is interrupted calls `conclude`, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from ..diagnostics import AttnccError, Diagnostic
-from ..runtime.cuda.nvrtc_pool import jobs
+from ..runtime.cuda.timing import Launch
 from ..schedule.schedule import Schedule
-from ..settle import Settled, settle
-from ..threads import DaemonThreads
-from .candidates import TunedKernel, first_plan, schedules, settings_of
-from .log import Log
+from .candidates import TunedKernel, is_closed, near, schedules, with_settings
+from .compiling import LATE, Compiler, Make, settled
+from .log import Log, Record
 from .machine import Machine
 from .model import Model
 from .race import HELD, TWIN, Board, Timer, Verdict, confirm, halve, judge, ranked
@@ -24,15 +22,9 @@ from .work import Oracle, Work
 
 MOST = 32  # candidates, where the file names none
 COMPILING, RACING = 0.5, 0.75  # shares of the budget after which compilation begins no more, and the race ends
-LATE = "the budget ran out before it was compiled"
 FEWER = "the IO model puts it behind those that are tried"
 
 Say = Callable[[str], None]
-
-
-def settled(kernel: TunedKernel, schedule: Schedule | None) -> Settled:
-    """The kernel that a schedule gives, compiled. AttnccError as `settle`."""
-    return settle(kernel.candidates(schedule))
 
 
 @dataclass
@@ -46,7 +38,7 @@ class Session:
     log: Log
     budget: float  # seconds
     say: Say = lambda what: None
-    make: Callable[[TunedKernel, Schedule | None], Settled] = settled
+    make: Make = settled
     trials: dict[str, Trial] = field(default_factory=dict)
     verdict: Verdict | None = None
     bits_differ: bool | None = None  # of the winner's result from the held one's; None: not compared
@@ -65,9 +57,18 @@ class Session:
     def run(self) -> None:
         """All of it. AttnccError A521 if no candidate can be."""
         self._plan()
-        self._compile()
-        self._race()
+        if not self._recall_verdict():
+            self._compile(list(self.trials.values()), COMPILING)
+            self._race()
         self.conclude()
+
+    def _recall_verdict(self) -> bool:
+        """Whether an earlier run came to one."""
+        for record in self.log.of("verdict"):
+            fields = {name: record[name] for name in ("name", "wins", "gain", "floor")}
+            self.verdict = Verdict(**fields, interval=tuple(record["interval"]))
+            self.bits_differ = record["bits_differ"]
+        return self.verdict is not None
 
     def conclude(self, *, timing: bool = True) -> None:
         """The verdict on what was timed: the fastest that is right, against what is held. To be called again after an
@@ -127,125 +128,103 @@ class Session:
     # ------------------------------------------------------------ candidates
 
     def _plan(self) -> None:
-        """Drops what can't be, and orders the rest."""
+        """What is tried first, in the order of the IO model; and what an earlier run tried."""
         self.say("analysing")
-        if HELD not in self.trials:
-            self.trials[HELD] = self._planned(HELD, self.kernel.held)
-        found = [self._planned(settings_of(item), item) for item in schedules(self.kernel)]
-        seen = {self.trials[HELD].plan} if self.trials[HELD].plan is not None else set()
-        for trial in sorted(found, key=_order):
-            if trial.plan is None or trial.plan not in seen:
-                self.trials[trial.name] = trial
-                seen |= {trial.plan} - {None}
-            if trial.plan is None and not self.log.records:
-                self.log.write("refused", name=trial.name, trouble=trial.trouble)
-        self._drop_the_last()
-
-    def _planned(self, name: str, schedule: Schedule | None) -> Trial:
-        try:
-            plan = self.kernel.candidates(None).first if schedule is None else first_plan(self.kernel, schedule)
-        except AttnccError as error:
-            return Trial(name, schedule, trouble=error.diagnostics[0].message)
-        return Trial(name, schedule, plan, self.model.predict(plan))
-
-    def _drop_the_last(self) -> None:
-        open_ = self.kernel.held is not None and any(len(values) > 1 for _, values in self.kernel.held.settings)
-        possible = [item for item in self.trials.values() if item.plan is not None and item.name != HELD]
-        for trial in possible[len(possible) if open_ else MOST :]:
+        self.trials[HELD] = self._compiler.plan(HELD, self.kernel.held)
+        possible = [trial for trial in self._add(schedules(self.kernel)) if trial.plan is not None]
+        for trial in possible[len(possible) if is_closed(self.kernel) else MOST :]:
             self.trials[trial.name] = replace(trial, trouble=FEWER)
+        for record in self.log.of("compiled"):
+            self._recall(record)
 
-    # ------------------------------------------------------------ machine code
+    def _add(self, found: Iterable[Schedule]) -> list[Trial]:
+        """Those that are no other one's kernel, or can't be."""
+        known = {trial.plan for trial in self.trials.values() if trial.trouble != FEWER} - {None}
+        added = []
+        for trial in self._compiler.planned(found):
+            if trial.name not in self.trials and trial.plan is None and not self.log.records:
+                self.log.write("refused", name=trial.name, trouble=trial.trouble)
+            if trial.plan is None or trial.plan not in known:
+                known |= {trial.plan}
+                self.trials[trial.name] = trial
+                added.append(trial)
+        return added
 
-    def _compile(self) -> None:
-        """The candidates that ptxas has nothing against stay; where there are none, those with least against them."""
-        known = {record["name"]: record for record in self.log.of("compiled")}
-        for name, record in known.items():
-            if name in self.trials and record["trouble"]:
-                self.trials[name] = replace(self.trials[name], trouble=record["trouble"], spills=record["spills"])
-        wanted = [item for item in self.trials.values() if item.plan is not None and not item.trouble]
-        for number, trial in enumerate(self._compiled(wanted)):
+    def _recall(self, record: Record) -> None:
+        """What ptxas said against a candidate is said, and isn't asked for again."""
+        name = record["name"]
+        if name not in self.trials or self.trials[name].trouble == FEWER:
+            self.trials[name] = self._compiler.plan(name, with_settings(self.kernel, record["settings"]))
+        self.trials[name] = replace(self.trials[name], trouble=record["trouble"], spills=record["spills"])
+
+    def _compile(self, trials: Iterable[Trial], share: float, least: int = 2) -> None:
+        """Those that can be. `share` of the budget, after which no more begin."""
+        wanted = [trial for trial in trials if trial.plan is not None and not trial.trouble]
+        recorded = {record["name"] for record in self.log.of("compiled")}
+        ends = self._begin + share * self.budget
+        for number, trial in enumerate(self._compiler.compiled(wanted, ends, least)):
             self.trials[trial.name] = trial
-            if trial.name not in known and trial.trouble != LATE:
+            if trial.name not in recorded and trial.trouble != LATE:
                 self.log.write("compiled", **_compiled_record(trial))
             self.say(f"compiling {number + 1} of {len(wanted)}")
-        if not any(map(self._runs, self.trials.values())):
-            self._take_spilling()
 
-    def _compiled(self, trials: list[Trial]) -> Iterator[Trial]:
-        """In their order, as many at once as there are processes. The held one and the first come in any case."""
-        ends, waiting = self._begin + COMPILING * self.budget, list(trials)
-        with DaemonThreads(jobs()) as threads:
-            begun: list[tuple[Trial, Future[Settled]]] = []
-            while waiting or begun:
-                late = self.machine.clock() > ends and len(trials) - len(waiting) >= 2
-                while waiting and len(begun) < jobs() and not late:
-                    trial = waiting.pop(0)
-                    begun.append((trial, threads.submit(self.make, self.kernel, trial.schedule)))
-                if begun:
-                    trial, future = begun.pop(0)
-                    yield self._judged_by_ptxas(trial, future)
-                else:
-                    yield replace(waiting.pop(0), trouble=LATE)
-
-    def _judged_by_ptxas(self, trial: Trial, future: Future[Settled]) -> Trial:
-        try:
-            found = future.result()
-        except AttnccError as error:
-            if any(item.code == "A501" for item in error.diagnostics):  # there is no NVRTC: nothing can be compiled
-                raise
-            return replace(trial, trouble=error.diagnostics[0].message)
-        resources = found.compiled.resources
-        prediction = self.model.predict(found.plan, resources)
-        spills = bool(found.troubles)
-        return replace(
-            trial,
-            plan=found.plan,
-            prediction=prediction,
-            resources=resources,
-            trouble=found.troubles,
-            spills=spills,
-        )
-
-    def _take_spilling(self) -> None:
-        """Times those that spill: all do."""
-        spilling = [item for item in self.trials.values() if item.spills]
-        if not spilling:
-            raise _nothing(item.trouble for item in self.trials.values())
-        self._spilling_too = True
+    @property
+    def _compiler(self) -> Compiler:
+        return Compiler(self.kernel, self.model, self.machine.clock, self.make)
 
     # ------------------------------------------------------------ times
 
     def _race(self) -> None:
-        """Times what is left; anew if an earlier run has done so, but blocks that it took count."""
-        if kept := next(iter(self.log.of("verdict")), None):
-            fields = {name: kept[name] for name in ("name", "wins", "gain", "floor")}
-            self.verdict = Verdict(**fields, interval=tuple(kept["interval"]))
-            self.bits_differ = kept["bits_differ"]
-            return
+        """Times what was compiled, then what stands beside the fastest, until nothing there is faster."""
         timer = self._timer = self._prepared()
-        timer.warm()
         names = [name for name in timer.launches if name not in (HELD, TWIN)]
-        if names:
-            halve(timer, self.board, names, self.work.seed)
+        while names:
+            timer.warm()
+            first, *_ = [*halve(timer, self.board, names, self.work.seed), HELD]
             self._ran_out = not timer.has_time_for(HELD)
+            if first == HELD or self.board.ratio(first) >= 1:
+                first = self.anchor
+            fresh = [] if self._ran_out else self._beside(first)
+            timer.launches |= self._launches(fresh)
+            names = [name for name in fresh if name in timer.launches]
+            names += [first] * (bool(names) and first != self.anchor)
+
+    def _beside(self, name: str) -> list[str]:
+        """Compiles what stands beside a trial and wasn't tried."""
+        plan = self.trials[name].plan
+        assert plan is not None
+        added = self._add(near(self.kernel, plan))
+        self._compile(added, RACING, least=0)
+        return [trial.name for trial in added]
 
     def _prepared(self) -> Timer:
         """With a launch of each, and a twin of the held one."""
-        launches = {}
-        for name, trial in list(self.trials.items()):
-            if not self._runs(trial) and name != self.anchor:
-                continue
-            try:
-                launches[name] = self.machine.launch(self.kernel.with_schedule(trial.schedule))
-            except AttnccError as error:
-                self.trials[name] = replace(trial, trouble=error.diagnostics[0].message, spills=False)
-            self.say(f"loading {trial.tiles}")
+        if not any(map(self._runs, self.trials.values())):
+            self._spilling_too = True
+        launches = self._launches(name for name in self.trials)
         if not launches:
-            raise _nothing(item.trouble for item in self.trials.values())
+            raise _nothing(trial.trouble for trial in self.trials.values())
         anchor = self.anchor
         launches[HELD] = launches.pop(anchor)
         launches[TWIN] = self.machine.launch(self.kernel.with_schedule(self.trials[anchor].schedule))
         return Timer(self.machine, launches, self._begin + RACING * self.budget, self._tick)
+
+    def _launches(self, names: Iterable[str]) -> dict[str, Launch]:
+        """Of those that run; each was called once."""
+        launches = dict[str, Launch]()
+        for name in names:
+            trial = self.trials[name]
+            if not (self._runs(trial) or (name == HELD and self.held is not None)):
+                continue
+            try:
+                launch = self.machine.launch(self.kernel.with_schedule(trial.schedule))
+                launch()
+            except AttnccError as error:
+                self.trials[name] = replace(trial, trouble=error.diagnostics[0].message, spills=False)
+            else:
+                launches[name] = launch
+            self.say(f"loading {trial.tiles}")
+        return launches
 
     def _tick(self) -> None:
         timed = sum(name in self.board.raced for name in self.trials)
@@ -287,16 +266,11 @@ class Session:
         return Oracle(self.work.smaller(None if plan is None else plan.grid_2d))
 
 
-def _order(trial: Trial) -> tuple[float, int]:
-    if trial.prediction is None:
-        return float("inf"), 0
-    return trial.prediction.seconds, trial.prediction.bytes_moved
-
-
 def _compiled_record(trial: Trial) -> dict[str, object]:
     took = trial.resources
     return {
         "name": trial.name,
+        "settings": None if trial.schedule is None else trial.schedule.chosen,
         "tiles": trial.tiles,
         "trouble": trial.trouble,
         "spills": trial.spills,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ from ..reference import Accuracy
 Array = NDArray[Any]
 
 _ROWS, _MORE_KEYS = 330, 250  # of the smaller call: several tiles, of which the last are partly filled
-_MOST_PAIRS = 2**20  # that decode's few rows may have more keys for
+_MOST_PAIRS = 2**20  # of it, over its heads; of one head where that makes fewer rows than _LEAST_ROWS
+_LEAST_ROWS = 80
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,13 @@ class Work:
 
     def smaller(self, grid_2d: Grid2D | None) -> Work:
         """With few enough pairs for dense attention in fp64. Arrays that the user brought are drawn anew."""
-        problem = self.problem
-        q_len, kv_len = _smaller(problem)
+        problem, batch = self.problem, min(self.problem.batch, 2)
+        q_len, kv_len = _smaller(problem, _MOST_PAIRS // (batch * problem.group))
         if grid_2d is not None:
             q_len, kv_len = (max(length // grid_2d.width, 1) * grid_2d.width for length in (q_len, kv_len))
         sized = replace(
             problem,
-            batch=min(problem.batch, 2),
+            batch=batch,
             num_heads=problem.group,
             num_kv_heads=1,
             q_len=q_len,
@@ -80,11 +82,12 @@ class Work:
         return replace(self, problem=sized, given=scalars)
 
 
-def _smaller(problem: Problem) -> tuple[int, int]:
-    q_len = min(problem.q_len, _ROWS)
+def _smaller(problem: Problem, pairs: int) -> tuple[int, int]:
+    """Rows and keys of about so many pairs at most."""
+    q_len = min(problem.q_len, _ROWS, max(isqrt(pairs), _LEAST_ROWS))
     if problem.kv_len == problem.q_len:
         return q_len, q_len
-    return q_len, min(problem.kv_len, max(_ROWS + _MORE_KEYS, _MOST_PAIRS // (q_len * problem.group)))
+    return q_len, min(problem.kv_len, max(q_len + _MORE_KEYS, pairs // q_len))
 
 
 @dataclass(frozen=True)

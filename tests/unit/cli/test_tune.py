@@ -127,11 +127,12 @@ def test_a_budget_is_a_time(path: Path, machines: Machines, given: str) -> None:
 
 
 def test_backward(path: Path, machines: Machines) -> None:
-    path.write_text(BODY)
-    found = json.loads(
-        run("tune", path, *SIZES, "--pass", "backward", "--budget", "20", "--dry-run", "--format", "json").stdout
+    path.write_text(
+        BODY + "schedule back for mine backward on sm_80 {\n    block_q = 32\n    block_kv = {64, 128}\n}\n"
     )
+    found = json.loads(run("tune", path, *SIZES, "--pass", "backward", "--format", "json").stdout)
     assert found["pass"] == "backward" and found["verdict"]["wins"]
+    assert "    block_kv = 128\n" in path.read_text()
 
 
 def test_a_dtype_that_the_gpu_has_no_kernels_of(path: Path, machines: Machines) -> None:

@@ -10,9 +10,9 @@ import pytest
 from attncc.diagnostics import AttnccError
 from attncc.schedule.plan import KernelPlan
 from attncc.source import SourceFile
+from attncc.tune.compiling import LATE
 from attncc.tune.race import HELD, LEAST_WIN
 from attncc.tune.report import Report
-from attncc.tune.session import LATE
 from attncc.tune.write import written
 from tests.unit.tune.machines import Rig, best_milliseconds, by_tiles, chosen_milliseconds
 from tests.unit.tune.specifications import BRACES, VARIANT, tuned
@@ -54,6 +54,23 @@ def test_a_second_run_changes_nothing(text: str, seed: int) -> None:
     assert second.winner is None
     held = second.trials[HELD].plan
     assert held is not None and first.winner.plan is not None and held.tiles == first.winner.plan.tiles
+
+
+def far(plan: KernelPlan) -> float:
+    """Fastest some steps from all tiles that the families name."""
+    return 0.3 * (1 + abs(plan.block_q - 64) / 100 + abs(plan.block_kv - 112) / 300 + abs(plan.stages - 4) / 30)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_search_goes_on_beside_the_fastest(seed: int) -> None:
+    first = Rig(tuned(VARIANT)).session(far, seed=seed)
+    first.run()
+    assert first.winner is not None and first.winner.plan is not None and first.winner.schedule is not None
+    assert (first.winner.plan.block_q, first.winner.plan.block_kv, first.winner.plan.stages) == (64, 112, 4)
+    again = written(SourceFile("mine.attn", VARIANT), first.winner.schedule)
+    second = Rig(tuned(again)).session(far, seed=seed + 50)
+    second.run()
+    assert second.winner is None
 
 
 def test_the_first_of_braces_is_what_is_held() -> None:
@@ -140,7 +157,7 @@ def test_what_is_not_compiled_in_time_is_said(monkeypatch: pytest.MonkeyPatch) -
         rig.machine.seconds += 2
         return make(*given)
 
-    monkeypatch.setattr("attncc.tune.session.jobs", lambda: 1)
+    monkeypatch.setattr("attncc.tune.compiling.jobs", lambda: 1)
     session.make = slowly
     session.run()
     late = [trial for trial in session.trials.values() if trial.trouble == LATE]
