@@ -241,7 +241,7 @@ def _print(session: Session) -> None:
         return
     rich_console().print(report.table())
     if hidden := report.hidden():
-        click.echo(f"and {hidden} more, which {printable(str(session.log.path))} has")
+        click.echo(f"and {hidden} more, which --format json has")
     click.echo(wrapped(f"\n{session.work.pass_name} on {session.machine.name}: {report.sentence()}"))
 
 

@@ -15,7 +15,7 @@ from .candidates import TunedKernel, first_plan, settings_of
 from .model import Model
 from .trial import Trial
 
-LATE = "the budget ran out before it was compiled"
+LATE = "not compiled in time"
 
 Make = Callable[[TunedKernel, Schedule | None], Settled]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ..schedule.plan import FRAGMENT
 from .candidates import settings_of
 from .race import HELD
 from .session import Session
@@ -63,7 +64,7 @@ class Report:
         """What the row says of the schedule: why it isn't timed, or what the model has against it."""
         best = next((item for item in self.rows() if not item.trouble), None)
         if trial.trouble:
-            return trial.trouble
+            return _by_registers(trial) or trial.trouble
         if self.ratio(trial) is None or best is None or trial is best:
             return ""
         return _against(trial, best)
@@ -93,7 +94,7 @@ class Report:
         from rich.table import Table
 
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-        table.add_column("schedule", min_width=30)
+        table.add_column("schedule")
         table.add_column("ms", no_wrap=True)
         table.add_column("roofline", justify="right", no_wrap=True)
         table.add_column("why it lost")
@@ -116,7 +117,7 @@ class Report:
         found, share = self.milliseconds(trial), self.share_of_roofline(trial)
         mark = " (now)" if trial.name == HELD else ""
         times = "-" if found is None else f"{found[0]:.4g}" + (f" ± {found[1]:.1g}" if found[1] else "")
-        return trial.tiles + mark, times, "-" if share is None else f"{share:.0%}", self.why(trial)
+        return _short(trial) + mark, times, "-" if share is None else f"{share:.0%}", self.why(trial)
 
     def to_json(self) -> dict[str, Any]:
         session = self._session
@@ -149,6 +150,24 @@ class Report:
         """The settings of the winner, as its schedule has them."""
         winner = self._session.winner
         return "" if winner is None or winner.schedule is None else settings_of(winner.schedule)
+
+
+def _by_registers(trial: Trial) -> str:
+    """What ptxas says against it, in a few words."""
+    took = trial.resources
+    if took is None or not trial.spills:
+        return ""
+    spilled = took.spill_stores + took.spill_loads
+    found = [f"{spilled} bytes of spills"] * bool(spilled) + ["products are serialised"] * bool(took.losses)
+    return f"registers: {', '.join(found)}" if found else ""
+
+
+def _short(trial: Trial) -> str:
+    """`hopper 128 x 64, 4 stages`: warps only where they don't follow from the tile."""
+    plan = trial.plan
+    if plan is None or plan.warps * FRAGMENT != plan.block_q:
+        return trial.tiles
+    return trial.tiles.replace(f", {plan.warps} warps", "")
 
 
 def _against(trial: Trial, best: Trial) -> str:

@@ -22,7 +22,7 @@ from .work import Oracle, Work
 
 MOST = 32  # candidates, where the file names none
 COMPILING, RACING = 0.5, 0.75  # shares of the budget after which compilation begins no more, and the race ends
-FEWER = "the IO model puts it behind those that are tried"
+FEWER = "last by the IO model"
 
 Say = Callable[[str], None]
 
@@ -139,7 +139,7 @@ class Session:
 
     def _add(self, found: Iterable[Schedule]) -> list[Trial]:
         """Those that are no other one's kernel, or can't be."""
-        known = {trial.plan for trial in self.trials.values() if trial.trouble != FEWER} - {None}
+        known = {trial.plan for trial in self.trials.values() if trial.trouble not in (FEWER, LATE)} - {None}
         added = []
         for trial in self._compiler.planned(found):
             if trial.name not in self.trials and trial.plan is None and not self.log.records:
@@ -153,7 +153,7 @@ class Session:
     def _recall(self, record: Record) -> None:
         """What ptxas said against a candidate is said, and isn't asked for again."""
         name = record["name"]
-        if name not in self.trials or self.trials[name].trouble == FEWER:
+        if name not in self.trials:
             self.trials[name] = self._compiler.plan(name, with_settings(self.kernel, record["settings"]))
         self.trials[name] = replace(self.trials[name], trouble=record["trouble"], spills=record["spills"])
 

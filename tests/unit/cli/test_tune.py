@@ -135,6 +135,15 @@ def test_backward(path: Path, machines: Machines) -> None:
     assert "    block_kv = 128\n" in path.read_text()
 
 
+def test_e4m3(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls bring descales, which the file's variant hasn't."""
+    monkeypatch.setattr(Gpu, "device", lambda *_: Device(0, "NVIDIA H200", 90, 132, 50 << 20, 0))
+    path.write_text(BODY + "schedule fast for mine on sm_90a {\n    block_kv = {32, 64}\n}\n")
+    found = json.loads(run("tune", path, *SIZES, "--dtype", "e4m3", "--format", "json").stdout)
+    assert found["verdict"]["wins"] and found["device"] == "NVIDIA H200"
+    assert "    block_kv = 64\n" in path.read_text()
+
+
 def test_a_dtype_that_the_gpu_has_no_kernels_of(path: Path, machines: Machines) -> None:
     shown = run("tune", path, *SIZES, "--dtype", "e4m3", status=2).output
     assert "has no kernels of e4m3: they run on sm_90a" in " ".join(shown.split())

@@ -118,6 +118,7 @@ def test_spills_are_timed_only_where_all_spill() -> None:
     every.run()
     assert set(every.board.raced) == {"block_q = 64, block_kv = 48", "block_q = 64, block_kv = 64"}
     assert every.winner is not None and "spills" in every.winner.trouble
+    assert all(Report(every).why(trial) for trial in every.trials.values())
 
 
 def test_a_wrong_result_never_wins() -> None:
