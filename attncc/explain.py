@@ -118,7 +118,7 @@ def explain(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any], devic
     """
     work, element_bytes = workload(plan, problem), DTYPE_BYTES[plan.dtype]
     pairs = problem.batch * problem.num_heads * problem.q_len * problem.kv_len
-    kept, splits = _kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
+    kept, splits = kept_pairs(plan, problem, inputs), expected_splits(plan, problem, device)
 
     def tiled(name: str, of: KernelPlan) -> Order:
         distinct = tallies(of, problem, inputs)
@@ -227,7 +227,7 @@ def _both_partial(kinds: NDArray[np.uint8], others: NDArray[np.uint8], problem: 
     return int(np.count_nonzero(both)) * (problem.num_heads // heads)
 
 
-def _kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:
+def kept_pairs(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> int:
     """Over all sequences and heads."""
     plan = _in_1d(plan)  # a mask keeps the same pairs, whatever tiles they lie in
     distinct = sequences(plan.variant, plan.rules, problem, inputs)

@@ -446,29 +446,3 @@ def test_run_without_a_gpu_says_so(spec, monkeypatch: pytest.MonkeyPatch) -> Non
     assert "on the CPU executor" in run("run", path, "--q-len", 20).output
     assert "A503" in run("run", path, "--q-len", 20, "--device", "cuda", status=1).output
     assert "A503" in run("tune", path, "--q-len", 20, status=1).output
-
-
-# -------------------------------------------------------------------- tune
-
-
-def test_tune_writes_the_fastest(spec, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Gpu:
-        name, capability, multiprocessors = "a GPU", 80, 108
-
-        def device(self, _: int) -> Gpu:
-            return self
-
-    def backwards(*_: object) -> object:
-        return lambda kernels: [float(number) for number in range(len(kernels), 0, -1)]
-
-    monkeypatch.setattr("attncc.runtime.cuda.driver.driver", Gpu)
-    monkeypatch.setattr("attncc.cli.tune._on_gpu", backwards)
-    path = spec("    keep if causal()")
-    before = path.read_text() + "\n"
-    path.write_text(before + "schedule fast for mine on sm_80 {\n    block_kv = {64, 96}  # keys\n}\n")
-    given = ["tune", path, "--q-len", 100, "--head-dim", 16]
-    shown = json.loads(run(*given, "--dry-run", "--format", "json").stdout)
-    assert [item["settings"] for item in shown["trials"]] == [{"block_kv": 96}, {"block_kv": 64}]
-    assert "{64, 96}" in path.read_text()
-    assert "forward on a GPU: block_kv = 96; written to" in run(*given).output
-    assert path.read_text() == before + "schedule fast for mine on sm_80 {\n    block_kv = 96  # keys\n}\n"

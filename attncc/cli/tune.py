@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+import hashlib
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
-from .console import as_json, progress, rich_console
-from .files import load_specification, replace_text
+from .console import as_json, progress, rich_console, wrapped
+from .files import check_element_types, load_specification, replace_text, writing
+from .interrupts import Interrupted
 from .options import (
     OWN_FILE,
-    check_for_gpu,
     define_option,
     dtype_option,
     format_option,
@@ -25,11 +30,27 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from ..compiler import Specification
+    from ..runtime.cuda.driver import Device
+    from ..tune.candidates import TunedKernel
+    from ..tune.log import Log
+    from ..tune.machine import Machine
+    from ..tune.session import Say, Session
+    from ..tune.work import Work
 
-    from ..ir import Variant
-    from ..runtime.kernel import Kernel
-    from ..tune import Measure, Trial
+_UNITS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+class Duration(click.ParamType[float]):
+    """`60s`, `2m`, or seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|min|h)?", str(value))
+        if found is None or float(found[1]) == 0:
+            self.fail(f"{value!r}: write a time as in 60s, or 2m", param, ctx)
+        return float(found[1]) * _UNITS[found[2] or ""]
 
 
 @click.command("tune", short_help="Measure schedules on this GPU and write the best into the file.")
@@ -37,98 +58,220 @@ if TYPE_CHECKING:
 @variant_option
 @dtype_option
 @problem_options(q_len=4096, heads=16, batch=4)
+@click.option(
+    "--pass",
+    "asked",
+    type=click.Choice(["forward", "backward", "backward_dq"]),
+    default="forward",
+    show_default=True,
+    help="Calls to tune for: their sizes tell whether decode or 2-D tiles run.",
+)
+@click.option("--budget", type=Duration(), default="60s", show_default=True, help="Time, as in 60s or 5m.")
+@click.option("--cold", is_flag=True, help="Take other arrays for each call: none are in the L2 cache.")
 @click.option("--dry-run", is_flag=True, help="Print the table; leave the file as it is.")
+@click.option("--resume", is_flag=True, help="Go on from the log of a run that ended early.")
+@click.option(
+    "--log", "log_file", type=click.Path(dir_okay=False, path_type=Path), help="The log; in the cache, if not given."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of random arrays and of dropout.")
 @input_option
 @define_option
 @imports_option
 @format_option
 def command(*, file: Path, dry_run: bool, **given: Any) -> None:
-    """Time candidates for a variant's schedule on this GPU, on random arrays of the sizes given, and write the fastest
-    into the file as a plain schedule. Nothing else in the file changes.
+    """Time candidates for a variant's schedule on this GPU, on random arrays of the sizes given. If one beats what the
+    file has for sure, it is written there as a plain schedule; nothing else in the file changes.
 
-    The candidates are those in the schedule's braces, as in block_kv = {64, 128}; where it has none and names no tiles,
-    the tiles that attncc would choose among. Those that spill registers are left out.
+    The candidates are those in the schedule's braces, as in block_kv = {64, 128}; where it has none, the tiles that
+    attncc would choose among, and others near them. The IO model orders them. Those that spill registers are left out.
+    What is to be written is first compared with attention in fp64.
 
-    Tuned is the pass that a forward call of these sizes runs: forward, patches or decode. Schedules of the backward
-    passes aren't timed: their first candidates stand. Nor is e4m3: CuPy has no such arrays.
+    Ctrl-C ends the timing: what was found by then counts, and --resume goes on from there.
 
     \b
     attncc tune mine.attn --head-dim 128
-    attncc tune mine.attn --dry-run --q-len 8192 --batch 2 --heads 32 --kv-heads 8
+    attncc tune mine.attn --pass backward --budget 2m
+    attncc tune mine.attn --dry-run --q-len 1 --kv-len 8192 --heads 32 --kv-heads 8
     """
-    from .. import tune
-    from ..compiler import read
-    from ..kernels.serving import plan_for
-    from ..runtime.cuda.device import best_target
+    session = _session(file, given)
+    interrupted = _run(session, given["budget"])
+    _print(session)
+    written = not dry_run and _write(file, session)
+    if not as_json():
+        _say_the_end(file, session, written=written, interrupted=interrupted)
+    _report_wrong(session)
+    if interrupted:
+        raise Interrupted
+
+
+# -------------------------------------------------------------------- before
+
+
+def _session(file: Path, given: dict[str, Any]) -> Session:
     from ..runtime.cuda.driver import driver
     from ..runtime.store.store import Configuration
-    from ..schedule.target import TARGETS
+    from ..schedule.plan import Build
+    from ..tune.candidates import TunedKernel
+    from ..tune.model import Model, device_like
+    from ..tune.session import Session
+    from ..tune.work import Work
 
-    check_for_gpu(given["dtype"])
-    specification, problem = load_specification(file, given), given["problem"]
-    gpu = driver().device(0)
-    target = best_target(TARGETS, gpu.capability) or f"sm_{gpu.capability}"
+    device = driver().device(0)
+    problem = given["problem"]
+    specification = load_specification(file, {name: value for name, value in given.items() if name != "dtype"})
+    target = _target(given["dtype"], device)
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
-    plans = specification.plans(configuration, target)
-    pass_name = plan_for(plans, problem, gpu.multiprocessors).pass_name
-    measure = _on_gpu(specification.variant, given)
-    trials = tune.tune(specification, configuration, target, pass_name, measure, watch=partial(progress, "compiling"))
-    if as_json():
-        click.echo(json_text(_result(trials, gpu.name, pass_name), indent=2))
-    else:
-        rich_console().print(_table(trials))
-    if not dry_run:
-        replace_text(file, tune.written(read(file), trials[0].schedule))
-    if not as_json():
-        done = "the file is as it was" if dry_run else f"written to {printable(str(file))}"
-        click.echo(f"{pass_name} on {gpu.name}: {trials[0].settings}; {done}")
+    with progress("analysing"):
+        pass_name = _pass(specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors)
+    tuned = TunedKernel(specification, Build(pass_name, target, *configuration))
+    check_element_types(tuned.variant, given["given_inputs"])
+    work = Work(tuned.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
+    roofline, known = device_like(device.name, device.capability, device.multiprocessors)
+    machine = _machine(work, tuned, cold=given["cold"])
+    log = _log(tuned, work, machine, given)
+    return Session(tuned, work, Model(problem, work.inputs, roofline, known), machine, log, given["budget"])
 
 
-def _on_gpu(variant: Variant, given: dict[str, Any]) -> Measure:
-    """Times calls on random arrays, which are moved to the GPU once."""
+def _machine(work: Work, tuned: TunedKernel, *, cold: bool) -> Machine:
+    from ..tune.gpu import Gpu
+
+    return Gpu(work, tuned, cold=cold)
+
+
+def _target(dtype: str, device: Device) -> str:
+    from ..kernels.registry import targets_of
+    from ..runtime.cuda.device import best_target
+
+    targets = targets_of(dtype)
+    found = best_target(targets, device.capability)
+    if found is None:
+        raise click.UsageError(f"{device.name} has no kernels of {dtype}: they run on {', '.join(targets)}")
+    return found
+
+
+def _pass(
+    specification: Specification, configuration: Any, target: str, given: Mapping[str, Any], multiprocessors: int
+) -> str:
+    """The pass that runs the calls."""
+    from ..kernels.serving import backward_plan_for, plan_for
+
+    if given["asked"] == "backward_dq":
+        return "backward_dq"
+    if given["asked"] == "backward":
+        plans = [item.first for item in specification.backward_candidates(configuration, target)]
+        return backward_plan_for(plans, given["problem"]).pass_name
+    return plan_for(specification.plans(configuration, target), given["problem"], multiprocessors).pass_name
+
+
+def _log(tuned: TunedKernel, work: Work, machine: Machine, given: Mapping[str, Any]) -> Log:
+    from ..runtime.store.cache import folder
+    from ..tune.log import Log, name_of
+
+    identity = _identity(tuned, work, machine, given)
+    path = given["log_file"] or folder() / "tune" / name_of(identity)
+    if given["resume"]:
+        return Log.resume(path, identity)
+    with writing(path):
+        more = {"environment": dict(machine.environment()), "begun": time.strftime("%Y-%m-%dT%H:%M:%S%z")}
+        return Log.begin(path, identity, more)
+
+
+def _identity(tuned: TunedKernel, work: Work, machine: Machine, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What two runs must share for one to go on from the other."""
     import numpy as np
 
-    from .. import synthetic
-    from ..runtime.cuda.timing import milliseconds
-    from ..runtime.frameworks.transfer import to_gpu
+    from ..schedule.plan_json import to_json
 
-    problem, rng = given["problem"], np.random.default_rng(given["seed"])
-    drawn = synthetic.inputs(variant, problem, rng) | given["given_inputs"]
-    seed = {"seed": given["seed"]} if variant.dropout is not None else {}
-    arrays = synthetic.qkv(problem, given["dtype"], rng)
-
-    def measure(kernels: Sequence[Kernel]) -> Sequence[float]:
-        q, k, v = map(to_gpu, arrays)
-        inputs = {name: to_gpu(value) if isinstance(value, np.ndarray) else value for name, value in drawn.items()}
-        with progress("timing"):
-            return milliseconds([partial(kernel, q, k, v, **inputs, **seed) for kernel in kernels])
-
-    return measure
-
-
-def _result(trials: Sequence[Trial], device: str, pass_name: str) -> dict[str, Any]:
-    """What `--format json` prints."""
-    shown = [
-        {"settings": trial.schedule.chosen, "milliseconds": trial.milliseconds, "trouble": trial.trouble}
-        for trial in trials
-    ]
-    return {"variant": trials[0].schedule.variant, "pass": pass_name, "device": device, "trials": shown}
+    environment = machine.environment()
+    arrays = {
+        name: hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest() for name, value in work.given.items()
+    }
+    variant = json_text(to_json(replace(work.variant, documentation="")))
+    return {
+        "variant": hashlib.sha256(variant.encode()).hexdigest(),
+        "schedule": None if tuned.held is None else dict(tuned.held.settings),
+        "build": asdict(tuned.build),
+        "problem": asdict(work.problem),
+        "inputs": arrays,
+        "seed": work.seed,
+        "cold": given["cold"],
+        **{name: environment.get(name) for name in ("device", "nvrtc", "attncc")},
+    }
 
 
-def _table(trials: Sequence[Trial]) -> Table:
-    """A row for each candidate."""
-    from rich.table import Table
+# -------------------------------------------------------------------- the run
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("ms", "x best", "settings", ""):
-        table.add_column(name, justify="right" if name in ("ms", "x best") else "left")
-    best = trials[0].milliseconds or 1
-    for trial in trials:
-        times = (
-            ("-", "-")
-            if trial.milliseconds is None
-            else (f"{trial.milliseconds:.4g}", f"{trial.milliseconds / best:.2f}")
-        )
-        table.add_row(*times, trial.settings, trial.trouble)
-    return table
+
+def _run(session: Session, budget: float) -> bool:
+    """True if Ctrl-C ended it: what was found until then counts."""
+    try:
+        with _told(budget) as session.say:
+            session.run()
+    except (Interrupted, KeyboardInterrupt):
+        session.say = lambda what: None
+        session.conclude(timing=False)
+        return True
+    return False
+
+
+@contextmanager
+def _told(budget: float) -> Iterator[Say]:
+    """A bar of the budget's seconds."""
+    begin, shown = time.monotonic(), 0
+    with progress("tuning:", max(int(budget), 1)) as advance:
+
+        def say(what: str) -> None:
+            nonlocal shown
+            while shown < min(int(time.monotonic() - begin), int(budget)):
+                shown += 1
+                advance(what)
+
+        yield say
+
+
+# -------------------------------------------------------------------- after
+
+
+def _print(session: Session) -> None:
+    from ..tune.report import Report
+
+    report = Report(session)
+    if as_json():
+        click.echo(json_text(report.to_json(), indent=2))
+        return
+    rich_console().print(report.table())
+    if hidden := report.hidden():
+        click.echo(f"and {hidden} more, which --format json has")
+    click.echo(wrapped(f"\n{session.work.pass_name} on {session.machine.name}: {report.sentence()}"))
+
+
+def _write(file: Path, session: Session) -> bool:
+    """Whether the file changed."""
+    from ..compiler import read
+    from ..tune.write import written
+
+    winner = session.winner
+    if winner is None or winner.schedule is None:
+        return False
+    replace_text(file, written(read(file), winner.schedule))
+    return True
+
+
+def _say_the_end(file: Path, session: Session, *, written: bool, interrupted: bool) -> None:
+    from ..tune.report import Report
+
+    line = Report(session).line()
+    if written:
+        click.echo(wrapped(f"written to {printable(str(file))}: {line}"))
+    else:
+        click.echo(wrapped("the file is as it was" + (f"; without --dry-run it would get {line}" if line else "")))
+    if interrupted:
+        click.echo("--resume goes on from here")
+
+
+def _report_wrong(session: Session) -> None:
+    """A904 for a kernel whose result was wrong: it wasn't written, but it is a defect."""
+    wrong = [trial for trial in session.trials.values() if trial.trouble.startswith("wrong:")]
+    if wrong:
+        what = f"{session.work.variant.name} with {wrong[0].tiles} on {session.machine.name}: {wrong[0].trouble}"
+        raise AttnccError(Diagnostic("A904", what, help="please report this"))

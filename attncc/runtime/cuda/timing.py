@@ -137,13 +137,6 @@ def _repeats(launch: Launch, stopwatch: Windows, window_ms: float) -> int:
 # -------------------------------------------------------------------- CuPy
 
 
-def milliseconds(launches: Sequence[Launch], rounds: int = 7, window_ms: float = 40.0) -> list[float]:
-    """Of one call of each, on CuPy's current stream."""
-    numbered = {str(number): launch for number, launch in enumerate(launches)}
-    found = in_turns(numbered, CuPyStopwatch(), rounds=rounds, window_ms=window_ms)
-    return [statistics.median(found[name]) for name in numbered]
-
-
 class CuPyStopwatch:
     """Windows by CuPy's events."""
 

@@ -57,7 +57,6 @@ def test_explain_tells_of_v_transposed_ahead() -> None:
         (("explain", "--device", "a100"), 2, "--device a100 has no kernels of e4m3: they run on sm_90a"),
         (("explain", "--arch", "sm_80"), 1, "--arch sm_90a"),
         (("run", "--device", "cuda"), 2, "with torch tensors"),
-        (("tune",), 2, "with torch tensors"),
     ],
 )
 def test_what_it_cannot_says_what_to_do(command: tuple[str, ...], status: int, expected: str) -> None:

@@ -1,0 +1,79 @@
+"""Candidates as machine code: planned, ordered by the IO model, compiled in processes, judged by what ptxas says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+
+from ..diagnostics import AttnccError
+from ..runtime.cuda.nvrtc_pool import jobs
+from ..schedule.schedule import Schedule
+from ..settle import Settled, settle
+from ..threads import DaemonThreads
+from .candidates import TunedKernel, first_plan, settings_of
+from .model import Model
+from .trial import Trial
+
+LATE = "not compiled in time"
+
+Make = Callable[[TunedKernel, Schedule | None], Settled]
+
+
+def settled(kernel: TunedKernel, schedule: Schedule | None) -> Settled:
+    """The kernel that a schedule gives, compiled. AttnccError as `settle`."""
+    return settle(kernel.candidates(schedule))
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """Of one kernel. `clock`: seconds."""
+
+    kernel: TunedKernel
+    model: Model
+    clock: Callable[[], float]
+    make: Make = settled
+
+    def planned(self, schedules: Iterable[Schedule]) -> list[Trial]:
+        """One trial each, the best by the IO model first; those that can't be come last, with the reason."""
+        return sorted((self.plan(settings_of(item), item) for item in schedules), key=_order)
+
+    def plan(self, name: str, schedule: Schedule | None) -> Trial:
+        try:
+            plan = self.kernel.candidates(None).first if schedule is None else first_plan(self.kernel, schedule)
+        except AttnccError as error:
+            return Trial(name, schedule, trouble=error.diagnostics[0].message)
+        return Trial(name, schedule, plan, self.model.predict(plan))
+
+    def compiled(self, trials: Iterable[Trial], ends: float, least: int = 2) -> Iterator[Trial]:
+        """In their order, as many at once as there are processes. When the clock is at `ends` no more begin, except for
+        the first `least`. AttnccError A501 without NVRTC."""
+        waiting, count = list(trials), 0
+        with DaemonThreads(jobs()) as threads:
+            begun: list[tuple[Trial, Future[Settled]]] = []
+            while waiting or begun:
+                while waiting and len(begun) < jobs() and (self.clock() < ends or count < least):
+                    trial, count = waiting.pop(0), count + 1
+                    begun.append((trial, threads.submit(self.make, self.kernel, trial.schedule)))
+                if begun:
+                    yield self._judged(*begun.pop(0))
+                else:
+                    yield replace(waiting.pop(0), trouble=LATE)
+
+    def _judged(self, trial: Trial, future: Future[Settled]) -> Trial:
+        try:
+            found = future.result()
+        except AttnccError as error:
+            if any(item.code == "A501" for item in error.diagnostics):  # there is no NVRTC: nothing can be compiled
+                raise
+            return replace(trial, trouble=error.diagnostics[0].message)
+        resources, trouble = found.compiled.resources, found.troubles
+        prediction = self.model.predict(found.plan, resources)
+        judged = replace(trial, plan=found.plan, prediction=prediction, resources=resources)
+        return replace(judged, trouble=trouble, spills=bool(trouble))
+
+
+def _order(trial: Trial) -> tuple[float, int]:
+    if trial.prediction is None:
+        return float("inf"), 0
+    return trial.prediction.seconds, trial.prediction.bytes_moved

@@ -1,0 +1,31 @@
+"""One schedule that is tried, and what became of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..runtime.cuda.nvrtc import Resources
+from ..schedule.plan import KernelPlan
+from ..schedule.schedule import Schedule
+from .model import Prediction
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`name`: the settings as a schedule has them, or `race.HELD`. `schedule`: one value for each knob; None where the
+    file has no schedule, and this is what runs without one."""
+
+    name: str
+    schedule: Schedule | None
+    plan: KernelPlan | None = None  # None: there is no such kernel
+    prediction: Prediction | None = None
+    resources: Resources | None = None  # None: not compiled
+    trouble: str = ""  # why it isn't timed, or isn't right
+    spills: bool = False  # the trouble is what ptxas says against it: it could be timed
+
+    @property
+    def tiles(self) -> str:
+        """`hopper 128 x 64, 8 warps, 4 stages`, and what else the schedule sets."""
+        chosen = {} if self.schedule is None else self.schedule.chosen
+        more = [f"{name} {chosen[name]}" for name in ("loop", "split_kv", "skip") if name in chosen]
+        return self.name if self.plan is None else ", ".join([self.plan.tiles, *more])

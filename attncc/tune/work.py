@@ -1,0 +1,130 @@
+"""What is timed: a pass of a variant, sizes, random arrays. And a smaller call of the same, to be held against fp64."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import isqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import plausible, reference, synthetic
+from ..analysis.grid_2d import Grid2D
+from ..ir import Variant
+from ..problem import Problem
+from ..reference import Accuracy
+
+Array = NDArray[Any]
+
+_ROWS, _MORE_KEYS = 330, 250  # of the smaller call: several tiles, of which the last are partly filled
+_MOST_PAIRS = 2**20  # of it, over its heads; of one head where that makes fewer rows than _LEAST_ROWS
+_LEAST_ROWS = 80
+
+
+@dataclass(frozen=True)
+class Work:
+    """`given`: the inputs that the user brought, by name; the others are drawn as models bring them."""
+
+    variant: Variant
+    problem: Problem
+    dtype: str
+    pass_name: str
+    given: Mapping[str, Any]
+    seed: int = 0
+
+    @property
+    def is_backward(self) -> bool:
+        return self.pass_name.startswith("backward")
+
+    @property
+    def deterministic(self) -> bool:
+        """Of backward calls: only those launch kernels of the pass `backward_dq` in any family and dtype."""
+        return self.pass_name == "backward_dq"
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        found: dict[str, Any] = plausible.arrays(self.variant, self.problem, self.seed, self.given)
+        return found
+
+    @cached_property
+    def qkv(self) -> tuple[Array, Array, Array]:
+        return synthetic.qkv(self.problem, self.dtype, np.random.default_rng(self.seed))
+
+    @cached_property
+    def dout(self) -> Array:
+        """The gradient of out."""
+        q, *_ = self.qkv
+        drawn: Array = np.random.default_rng(self.seed + 1).standard_normal(self.problem.out_shape, np.float32)
+        return drawn.astype(q.dtype)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return {} if self.variant.dropout is None else {"seed": self.seed}
+
+    def smaller(self, grid_2d: Grid2D | None) -> Work:
+        """With few enough pairs for dense attention in fp64. Arrays that the user brought are drawn anew."""
+        problem, batch = self.problem, min(self.problem.batch, 2)
+        q_len, kv_len = _smaller(problem, _MOST_PAIRS // (batch * problem.group))
+        if grid_2d is not None:
+            q_len, kv_len = (max(length // grid_2d.width, 1) * grid_2d.width for length in (q_len, kv_len))
+        sized = replace(
+            problem,
+            batch=batch,
+            num_heads=problem.group,
+            num_kv_heads=1,
+            q_len=q_len,
+            kv_len=kv_len,
+        )
+        scalars = {name: value for name, value in self.given.items() if np.ndim(value) == 0}
+        return replace(self, problem=sized, given=scalars)
+
+
+def _smaller(problem: Problem, pairs: int) -> tuple[int, int]:
+    """Rows and keys of about so many pairs at most."""
+    q_len = min(problem.q_len, _ROWS, max(isqrt(pairs), _LEAST_ROWS))
+    if problem.kv_len == problem.q_len:
+        return q_len, q_len
+    return q_len, min(problem.kv_len, max(q_len + _MORE_KEYS, pairs // q_len))
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """What a call should give: of a forward pass out, of a backward pass dq, dk and dv."""
+
+    work: Work
+
+    def judge(self, found: Sequence[Array]) -> str:
+        """Why a result is further off than rounding explains; empty if it isn't."""
+        for name, own, plain, exact in zip(self._names, found, *self.wanted, strict=True):
+            if not np.isfinite(own.astype(np.float64)).all() and np.isfinite(exact).all():
+                return f"wrong: {name} isn't finite"
+            accuracy = reference.accuracy(own, plain, exact, self.work.dtype)
+            if not self._holds(accuracy) and np.isfinite(plain.astype(np.float64)).all():
+                return f"wrong: {name}: {accuracy}"
+        return ""
+
+    def _holds(self, accuracy: Accuracy) -> bool:
+        """The rule; of gradients, which are sums of more roundings than the rule's baseline has, twice its mean."""
+        mean_limit = 2 * accuracy.baseline_mean_error + accuracy.allowance / 10
+        of_gradients = accuracy.max_error <= accuracy.max_limit and accuracy.mean_error <= mean_limit
+        return of_gradients if self.work.is_backward else accuracy.holds
+
+    @property
+    def _names(self) -> tuple[str, ...]:
+        return ("dq", "dk", "dv") if self.work.is_backward else ("out",)
+
+    @cached_property
+    def wanted(self) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """As an unfused implementation has it, and in fp64."""
+        work, call = self.work, self.work.inputs | self.work.options
+        if not work.is_backward:
+            plain, _ = reference.baseline(work.variant, *work.qkv, **call)
+            exact, _ = reference.forward(work.variant, *work.qkv, **call)
+            return (plain,), (exact,)
+        arrays = work.dout, *work.qkv
+        rounded = reference.baseline_backward(work.variant, *arrays, **call)
+        true = reference.backward(work.variant, *arrays, **call)
+        return (rounded.dq, rounded.dk, rounded.dv), (true.dq, true.dk, true.dv)

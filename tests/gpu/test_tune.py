@@ -1,0 +1,145 @@
+"""`attncc tune` on a GPU: equals never win, a second run changes nothing, every pass is timed and checked."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attncc.compiler import load_specification
+from attncc.problem import Problem
+from attncc.resources import folder
+from attncc.runtime.cuda.device import best_target
+from attncc.runtime.cuda.driver import driver
+from attncc.schedule.plan import Build
+from attncc.schedule.target import TARGETS
+from attncc.tune import race
+from attncc.tune.candidates import TunedKernel, first_plan, schedules, settings_of
+from attncc.tune.gpu import Gpu
+from attncc.tune.race import HELD, TWIN, Board, Timer, confirm, halve
+from attncc.tune.work import Oracle, Work
+from tests.test_cli import run
+
+pytestmark = pytest.mark.gpu
+
+pytest.importorskip("cupy")
+
+CAUSAL = "attn 1\n\nvariant mine {\n    keep if q_pos >= kv_idx\n}\n"
+SIZES = ("--q-len", 1024, "--heads", 8, "--batch", 2, "--head-dim", 64)
+TRIES = 20
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "mine.attn"
+    found.write_text(CAUSAL)
+    return found
+
+
+def target() -> str:
+    found = best_target(TARGETS, driver().device(0).capability)
+    assert found is not None
+    return found
+
+
+def tuned(pass_name: str, dtype: str = "bf16", spec: str = "causal", dim: int = 64) -> TunedKernel:
+    specification, _ = load_specification(folder("specs") / f"{spec}.attn", None, {})
+    return TunedKernel(specification, Build(pass_name, target(), dtype, dim, dim))
+
+
+def work_of(kernel: TunedKernel, problem: Problem) -> Work:
+    return Work(kernel.variant, problem, kernel.build.dtype, kernel.build.pass_name, {})
+
+
+def test_a_schedule_never_beats_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRIES tries, each a race of three kernels of the same schedule, loaded apart, and a duel. Windows are short, so
+    that the noise is larger than a user's."""
+    monkeypatch.setattr(race, "WINDOW_MS", 2.0)
+    monkeypatch.setattr(race, "SETTLE_MS", 1.0)
+    kernel = tuned("forward")
+    gpu = Gpu(work_of(kernel, Problem(2, 16, 16, 2048, 2048, 64, 64)), kernel)
+    verdicts = []
+    for number in range(TRIES):
+        names = (HELD, TWIN, "a", "b", "c")
+        timer = Timer(gpu, {name: gpu.launch(kernel.with_schedule(None)) for name in names}, gpu.clock() + 60)
+        board = Board()
+        timer.warm()
+        first, *_ = halve(timer, board, ("a", "b", "c"), number)
+        verdicts.append(confirm(timer, board, first))
+    print([f"{item.gain:+.2%} floor {item.floor:.2%}" for item in verdicts])
+    assert not any(item.wins for item in verdicts)
+
+
+def test_it_finds_what_is_faster_and_a_second_run_changes_nothing(path: Path) -> None:
+    path.write_text(CAUSAL + f"\nschedule slow for mine on {target()} {{\n    block_q = 64\n    block_kv = 16\n}}\n")
+    first = tune(path, "--budget", "8s")
+    assert first["verdict"]["wins"] and first["verdict"]["gain"] > 0.1
+    text = path.read_text()
+    assert "block_kv = 16" not in text and text.startswith(CAUSAL)
+    second = tune(path, "--budget", "8s")
+    assert not second["verdict"]["wins"], second["verdict"]
+    assert path.read_text() == text
+
+
+def tune(path: Path, *more: object) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run("tune", path, *SIZES, *more, "--format", "json").stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--pass", "backward"),
+        ("--q-len", 1, "--kv-len", 4096),
+        ("--pass", "backward_dq", "--dtype", "fp32"),
+        ("--cold",),
+    ],
+    ids=["backward", "decode", "backward_dq", "cold"],
+)
+def test_other_calls(path: Path, more: tuple[object, ...]) -> None:
+    found = tune(path, *more, "--budget", "3s", "--dry-run")
+    assert found["verdict"] is not None
+    timed = [trial for trial in found["trials"] if trial["milliseconds"] is not None]
+    assert len(timed) >= 2
+    assert all(0.001 < trial["milliseconds"] < 100 for trial in timed)
+    assert not any(trial["trouble"].startswith("wrong") for trial in found["trials"])
+    assert path.read_text() == CAUSAL
+
+
+def test_e4m3(path: Path) -> None:
+    pytest.importorskip("torch")
+    if target() != "sm_90a":
+        pytest.skip("e4m3 kernels run on sm_90a alone")
+    found = tune(path, "--dtype", "e4m3", "--budget", "3s", "--dry-run")
+    assert len([trial for trial in found["trials"] if trial["milliseconds"] is not None]) >= 2
+
+
+@pytest.mark.parametrize(
+    ("pass_name", "problem"),
+    [
+        ("forward", Problem(2, 4, 2, 700, 700, 64, 64)),
+        ("decode", Problem(2, 8, 2, 1, 3000, 64, 64)),
+        ("backward", Problem(2, 4, 2, 700, 700, 64, 64)),
+    ],
+)
+def test_candidates_agree_with_fp64(pass_name: str, problem: Problem) -> None:
+    """The first of each family's tiles: what the check of a winner sees."""
+    kernel = tuned(pass_name)
+    work = work_of(kernel, problem)
+    gpu, oracle, seen = Gpu(work, kernel), Oracle(work.smaller(None)), set[str]()
+    for schedule in schedules(kernel):
+        family = first_plan(kernel, schedule).family
+        if family not in seen:
+            seen.add(family)
+            found = gpu.results(kernel.with_schedule(schedule))
+            assert oracle.judge(found) == "", settings_of(schedule)
+
+
+def test_tiles_in_two_dimensions() -> None:
+    kernel = tuned("patches", spec="natten")
+    work = work_of(kernel, Problem(1, 4, 4, 4096, 4096, 64, 64))
+    gpu, grid_2d = Gpu(work, kernel), kernel.candidates(None).first.grid_2d
+    assert gpu.window(gpu.launch(kernel.with_schedule(None)), 3) > 0
+    assert Oracle(work.smaller(grid_2d)).judge(gpu.results(kernel.with_schedule(None))) == ""

@@ -1,0 +1,158 @@
+"""`attncc tune` from the command line to the file, on a simulated GPU; kernels are compiled for real."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from attncc.cli import attncc
+from attncc.cli.interrupts import Interrupted
+from attncc.runtime.cuda.driver import Device
+from tests.unit.tune.machines import SimulatedMachine, never
+
+BODY = "attn 1\n\nvariant mine {\n    keep if q_pos >= kv_idx\n}\n\n"
+BRACES = "schedule fast for mine on sm_80 {\n    block_kv = {64, 96}  # keys\n}\n"
+SIZES = ("--q-len", "100", "--head-dim", "16", "--heads", "2", "--batch", "1")
+
+
+def run(*arguments: object, status: int = 0) -> Result:
+    result = CliRunner().invoke(attncc, [str(item) for item in arguments])
+    assert result.exit_code == status, result.output
+    return result
+
+
+class Gpu:
+    def device(self, _: int) -> Device:
+        return Device(0, "NVIDIA A100-SXM4-80GB", 80, 108, 40 << 20, 0)
+
+
+class Machines:
+    """Makes them. `after`: windows until Ctrl-C is pressed."""
+
+    def __init__(self) -> None:
+        self.after: int | None = None
+        self.made: list[SimulatedMachine] = []
+        self.cold: list[bool] = []
+
+    def __call__(self, work: Any, tuned: Any, *, cold: bool) -> SimulatedMachine:
+        found = SimulatedMachine(
+            tuned, work, lambda plan: 1 / plan.block_kv, wrong=never, after=self.after, seed=len(self.made)
+        )
+        self.made.append(found)
+        self.cold.append(cold)
+        return found
+
+
+@pytest.fixture
+def machines(monkeypatch: pytest.MonkeyPatch) -> Machines:
+    found = Machines()
+    monkeypatch.setattr("attncc.runtime.cuda.driver.driver", Gpu)
+    monkeypatch.setattr("attncc.cli.tune._machine", found)
+    return found
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "mine.attn"
+    found.write_text(BODY + BRACES)
+    return found
+
+
+def test_the_fastest_is_written_and_a_second_run_leaves_it(path: Path, machines: Machines) -> None:
+    dry = run("tune", path, *SIZES, "--dry-run").output
+    assert "without --dry-run it would get block_kv = 96" in " ".join(dry.split())
+    assert path.read_text() == BODY + BRACES
+    shown = run("tune", path, *SIZES, "--log", path.with_suffix(".log")).output
+    assert "written to" in shown and "noise floor" in shown and max(map(len, shown.splitlines())) <= 80
+    expected = BODY + BRACES.replace("{64, 96}", "96")
+    assert path.read_text() == expected
+    assert path.with_suffix(".log").exists()
+
+
+def test_what_is_held_stays_where_nothing_beats_it(path: Path, machines: Machines) -> None:
+    path.write_text(BODY + BRACES.replace("{64, 96}", "{96, 64}"))
+    before = path.read_text()
+    shown = " ".join(run("tune", path, *SIZES).output.split())
+    assert "what the file has stays" in shown and "the file is as it was" in shown
+    assert path.read_text() == before
+
+
+def test_json(path: Path, machines: Machines) -> None:
+    found = json.loads(run("tune", path, *SIZES, "--dry-run", "--format", "json", "--cold").stdout)
+    assert [item["settings"] for item in found["trials"]] == [{"block_kv": 96}, {"block_kv": 64}]
+    assert found["verdict"]["wins"] and found["pass"] == "forward"
+    assert machines.cold == [True]
+
+
+def test_ctrl_c_keeps_the_log_and_resume_goes_on(path: Path, machines: Machines) -> None:
+    log = path.with_suffix(".log")
+    machines.after = 25
+    with pytest.raises(Interrupted):
+        run("tune", path, *SIZES, "--log", log)
+    assert path.read_text() == BODY + BRACES
+    blocks = [line for line in log.read_text().splitlines() if '"block"' in line]
+    assert blocks
+    machines.after = None
+    shown = run("tune", path, *SIZES, "--log", log, "--resume").output
+    assert blocks[0] in log.read_text()
+    assert "block_kv = 96" in path.read_text() and "written to" in shown
+
+
+def test_nothing_to_resume(path: Path, machines: Machines) -> None:
+    assert "A524" in run("tune", path, *SIZES, "--resume", "--log", path.with_suffix(".log"), status=1).output
+
+
+def test_a_wrong_result_is_reported(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimulatedMachine, "results", _wrong)
+    shown = run("tune", path, *SIZES, status=1).output
+    assert "error[A904]" in shown
+    assert path.read_text() == BODY + BRACES
+
+
+def _wrong(self: SimulatedMachine, specification: Any) -> Any:
+    from attncc.tune.work import Oracle
+
+    (out,), _ = Oracle(self._work.smaller(None)).wanted
+    return (out * 2,)
+
+
+@pytest.mark.parametrize("given", ["0s", "a minute", "-5", "60 s", "1e3"])
+def test_a_budget_is_a_time(path: Path, machines: Machines, given: str) -> None:
+    assert "write a time as in 60s, or 2m" in run("tune", path, f"--budget={given}", status=2).output
+
+
+def test_backward(path: Path, machines: Machines) -> None:
+    path.write_text(
+        BODY + "schedule back for mine backward on sm_80 {\n    block_q = 32\n    block_kv = {64, 128}\n}\n"
+    )
+    found = json.loads(run("tune", path, *SIZES, "--pass", "backward", "--format", "json").stdout)
+    assert found["pass"] == "backward" and found["verdict"]["wins"]
+    assert "    block_kv = 128\n" in path.read_text()
+
+
+def test_e4m3(path: Path, machines: Machines, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls bring descales, which the file's variant hasn't."""
+    monkeypatch.setattr(Gpu, "device", lambda *_: Device(0, "NVIDIA H200", 90, 132, 50 << 20, 0))
+    path.write_text(BODY + "schedule fast for mine on sm_90a {\n    block_kv = {32, 64}\n}\n")
+    found = json.loads(run("tune", path, *SIZES, "--dtype", "e4m3", "--format", "json").stdout)
+    assert found["verdict"]["wins"] and found["device"] == "NVIDIA H200"
+    assert "    block_kv = 64\n" in path.read_text()
+
+
+def test_a_dtype_that_the_gpu_has_no_kernels_of(path: Path, machines: Machines) -> None:
+    shown = run("tune", path, *SIZES, "--dtype", "e4m3", status=2).output
+    assert "has no kernels of e4m3: they run on sm_90a" in " ".join(shown.split())
+
+
+def test_e4m3_needs_torch_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attncc.diagnostics import AttnccError
+    from attncc.tune.gpu import TorchArrays
+
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(AttnccError, match=r"(?s)A525.*torch isn't installed"):
+        TorchArrays()

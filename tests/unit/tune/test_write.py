@@ -1,0 +1,53 @@
+"""What stands in the file afterwards: the schedule, and all else as it was."""
+
+from __future__ import annotations
+
+from attncc.schedule.schedule import Schedule
+from attncc.source import SourceFile
+from attncc.tune.write import written as written_into
+from tests.unit.tune.specifications import BRACES, VARIANT, candidates, specification
+
+
+def written(text: str, schedule: Schedule) -> str:
+    return written_into(SourceFile("mine.attn", text), schedule)
+
+
+def test_the_schedule_alone_changes() -> None:
+    text = VARIANT + BRACES
+    chosen = candidates(text)[2]
+    expected = text.replace("{64, 32}", "32").replace("{32, 64}", "32")
+    assert written(text, chosen) == expected
+    assert written(expected, chosen) == expected
+
+
+def test_a_schedule_is_added() -> None:
+    chosen = candidates(VARIANT)[0]
+    text = written(VARIANT, chosen)
+    assert text.startswith(VARIANT + "\nschedule tuned for mine on sm_80 {\n    block_q  = 128\n")
+    assert specification(text).schedules == (chosen,)
+
+
+def test_knobs_are_added_to_one_that_stands() -> None:
+    text = VARIANT + "\nschedule plain for mine on sm_80 {\n    skip = never\n}\n"
+    chosen = candidates(text)[0]
+    again = written(text, chosen)
+    assert specification(again).schedules == (chosen,)
+    assert again.startswith(
+        VARIANT + "\nschedule plain for mine on sm_80 {\n    skip     = never\n    block_q  = 128\n"
+    )
+
+
+def test_a_file_that_is_laid_out_otherwise_stays_so() -> None:
+    text = VARIANT.replace("    keep", " keep") + "\nschedule plain for mine on sm_80 { skip = never }\n"
+    chosen = candidates(text)[0]
+    again = written(text, chosen)
+    assert again.startswith(text.partition("schedule")[0])
+    assert specification(again).schedules == (chosen,)
+
+
+def test_other_passes_keep_their_schedules() -> None:
+    text = VARIANT + BRACES
+    chosen = Schedule("other", "mine", "decode", "sm_80", (("split_kv", (4,)), ("block_kv", (64,))))
+    again = written(text, chosen)
+    assert "block_q  = {64, 32}" in again
+    assert chosen in specification(again).schedules
