@@ -33,8 +33,9 @@ class Load:
     @cached_property
     def by_pair(self) -> NDArray[np.float32]:
         """Rows of each kv chunk that each q chunk needs: [q chunk, kv chunk]."""
-        shape = *self.needs.work.shape, self.needs.blocks
-        return np.asarray((self.needs.needed * self.needs.rows).reshape(shape).sum(axis=2), np.float32)
+        by_block = self.needs.needed.reshape(*self.needs.work.shape, self.needs.blocks)
+        each = self.needs.rows[: self.needs.blocks]  # of every chunk
+        return np.asarray(by_block.astype(np.float32) @ each.astype(np.float32))
 
 
 Loads = tuple[Load, ...]

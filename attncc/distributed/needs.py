@@ -265,7 +265,7 @@ def _affordable(proof: _Proof, pairs: int) -> tuple[int, int]:
 def _need(found: Needs, q_chunk: Ints, kv_chunk: Ints, columns: NDArray[np.bool_]) -> None:
     """Marks the blocks [pairs, blocks of a chunk] that pairs of chunks need."""
     by_chunk = found.needed.reshape(*found.work.shape, found.blocks)
-    if len(np.unique(q_chunk * len(found.work) + kv_chunk)) == q_chunk.size:
+    if np.bincount(q_chunk * len(found.work) + kv_chunk, minlength=1).max() <= 1:
         by_chunk[q_chunk, kv_chunk] |= columns
         return
     pair, block = np.nonzero(columns)  # a chunk that holds several sequences

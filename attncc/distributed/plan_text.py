@@ -20,7 +20,8 @@ def _lines(plan: PlanData) -> Iterator[str]:
     nodes = f"{machine.nodes} node{'s' if machine.nodes > 1 else ''}"
     yield f"{what}{lengths.q_rows} rows{keys} on {machine.ranks} ranks of {nodes}"
     each = plan.chunks // plan.ranks
-    yield f"assignment: {_named(best)}; {each} chunks of {lengths.q_rows // plan.chunks} rows a rank"
+    chunks = f"{each} chunk{'s' if each > 1 else ''}"
+    yield f"assignment: {_named(best)}; {chunks} of {lengths.q_rows // plan.chunks} rows a rank"
     yield (
         f"speeds: {machine.flops / 1e12:g} TFLOP/s, {machine.nvlink / 1e9:g} GB/s inside a node, "
         f"{machine.network / 1e9:g} GB/s a GPU between nodes"

@@ -101,9 +101,10 @@ class _Search:
     def _after(self, slowest: int, own: Ints, other: Ints) -> Floats:
         """The slower of the two ranks after each swap, by work and what they receive."""
         both = np.zeros((2, len(own)))
+        of_rank = np.argsort(self.owners, kind="stable").reshape(self.machine.ranks, -1)
         for side, (leaves, comes) in enumerate(((own, other), (other, own))):
             ranks = np.full(len(own), slowest) if side == 0 else self.owners[other]
-            members = np.stack([np.flatnonzero(self.owners == rank) for rank in ranks]) if len(own) else own[:, None]
+            members = of_rank[ranks]
             members = np.where(members == leaves[:, None], comes[:, None], members)
             both[side] = self._of_ranks(ranks, members, leaves, comes)
         return np.asarray(both.max(axis=0))
