@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..ir import Variant
 from ..problem.refusal import refused
 from .lengths import Lengths
 from .machine import Machine
@@ -28,10 +31,16 @@ class Received:
 
 @dataclass(frozen=True)
 class MaskPlan:
-    """One mask of the plan. `receives`: of each rank, by sender. Figures are of one layer, a number a rank: seconds of
-    computing, bytes received from its node and from others, bytes sent. `slowest` is in seconds."""
+    """One mask of the plan.
+
+    `key` tells its variant, consts and all, from others of its name. `inputs` has the name and a digest of each input
+    that its keep lines read. `receives`: of each rank, by sender. Figures are of one layer, a number a rank: seconds of
+    computing, bytes received from its node and from others, bytes sent. `slowest` is in seconds.
+    """
 
     variant: str
+    key: str
+    inputs: tuple[tuple[str, str], ...]
     layers: int
     receives: tuple[tuple[Received, ...], ...]
     compute: tuple[float, ...]
@@ -99,10 +108,23 @@ class PlanData:
         ahead = np.asarray(self.lengths.kv) - np.asarray(self.lengths.q)
         return np.asarray(rows - starts[sequence] + ahead[sequence])
 
-    def mask(self, variant: str) -> MaskPlan:
-        """The plan of the mask of this name. AttnccError A722 if it has none."""
+    def mask(self, variant: Variant) -> MaskPlan:
+        """The plan of a variant's mask. AttnccError A722 if it has none."""
         for mask in self.masks:
-            if mask.variant == variant:
+            if mask.key == key_of(variant):
                 return mask
         known = ", ".join(mask.variant for mask in self.masks)
-        raise refused("A722", f"the plan has no mask `{variant}`", expected=known, came=variant)
+        what = f"the plan has no mask of {variant.name} with these consts"
+        raise refused("A722", what, expected=known, came=f"{variant.name} {dict(variant.consts) or ''}".strip())
+
+
+def key_of(variant: Variant) -> str:
+    """Differs for variants that differ in anything."""
+    return hashlib.sha256(variant.show_lowered().encode()).hexdigest()[:16]
+
+
+def digest_of(value: Any) -> str:
+    """Of an input's values, in whatever width they come."""
+    array = np.asarray(value)
+    wide = array.astype(np.bool_ if array.dtype == np.bool_ else np.int64 if array.dtype.kind in "iu" else np.float64)
+    return hashlib.sha256(repr(wide.shape).encode() + wide.tobytes()).hexdigest()[:16]

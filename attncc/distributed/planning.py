@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..diagnostics import Diagnostic, warn
-from ..ir import Variant
+from ..ir import Variant, reads
 from ..problem.refusal import refused
 from ..schedule.plan import DTYPE_BYTES
 from .assign import Attempt, attempts
@@ -22,7 +22,7 @@ from .lengths import Lengths, chunks_of
 from .machine import Machine
 from .needs import Needs, needs
 from .picture import drawn
-from .plan_data import MaskPlan, PlanData, Received, Rows, Tried
+from .plan_data import MaskPlan, PlanData, Received, Rows, Tried, digest_of, key_of
 from .plan_json import fields_of
 from .plan_text import explained
 
@@ -85,16 +85,17 @@ def plan(
     dims = head_dim if isinstance(head_dim, tuple) else (head_dim, head_dim)
     sizes = {"batch": batch, "num_heads": q_heads, "num_kv_heads": kv_heads, "head_dim": dims[0]}
     row_bytes = (batch or 1) * kv_heads * sum(dims) * _bytes(dtype)
-    loads, names = [], []
+    loads, masks = [], []
     for variant, layers in _variants(kernels):
         taken = {name: value for name, value in inputs.items() if name in {item.name for item in variant.inputs}}
-        found = needs(variant, shape, chunks, sizes, taken)
-        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes))
-        names.append(variant.name)
+        loads.append(
+            Load(needs(variant, shape, chunks, sizes, taken), layers, 2 * sum(dims) / machine.flops, row_bytes)
+        )
+        masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine)
-    masks = tuple(_mask_plan(name, load, best.owners, machine) for name, load in zip(names, loads, strict=True))
-    made = Plan(shape, machine, tuple(best.owners.tolist()), masks, row_bytes, tuple(map(_of_attempt, tried)))
+    found = tuple(_mask_plan(*mask, load, best.owners, machine) for mask, load in zip(masks, loads, strict=True))
+    made = Plan(shape, machine, tuple(best.owners.tolist()), found, row_bytes, tuple(map(_of_attempt, tried)))
     _warn_if_all_is_needed(made)
     return made
 
@@ -137,10 +138,13 @@ def _check_inputs(kernels: Any, inputs: Mapping[str, Any]) -> None:
             raise refused("A608", f"`{name}` is not an input of the masks", expected=expected, came=came)
 
 
-def _mask_plan(name: str, load: Load, owners: Owners, machine: Machine) -> MaskPlan:
+def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: Owners, machine: Machine) -> MaskPlan:
     found, same, size = figures(load, owners, machine), machine.same_node, load.row_bytes
+    read = reads(variant, *(keep.condition for keep in variant.keeps))
     return MaskPlan(
-        name,
+        variant.name,
+        key_of(variant),
+        tuple((name, digest_of(value)) for name, value in inputs.items() if name in read),
         load.layers,
         tuple(_received(load.needs, owners, machine.ranks)),
         tuple(found.compute.tolist()),

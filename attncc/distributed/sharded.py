@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
+from weakref import ref
 
 import torch
 import torch.distributed as dist
@@ -12,6 +13,7 @@ import torch.distributed as dist
 from ..problem.refusal import refused, shape_text
 from ..runtime.kernel import Kernel, kernel_of
 from .launches import Given, Options, ToBackward, launches_of
+from .plan_data import digest_of
 from .planning import Plan
 from .transport import Exchange
 
@@ -65,9 +67,10 @@ class ContextParallel:
         self.kernel, self.group, self.plan = kernel, group, plan
         self.keep_kv, self.gradients = keep_kv, gradients
         self.rank = dist.get_rank(group)
-        self.mask = plan.mask(kernel.variant.name)
+        self.mask = plan.mask(kernel.variant)
         self.exchanges: dict[tuple[Any, str], Exchange] = {}
         self._launches: dict[Any, Any] = {}
+        self._seen: dict[str, tuple[Any, int]] = {}  # inputs of the mask that were compared with the plan's
 
     def rows(self, *, of: str = "q") -> Tensor:
         """The rows that this rank owns, of "q" or "kv", counted over all sequences: int64."""
@@ -93,6 +96,7 @@ class ContextParallel:
         whole[torch.cat(rows).to(x.device)] = torch.cat(parts)
         return whole.movedim(0, dim)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled graphs break around the collectives
     def __call__(
         self,
         q: Tensor,
@@ -118,6 +122,7 @@ class ContextParallel:
         if self.kernel.variant.dropout is not None and seed is None:
             expected = "an int, the same on all ranks, which must drop by the same bits"
             raise refused("A612", "`seed` is missing", expected=expected, came="None")
+        self._check_inputs(inputs)
         learnable = [item.name for item in self.kernel.variant.inputs if item.learnable]
         tensors = [name for name in learnable if isinstance(inputs.get(name), torch.Tensor)]
         out, lse = _Attention.apply(_Call(self, options, tensors), q, k, v, *(inputs[name] for name in tensors))
@@ -129,6 +134,30 @@ class ContextParallel:
             came = shape_text(tuple(x.shape)) if isinstance(x, torch.Tensor) else type(x).__name__
             expected = f"a tensor with {rows} rows on axis {dim}"
             raise refused("A721", f"`{name}` has other rows than the plan", expected=expected, came=came)
+
+    def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
+        """A722: what the mask reads isn't what the plan was made of. A tensor is looked at once, and when it changed:
+        on a GPU that waits for it."""
+        for name, digest in self.mask.inputs:
+            value = inputs.get(name)
+            if value is None or self._was_seen(name, value):
+                continue  # the kernel refuses what is missing
+            plain = value.detach().cpu() if isinstance(value, torch.Tensor) else value
+            found = digest_of(plain.double() if getattr(plain, "dtype", None) is torch.bfloat16 else plain)
+            if found != digest:
+                raise refused(
+                    "A722",
+                    f"input `{name}` isn't what the plan was made of, so rows may be missing",
+                    expected=f"values with the digest {digest}",
+                    came=found,
+                    help="make a plan for each batch whose masks differ",
+                )
+            if isinstance(value, torch.Tensor):
+                self._seen[name] = ref(value), value._version
+
+    def _was_seen(self, name: str, value: Any) -> bool:
+        tensor, version = self._seen.get(name, (None, None))
+        return tensor is not None and tensor() is value and version == value._version
 
     def exchange(self, like: Tensor, options: Options) -> Exchange:
         key = like.device, options.layout

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
+import torch.utils.checkpoint
 
 import attncc
 import attncc.distributed as shared
@@ -46,6 +47,22 @@ def other_kernel(rank: int) -> None:
     shared.shard(_kernel("causal"), plan=shared.plan(_kernel(), 64, **SIZES))
 
 
+def other_consts(rank: int) -> None:
+    wider = attncc.compile("sliding_window", dtype="fp32", head_dim=16, width=30)
+    shared.shard(wider, plan=shared.plan(_kernel(), 64, **SIZES))
+
+
+def other_inputs(rank: int) -> None:
+    """Documents that end elsewhere than those of the plan; the plan's own are taken."""
+    kernel, doc = _kernel("documents"), np.repeat(np.arange(2), [20, 44])[None].astype(np.int32)
+    cp = shared.shard(kernel, plan=shared.plan(kernel, 64, doc=doc, **SIZES))
+    changing = torch.from_numpy(doc.copy())
+    cp(*_rows(), doc=changing)
+    cp(*_rows(), doc=changing)
+    changing[0, 20] = 0
+    cp(*_rows(), doc=changing)
+
+
 def whole_rows(rank: int) -> None:
     shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))(*_rows(64))
 
@@ -68,6 +85,8 @@ REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "plans that differ": (other_plans, "A722"),
     "other number of ranks": (other_ranks, "A722"),
     "other kernel": (other_kernel, "A722"),
+    "other consts": (other_consts, "A722"),
+    "other inputs": (other_inputs, "A722"),
     "other rows": (whole_rows, "A721"),
     "no seed": (no_seed, "A612"),
     "q_idx on GPUs": (on_gpus, "A724"),
@@ -79,6 +98,19 @@ def gradients(cp: Any, whole: list[Any]) -> list[Any]:
     operands = [cp.shard(x, 2).requires_grad_() for x in whole]
     cp(*operands).square().sum().backward()
     return [x.grad for x in operands]
+
+
+def compiled(cp: Any, whole: list[Any]) -> bool:
+    """Whether torch.compile leaves a call as it is."""
+    operands = [cp.shard(x, 2) for x in whole]
+    return torch.equal(torch.compile(lambda *given: cp(*given) + 1, backend="eager")(*operands), cp(*operands) + 1)
+
+
+def checkpointed(cp: Any, whole: list[Any], wanted: list[Any]) -> bool:
+    """Whether a call that is computed again in the backward pass has the same gradients."""
+    operands = [cp.shard(x, 2).requires_grad_() for x in whole]
+    torch.utils.checkpoint.checkpoint(cp, *operands, use_reentrant=False).square().sum().backward()
+    return all(torch.equal(x.grad, grad) for x, grad in zip(operands, wanted, strict=True))
 
 
 def options() -> dict[str, bool]:
@@ -96,6 +128,8 @@ def options() -> dict[str, bool]:
         "near": all(torch.allclose(a, b, atol=5e-2) for a, b in zip(first, near, strict=True)),
         "rounds": (sent == 0) == all(torch.equal(a, b) for a, b in zip(first, near, strict=True)),
         "half": back == sent // 2,
+        "compiled": compiled(exact, whole),
+        "checkpointed": checkpointed(exact, whole, first),
         "positions": bool(np.array_equal(exact.positions().numpy(), exact.rows().numpy())),
     }
 

@@ -76,7 +76,7 @@ def test_masks_share_one_assignment() -> None:
     causal, window = made.masks
     assert (causal.layers, window.layers) == (2, 10)
     assert made.seconds == pytest.approx(2 * causal.slowest + 10 * window.slowest)
-    assert made.mask("sliding_window") is window
+    assert made.mask(masks[1][0].variant) is window
     assert sum(map(window.rows_received, range(4))) < sum(map(causal.rows_received, range(4)))
     assert all((received(made, rank, 1) <= received(made, rank, 0)).all() for rank in range(4))
 
@@ -151,7 +151,9 @@ def test_a_text_that_is_no_plan_is_refused() -> None:
     with pytest.raises(AttnccError, match="A722"):
         Plan.from_json("{}")
     with pytest.raises(AttnccError, match="A722"):
-        plan(attncc.parse("causal"), 4096, ranks=2).mask("full")
+        plan(attncc.parse("sliding_window", width=8), 4096, ranks=2).mask(
+            attncc.parse("sliding_window", width=9).variant
+        )
 
 
 # -------------------------------------------------------------------- simulated for many GPUs
