@@ -74,20 +74,24 @@ def affinity(loads: Loads, machine: Machine) -> Owners:
     return owners
 
 
-def by_nodes(loads: Loads, chunks: int, machine: Machine) -> Owners:
-    """Runs of chunks to nodes, swapped until nodes are balanced; the chunks of a node to its ranks as `heap` does.
+def by_nodes(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
+    """Runs of chunks to nodes, swapped until nodes are balanced; then the chunks of a node to its ranks, in two ways.
 
-    Rows travel cheaply inside a node, and each rank of a node may receive what the node needs.
+    Of what a node needs, each of its ranks receives a part: all at worst, and at best its share. Nodes are balanced as
+    if it were half of the ranks that receive it together.
     """
     nodes, ranks = machine.nodes, machine.ranks // machine.nodes
-    as_one = Machine(nodes, nodes, machine.flops, machine.nvlink, machine.network)
+    as_one = Machine(nodes, nodes, machine.flops, machine.nvlink, machine.network * max(ranks / 2, 1))
     faster = tuple(replace(load, seconds=load.seconds / ranks) for load in loads)
     of_node, _ = improved(faster, sequential(chunks, nodes), as_one, STEPS * machine.ranks)
-    work, owners = combined_work(loads), np.zeros(chunks, np.int64)
+    by_work, by_rows = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
     for node in range(nodes):
         own = np.flatnonzero(of_node == node)
-        owners[own] = heap(work[own], ranks) + node * ranks
-    return owners
+        of_own = tuple(replace(load, needs=load.needs.taken(own)) for load in loads)
+        by_work[own] = heap(combined_work(of_own), ranks) + node * ranks
+        by_rows[own] = affinity(of_own, Machine(ranks)) + node * ranks
+    yield "nodes, then heap", by_work
+    yield "nodes, then affinity", by_rows
 
 
 def beginnings(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
@@ -101,10 +105,10 @@ def beginnings(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[st
 
 
 def searched(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
-    """More of them, those first whose swaps mostly end with few rows sent."""
-    yield "affinity", affinity(loads, machine)
+    """More of them, those first whose swaps mostly end well."""
     if machine.nodes > 1:
-        yield "nodes", by_nodes(loads, chunks, machine)
+        yield from by_nodes(loads, chunks, machine)
+    yield "affinity", affinity(loads, machine)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ proof of some 10^5 boxes, where all its tiles are 10^7.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,10 @@ class Needs:
     needed: NDArray[np.bool_]
     rows: Ints
     blocks: int
+
+    def taken(self, q_chunks: Ints) -> Needs:
+        """Of some chunks of queries alone."""
+        return replace(self, work=self.work[q_chunks], needed=self.needed[q_chunks])
 
 
 @dataclass(frozen=True)
