@@ -1,8 +1,8 @@
 """What a rank computes itself: its rows of q, with K and V in logical order.
 
-Two ways. Variants that read positions of queries as `q_pos` alone run as any kernel does, one launch for each run of
-neighbouring chunks, by `q_offset`. Those that depend on q_idx, q_len, dropout or an input along q need the place of a
-row in the whole sequence; the executor computes such calls over q of full length, tiles of own rows alone.
+Two ways. Variants that read positions of queries as `q_pos` run as any kernel does, one launch for each run of
+neighbouring chunks, by `q_offset`. Those that depend on q_idx, q_len or dropout need the place of a row in the whole
+sequence; the executor computes such calls over q of full length, tiles of own rows alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import torch
 
-from ..ir import Variant, reads
+from ..ir import Expr, Input, Load, Local, Symbol, Variant, symbol
 from ..problem.call_arguments import Arguments
 from ..problem.gradients import Gradients
+from ..problem.inputs import merges
 from ..problem.refusal import refused
 from ..runtime.call.backward import run_backward_on_host
 from ..runtime.call.backward_arguments import BackwardArguments
@@ -60,26 +61,60 @@ class ToBackward(NamedTuple):
     dlse: Tensor | None
 
 
-def why_whole(variant: Variant) -> str:
-    """Why a call needs the place of its rows in the whole sequence; empty if `q_offset` says enough."""
-    roots = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
-    names = reads(variant, *roots, *([] if variant.scale is None else [variant.scale]))
+def why_whole(variant: Variant, *, packed: bool) -> str:
+    """Why a call needs the place of its rows in the whole sequence; empty if `q_offset` says enough.
+
+    An input along q that is read at q_idx alone is cut to own rows, which then have their own entries.
+    """
+    names = _names_beside_cuts(variant)
     found = [f"reads `{name}`" for name in ("q_idx", "q_len") if name in names]
     found += ["has dropout"] if variant.dropout is not None else []
-    found += [f"has the input `{x.name}` along q" for x in variant.inputs if any(axis.tag == "q" for axis in x.axes)]
-    return ", ".join(found)
+    shared = [item.name for item in variant.inputs if packed and q_axis(item) is not None and not merges(item)]
+    return ", ".join(found + [f"has the input `{name}` along q, which all sequences share" for name in shared])
+
+
+def q_axis(declared: Input) -> int | None:
+    """The axis of an input that is along q."""
+    return next((place for place, axis in enumerate(declared.axes) if axis.tag == "q"), None)
+
+
+def _cuts(variant: Variant, *, packed: bool) -> Iterator[tuple[str, int]]:
+    """The axis along q of each input that has one, as calls pass it: packing leaves `batch` out."""
+    for item in variant.inputs:
+        place = q_axis(item)
+        if place is not None:
+            yield item.name, place - (sum(axis.tag == "batch" for axis in item.axes[:place]) if packed else 0)
+
+
+def _names_beside_cuts(variant: Variant) -> set[str]:
+    """The symbols that a variant reads, without `q_idx` where it is the index of an axis along q."""
+    lets, names, seen = variant.lets, set[str](), set[Expr]()
+    pending = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
+    pending += [] if variant.scale is None else [variant.scale]
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Symbol):
+            names.add(node.name)
+        if isinstance(node, Local):
+            pending.append(lets[node.name].value)
+        place = q_axis(variant.input(node.input)) if isinstance(node, Load) else None
+        pending += [child for number, child in enumerate(node.children) if number != place or child != symbol("q_idx")]
+    return names
 
 
 def launches_of(kernel: Kernel, plan: PlanData, rank: int, device: Any) -> ByOffset | OverWhole:
     """How a rank computes. AttnccError A724 where a GPU can't."""
-    why = why_whole(kernel.variant)
+    why = why_whole(kernel.variant, packed=plan.lengths.packed)
     if not why:
         return ByOffset(kernel, plan, rank, device)
     if torch.device(device).type != "cpu":
         raise refused(
             "A724",
             f"{kernel.variant.name} can't be shared between GPUs yet",
-            expected="a variant that reads the positions of queries as `q_pos` alone, without dropout",
+            expected="a variant that reads the positions of queries as `q_pos`, without dropout",
             came=f"one that {why}",
             help="write q_pos instead of q_idx where that means the same: wherever q_len = kv_len it does",
         )
@@ -92,6 +127,7 @@ class _Run:
 
     begin: int
     end: int
+    row: int  # that the first is among those of all ranks
     arguments: Mapping[str, Any]
 
 
@@ -100,15 +136,16 @@ class ByOffset:
 
     def __init__(self, kernel: Kernel, plan: PlanData, rank: int, device: Any) -> None:
         self._kernel = kernel
+        self._cut = dict(_cuts(kernel.variant, packed=plan.lengths.packed))  # axes of inputs along q
         self._runs = [_run(plan, rows, begin, device) for begin, rows in _neighbours(plan.rows(rank))]
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
         softmax = self._kernel.variant.normalize == "softmax"
-        more = {"scale": options.scale, "layout": options.layout, "return_lse": softmax, **options.inputs}
+        more: dict[str, Any] = {"scale": options.scale, "layout": options.layout, "return_lse": softmax}
         found = []
         for run in self._runs:
             own = q.narrow(options.axis, run.begin, run.end - run.begin)
-            found.append(self._kernel(own, k, v, **run.arguments, **more))
+            found.append(self._kernel(own, k, v, **run.arguments, **more, **self._inputs(run, options)))
         if not softmax:
             return torch.cat(found, dim=options.axis), None
         outs, lses = zip(*found, strict=True)
@@ -133,14 +170,30 @@ class ByOffset:
                 scale=options.scale,
                 layout=options.layout,
                 **run.arguments,
-                **options.inputs,
+                **self._inputs(run, options),
             )
             dq.append(found.dq)
             dk += found.dk
             dv += found.dv
             for name, value in found.inputs.items():
-                inputs[name] = inputs[name] + value if name in inputs else value
+                self._add(inputs, name, value, run, options)
         return Gradients(torch.cat(dq, dim=options.axis), dk, dv, inputs)
+
+    def _inputs(self, run: _Run, options: Options) -> dict[str, Any]:
+        """Those along q cut to the rows of a run."""
+        length = run.end - run.begin
+        return {
+            name: value.narrow(self._cut[name], run.row, length) if name in self._cut else value
+            for name, value in options.inputs.items()
+        }
+
+    def _add(self, total: dict[str, Tensor], name: str, part: Tensor, run: _Run, options: Options) -> None:
+        """Adds the gradient of an input that one launch found to that of the whole input."""
+        if name not in total:
+            total[name] = torch.zeros_like(options.inputs[name], dtype=torch.promote_types(part.dtype, torch.float32))
+        axis = self._cut.get(name)
+        own = total[name] if axis is None else total[name].narrow(axis, run.row, run.end - run.begin)
+        own += part
 
 
 class _Cut(NamedTuple):
@@ -166,13 +219,13 @@ def _neighbours(rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int
 def _run(plan: PlanData, rows: np.ndarray[Any, np.dtype[np.int64]], begin: int, device: Any) -> _Run:
     lengths, first, end = plan.lengths, int(rows[0]), int(rows[-1]) + 1
     if not lengths.packed:
-        return _Run(begin, begin + len(rows), {"q_offset": lengths.kv_rows - lengths.q_rows + first})
+        return _Run(begin, begin + len(rows), first, {"q_offset": lengths.kv_rows - lengths.q_rows + first})
     starts = np.asarray(lengths.q_starts)
     inside = np.clip(starts, first, end)
     offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + inside[:-1] - starts[:-1]
     arguments = {"cu_seqlens_q": inside - first, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
     tensors = {name: torch.from_numpy(x.astype(np.int32)).to(device) for name, x in arguments.items()}
-    return _Run(begin, begin + len(rows), tensors)
+    return _Run(begin, begin + len(rows), first, tensors)
 
 
 class OverWhole:

@@ -71,8 +71,8 @@ def plan(
     `kernels`: a kernel, or what `attncc.parse` gives; or a list of these, or of pairs (kernel, layers), that share one
     assignment. `lengths`: rows of q and k: an int, a list of lengths (a packed batch), or a tuple of two such (q, k).
     `chunk`: rows of q in a chunk; without it a rank has 8 chunks, if they are at least 128 rows. `batch`: sequences of
-    a dense batch. `heads`: of q, or (of q, of k); `head_dim`: of q and k, or (of these, of v). `machine`: speeds;
-    `ranks` and `nodes` are used where it isn't given. `inputs`: what the masks read, whole, as arrays of NumPy.
+    a dense batch. `heads`: of q, or (of q, of k); `head_dim`: of q and k, or (of these, of v). `machine`: the speeds of
+    GPUs and links, and the nodes; by default those of H100s. `inputs`: what the masks read, whole, as NumPy arrays.
 
     Time is that of the forward pass; the backward pass computes 2.5 times as much, and moves 3 times as many bytes.
     AttnccError A720 where ranks can't have equal numbers of rows, A6xx for inputs that don't suit; warning A723 where a
@@ -88,19 +88,21 @@ def plan(
     loads, masks = [], []
     for variant, layers in _variants(kernels):
         taken = {name: value for name, value in inputs.items() if name in {item.name for item in variant.inputs}}
-        loads.append(
-            Load(needs(variant, shape, chunks, sizes, taken), layers, 2 * sum(dims) / machine.flops, row_bytes)
-        )
+        found = needs(variant, shape, chunks, sizes, taken)
+        loads.append(Load(found, layers, 2 * sum(dims) / machine.flops, row_bytes))
         masks.append((variant, taken))
     _check_inputs(kernels, inputs)
     best, *_ = tried = attempts(tuple(loads), chunks, machine)
-    found = tuple(_mask_plan(*mask, load, best.owners, machine) for mask, load in zip(masks, loads, strict=True))
-    made = Plan(shape, machine, tuple(best.owners.tolist()), found, row_bytes, tuple(map(_of_attempt, tried)))
+    plans = tuple(_mask_plan(*mask, load, best.owners, machine) for mask, load in zip(masks, loads, strict=True))
+    made = Plan(shape, machine, tuple(best.owners.tolist()), plans, row_bytes, tuple(map(_of_attempt, tried)))
     _warn_if_all_is_needed(made)
     return made
 
 
 def _machine(machine: Machine | None, ranks: int, nodes: int) -> Machine:
+    if machine is not None and machine.ranks != ranks:
+        came = f"ranks={ranks}, Machine(ranks={machine.ranks})"
+        raise refused("A720", "`machine` has other ranks", expected="the same number in both", came=came)
     machine = machine or Machine(ranks, nodes)
     if machine.nodes < 1 or machine.ranks < 1 or machine.ranks % machine.nodes:
         raise refused(

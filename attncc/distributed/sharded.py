@@ -200,6 +200,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch's type
         return out, lse
 
     @staticmethod
+    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> Any:
         cp = ctx.call.cp
         q, k, v, out, *more = ctx.saved_tensors
@@ -214,7 +215,9 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch's type
         found = launches.backward(given, back, options, deterministic=deterministic)
         wide = found.dk.dtype == torch.float64
         dk, dv = exchange.give_back(found.dk, found.dv, torch.float64 if wide else cp.gradients)
-        inputs = [_summed(found.inputs[name], cp.group) for name in ctx.call.learned]
+        inputs = [
+            _summed(found.inputs[name], cp.group).to(x.dtype) for name, x in zip(ctx.call.learned, learned, strict=True)
+        ]
         return None, found.dq, dk.to(k.dtype), dv.to(v.dtype), *inputs
 
 
@@ -222,4 +225,4 @@ def _summed(x: Tensor, group: Any) -> Tensor:
     """The sum over ranks; in fp32 at least."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32)).contiguous()
     dist.all_reduce(wide, group=group)
-    return wide.to(x.dtype)
+    return wide

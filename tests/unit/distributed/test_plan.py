@@ -133,6 +133,7 @@ def test_a_mask_that_needs_everything_is_told() -> None:
         ({"lengths": "many"}, "A720"),
         ({"lengths": ([3, 1], 4)}, "A720"),
         ({"ranks": 4, "nodes": 3}, "A720"),
+        ({"machine": Machine(4)}, "A720"),
         ({"chunk": 3}, "A720"),
         ({"dtype": "bf17"}, "A720"),
         ({"kernels": "causal"}, "A720"),
