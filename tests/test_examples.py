@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -88,3 +91,14 @@ def test_tokens_are_the_same_with_a_paged_cache(
     monkeypatch.setattr(sys, "argv", ["generate.py", "--steps", "6", "--page", page])
     loaded("generate").main()
     assert "all 24 tokens are the same" in capsys.readouterr().out
+
+
+def test_processes_that_share_sequences_train_as_one_does() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent)}
+    command = [sys.executable, str(EXAMPLES / "train_long.py"), "--rows", "64", "--steps", "3"]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=True).stdout
+    losses = re.findall(r"loss ([\d.]+) of 2 processes, ([\d.]+) of one", shown)
+    assert len(losses) == 3
+    assert len({own for own, _ in losses}) == 3
+    for own, other in losses:
+        assert float(own) == pytest.approx(float(other), abs=1e-4)

@@ -24,7 +24,7 @@ from ..problem.gradients import Gradients
 from ..problem.strides import zeros_like
 from ..schedule.plan import KernelPlan
 from .backward_work import BackwardWork, FlowingBack, Sums
-from .run import compute_dtype, dtype_of, sequence_work, workload
+from .run import OwnRows, compute_dtype, dtype_of, only_rows, sequence_work, workload
 from .work import LOG2_E, Meter
 
 Array = NDArray[Any]
@@ -66,10 +66,13 @@ def _adds_dq(plan: KernelPlan, deterministic: bool) -> bool:
     return facts.adds_dq and (facts.orders_dq or not deterministic)
 
 
-def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: bool = False) -> BackwardResult:
+def run_bound_backward(
+    plans: Plans, bound: BoundBackward, *, deterministic: bool = False, own_rows: OwnRows = None
+) -> BackwardResult:
     """`run_backward`, of a call that was checked.
 
-    Here sums have one order in any case. `deterministic` makes dQ on its own where kernels do so.
+    Here sums have one order in any case. `deterministic` makes dQ on its own where kernels do so. Rows that aren't
+    among `own_rows` have dout 0 and lse inf, so that they add nothing where they share a tile.
     """
     call, meter, plan = bound.call, Meter(), plans[0]
     learnable = LearnableSums(call, compute_dtype(plan))
@@ -77,7 +80,7 @@ def run_bound_backward(plans: Plans, bound: BoundBackward, *, deterministic: boo
     dq, dk, dv = (zeros_like(array.shape, dtype_of(plan.dtype), array) for array in (call.q, call.k, call.v))
     for sequence in call.problem.sequences():
         with np.errstate(invalid="ignore", over="ignore"):
-            found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=adds_dq)
+            found = _run_sequence(plans, bound, sequence, learnable, meter, adds_dq=adds_dq, own_rows=own_rows)
         starts = (sequence.q_start, sequence.q_len), *((sequence.kv_start, sequence.kv_len),) * 2
         for array, rows, own in zip((dq, dk, dv), starts, found, strict=True):
             call.rows(array, sequence.b, *rows)[...] = own
@@ -94,7 +97,14 @@ def _input_dtype(plan: KernelPlan, bound: BoundBackward, name: str) -> np.dtype[
 
 
 def _run_sequence(
-    plans: Plans, bound: BoundBackward, sequence: Sequence, learnable: LearnableSums, meter: Meter, *, adds_dq: bool
+    plans: Plans,
+    bound: BoundBackward,
+    sequence: Sequence,
+    learnable: LearnableSums,
+    meter: Meter,
+    *,
+    adds_dq: bool,
+    own_rows: OwnRows,
 ) -> tuple[Array, Array, Array]:
     """dq, dk and dv of one sequence."""
     plan, compute = plans[0], compute_dtype(plans[0])
@@ -103,13 +113,13 @@ def _run_sequence(
     widths = (plan.head_dim, plan.head_dim, plan.value_head_dim)
     dq, dk, dv = (np.zeros((heads, *shape), compute) for shape in zip(lengths, widths, strict=True))
     sums = Sums(dq, dk, dv, learnable)
-    work = BackwardWork(sequence_work(plan, bound.call, sequence, compute, meter), flowing, sums)
+    work = BackwardWork(only_rows(sequence_work(plan, bound.call, sequence, compute, meter), own_rows), flowing, sums)
     work.count_statistics()
     work.own_keys(adds_dq=adds_dq)
     if adds_dq:
         work.count_sum_of_dq()
     else:
-        of_rows = sequence_work(plans[1], bound.call, sequence, compute, meter)
+        of_rows = only_rows(sequence_work(plans[1], bound.call, sequence, compute, meter), own_rows)
         BackwardWork(of_rows, flowing, sums).own_rows()
     return work.finish()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,10 @@ from .orders import kv_outer, q_outer
 from .work import Meter, SequenceWork
 
 Array = NDArray[Any]
+
+# Whether each row of q, as its array has them, is to be computed; None: all. Tiles without such a row are EMPTY, so the
+# others have the same bits as in a call of all rows.
+OwnRows = NDArray[np.bool_] | None
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
@@ -58,7 +62,7 @@ def bind_for(plans: Collection[KernelPlan], q: Array, k: Array, v: Array, /, **c
     return bind_arrays(Signature(plan.variant, plan.dtype, plan.head_dim, plan.value_head_dim), q, k, v, **call)
 
 
-def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
+def run_bound(plan: KernelPlan, bound: BoundCall, own_rows: OwnRows = None) -> Result:
     """`run`, of a call that was checked: `executed_plan` chooses among the plans by its problem."""
     problem, meter = bound.problem, Meter()
     compute = compute_dtype(plan)
@@ -69,7 +73,7 @@ def run_bound(plan: KernelPlan, bound: BoundCall) -> Result:
     lse = np.full(problem.lse_shape, -np.inf, compute)
     for sequence in problem.sequences():
         out_rows = bound.rows(out, sequence.b, sequence.q_start, sequence.q_len)
-        work = sequence_work(plan, bound, sequence, compute, meter)
+        work = only_rows(sequence_work(plan, bound, sequence, compute, meter), own_rows)
         with np.errstate(invalid="ignore", over="ignore"):
             result = kv_outer(work) if plan.loop == "kv_outer" else q_outer(work, plan.split_kv or 1)
             out_rows[...], bound.lse_rows(lse, sequence)[...] = result
@@ -128,3 +132,13 @@ def sequence_work(
     grid = plan_grid(plan, with_maps)
     meter.tiles[TileKind.EMPTY] += grid.count(TileKind.EMPTY, bound.problem.num_heads)
     return SequenceWork(plan, sequence, environment, grid, q, k, v, dtype_of(plan.dtype), bound.seed, kept, meter)
+
+
+def only_rows(work: SequenceWork, own_rows: OwnRows) -> SequenceWork:
+    """The work, tiles EMPTY that have none of these rows."""
+    grid, sequence = work.grid, work.sequence
+    if own_rows is None or not sequence.q_len:
+        return work
+    own = own_rows[sequence.q_start : sequence.q_start + sequence.q_len]
+    live = np.logical_or.reduceat(own, np.arange(0, len(own), grid.block_q))
+    return replace(work, grid=replace(grid, kinds=np.where(live[:, None], grid.kinds, np.uint8(TileKind.EMPTY))))

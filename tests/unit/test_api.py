@@ -261,7 +261,7 @@ def test_few_rows_take_the_decode_plan_on_the_cpu(monkeypatch: pytest.MonkeyPatc
     text = "attn 1\nvariant plain {}\nschedule few for plain decode on sm_90 { block_q = 16 block_kv = 32 }\n"
     kernel = attncc.compile(text, dtype="fp32", head_dim=16)
     walked = []
-    monkeypatch.setattr(host.executor, "run_bound", lambda plan, bound: walked.append(plan) or run_bound(plan, bound))
+    monkeypatch.setattr(host.executor, "run_bound", lambda plan, *given: walked.append(plan) or run_bound(plan, *given))
     k = np.ones((1, 1, 40, 16), np.float32)
     for rows in (16, 17):
         kernel(k[:, :, :rows], k, k)

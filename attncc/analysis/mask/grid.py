@@ -163,6 +163,13 @@ def classified(
 def tile_kinds(rules: TileRules, tiles: Environment, *, single_tiles: bool = True) -> NDArray[np.uint8]:
     """What some tiles are, [num_heads or 1, q tiles, kv tiles]. The environment has their ends: those of q as columns,
     [q tiles, 1]."""
+    kinds = kinds_of(rules, tiles, single_tiles=single_tiles)
+    heads = kinds.shape[0] if kinds.ndim == 3 else 1
+    return np.broadcast_to(kinds, (heads, tiles.symbols["q_first"].size, tiles.symbols["kv_first"].size))
+
+
+def kinds_of(rules: TileRules, tiles: Environment, *, single_tiles: bool = True) -> NDArray[np.uint8]:
+    """What some boxes are whose ends broadcast against each other; of a shape that broadcasts to theirs."""
     q_first, q_last, kv_first, kv_last = (tiles.symbols[name] for name in TILE_SYMBOLS)
     begin, full_begin, full_end, end = (evaluate(bound, tiles) for bound in rules.bounds[-4:])  # of the inner loop
     first, last = (kv_first, kv_last) if rules.q_bounds is None else (q_first, q_last)
@@ -171,9 +178,7 @@ def tile_kinds(rules: TileRules, tiles: Environment, *, single_tiles: bool = Tru
     if single_tiles:
         any_kept = any_kept & evaluate(rules.any_kept, tiles)
         all_kept = all_kept | evaluate(rules.all_kept, tiles)
-    kinds = np.where(any_kept, np.where(all_kept, TileKind.FULL, TileKind.PARTIAL), TileKind.EMPTY).astype(np.uint8)
-    heads = kinds.shape[0] if kinds.ndim == 3 else 1
-    return np.broadcast_to(kinds, (heads, q_first.size, kv_first.size))
+    return np.where(any_kept, np.where(all_kept, TileKind.FULL, TileKind.PARTIAL), TileKind.EMPTY).astype(np.uint8)
 
 
 def pieces(

@@ -31,13 +31,17 @@ def run_backward(
     if ordinal < 0:
         if stream is not None:
             raise no_stream_here(stream)
-        return _on_host(store, cast(HostFramework, framework), arguments)
+        return run_backward_on_host(store, cast(HostFramework, framework), arguments)
     device = cast(DeviceFramework, framework)
     with nullcontext() if stream is None else device.on_stream(stream_handle(stream, ordinal), ordinal):
         return launcher.run(device, ordinal, arguments)
 
 
-def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardArguments) -> Gradients:
+def run_backward_on_host(
+    store: KernelStore, framework: HostFramework, arguments: BackwardArguments, own_rows: executor.OwnRows = None
+) -> Gradients:
+    """The gradients of a call on the CPU, in q's framework. AttnccError A6xx."""
+
     def seen(name: str, value: Any) -> Any:
         return seen_by(framework, name, value)
 
@@ -47,7 +51,9 @@ def _on_host(store: KernelStore, framework: HostFramework, arguments: BackwardAr
     results = {name: seen(name, getattr(arguments, name)) for name in ("out", "lse", "dlse")}
     keywords = {name: value for name, value in call.keywords().items() if name not in FORWARD_ALONE}
     bound = executor.bind_backward_for(plans[0], dout, call.q, call.k, call.v, **results, **keywords)
-    found = executor.run_bound_backward(plans, bound, deterministic=arguments.deterministic).gradients
+    found = executor.run_bound_backward(
+        plans, bound, deterministic=arguments.deterministic, own_rows=own_rows
+    ).gradients
     return _each(found, framework.from_numpy)
 
 

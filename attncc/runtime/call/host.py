@@ -18,7 +18,9 @@ from ..store.store import KernelStore
 from .configurations import configuration_of
 
 
-def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -> Any:
+def run_on_host(
+    store: KernelStore, framework: HostFramework, call: Arguments, own_rows: executor.OwnRows = None
+) -> Any:
     """out, or (out, lse), in q's framework. AttnccError A6xx for bad arguments, A506 if this wasn't built."""
 
     def seen(name: str, value: Any) -> Any:
@@ -29,7 +31,7 @@ def run_on_host(store: KernelStore, framework: HostFramework, call: Arguments) -
     plans = store.plans(configuration_of(store.variant.name, store.configurations, *facts), None)
     bound = executor.bind_for(plans, given.q, given.k, given.v, **given.keywords())
     warn_of_swapped_axes(store.variant.name, facts[0], bound.problem)
-    result = executor.run_bound(executed_plan(plans, bound.problem), bound)
+    result = executor.run_bound(executed_plan(plans, bound.problem), bound, own_rows)
     out = framework.from_numpy(result.out) if call.out is None else call.out
     return out if result.lse is None or not call.return_lse else (out, framework.from_numpy(result.lse))
 

@@ -203,3 +203,18 @@ def test_tiles_in_two_dimensions_are_refused() -> None:
     in_tiles_2d = plan(CAUSAL, grid_2d=Grid2D(8, 8, 8), pass_name="patches")
     with pytest.raises(AttnccError, match="the CPU executor has no tiles in two dimensions"):
         executor.run(in_tiles_2d, *qkv())
+
+
+@pytest.mark.parametrize("schedule", ["small", "splits", "kv_outer", "no skipping"])
+def test_own_rows_have_the_bits_that_they_have_among_all(schedule) -> None:
+    """Tiles without own rows are EMPTY: nothing of them is computed, and their rows of q are never read."""
+    q, k, v = qkv("fp32", lengths=(113, 203))
+    made, own = plan(CAUSAL, "fp32", **SCHEDULES[schedule]), np.zeros(113, bool)
+    own[20:41] = own[100:] = True
+    every = executor.run(made, q, k, v)
+    needed = np.add.reduceat(own, np.arange(0, 113, made.block_q)) > 0
+    q[:, :, ~np.repeat(needed, made.block_q)[:113]] = np.nan
+    some = executor.run_bound(made, executor.bind_for((made,), q, k, v), own)
+    np.testing.assert_array_equal(some.out[:, :, own], every.out[:, :, own])
+    np.testing.assert_array_equal(some.lse[:, :, own], every.lse[:, :, own])
+    assert some.tiles[TileKind.PARTIAL] < every.tiles[TileKind.PARTIAL]

@@ -1,0 +1,36 @@
+"""Context parallelism: one attention over many GPUs, for any mask.
+
+    plan = attncc.distributed.plan(kernel, 65536, ranks=8, heads=(64, 8))
+    cp = attncc.distributed.shard(kernel, group, plan=plan)
+    out = cp(q, k, v)                      # local rows; gradients by autograd
+
+Read `lengths`, `needs` (what the tile proof says), `machine`, `cost`, `assign`, `swaps`, `plan_data`, `planning`; then
+`transport`, `launches` and `sharded`, which need torch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .machine import Machine
+    from .planning import Plan, plan
+    from .sharded import ContextParallel, shard
+
+__all__ = ["ContextParallel", "Machine", "Plan", "plan", "shard"]
+
+_HOMES = {
+    "ContextParallel": ".sharded",
+    "Machine": ".machine",
+    "Plan": ".planning",
+    "plan": ".planning",
+    "shard": ".sharded",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'attncc.distributed' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name], __name__), name)

@@ -1,0 +1,152 @@
+"""Which rank owns which chunk: some ways to begin, each improved by swaps.
+
+All ranks own equally many chunks, since all else of a model wants equal rows. Nothing here is random or depends on
+time: each process that plans the same finds the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .cost import Loads, Owners, combined_work, figures, ideal_seconds
+from .machine import Machine
+from .swaps import GOOD, improved
+
+STEPS = 4  # swaps for each rank, at most
+ENOUGH = 1.005  # times the goal: no other beginning is improved then
+SPARE = 1.01  # times the mean: work that `affinity` gives a rank
+
+
+def sequential(chunks: int, ranks: int) -> Owners:
+    """Runs of chunks: what windows and documents want."""
+    return np.arange(chunks) // (chunks // ranks)
+
+
+def zigzag(chunks: int, ranks: int) -> Owners | None:
+    """A run and its mirror image: causal masks are balanced. None for an odd number of chunks a rank."""
+    each = chunks // ranks
+    if each % 2:
+        return None
+    half = np.repeat(np.arange(ranks), each // 2)
+    return np.concatenate([half, half[::-1]])
+
+
+def heap(work: NDArray[np.float64], ranks: int) -> Owners:
+    """The largest chunk first, each to the rank that has least."""
+    owners, load, count = np.zeros(len(work), np.int64), np.zeros(ranks), np.zeros(ranks, np.int64)
+    each = len(work) // ranks
+    for chunk in np.argsort(-work, kind="stable"):
+        rank = int(np.argmin(np.where(count < each, load, np.inf)))
+        owners[chunk] = rank
+        load[rank] += work[chunk]
+        count[rank] += 1
+    return owners
+
+
+def affinity(loads: Loads, machine: Machine) -> Owners:
+    """The largest chunk first, each to the rank that needs most of its rows anyway, of those with work to spare.
+
+    Between ranks that need equally much: to that whose node does. So a long document fills few ranks of few nodes.
+    """
+    work, ranks = combined_work(loads), machine.ranks
+    rows = np.concatenate([load.by_pair * (load.layers * load.row_bytes) for load in loads], axis=1)
+    chunks, each, most = len(work), len(work) // ranks, work.sum() / ranks * SPARE
+    owners, load_of, count = np.zeros(chunks, np.int64), np.zeros(ranks), np.zeros(ranks, np.int64)
+    wanted = np.zeros((ranks, rows.shape[1]), np.float32)
+    of_node = np.zeros((machine.nodes, rows.shape[1]), np.float32)
+    for chunk in np.argsort(-work, kind="stable"):
+        free = count < each
+        fits = free & (load_of + work[chunk] <= most)
+        if fits.any():
+            own, near = (np.minimum(table, rows[chunk]).sum(axis=1) for table in (wanted, of_node))
+            rank = int(np.lexsort((load_of, -near[machine.node], -own, ~fits))[0])
+        else:
+            rank = int(np.argmin(np.where(free, load_of, np.inf)))
+        owners[chunk] = rank
+        load_of[rank] += work[chunk]
+        count[rank] += 1
+        node = machine.node[rank]
+        wanted[rank], of_node[node] = np.maximum(wanted[rank], rows[chunk]), np.maximum(of_node[node], rows[chunk])
+    return owners
+
+
+def by_nodes(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
+    """Runs of chunks to nodes, swapped until nodes are balanced; then the chunks of a node to its ranks, in two ways.
+
+    Of what a node needs, each of its ranks receives a part: all at worst, and at best its share. Nodes are balanced as
+    if it were half of the ranks that receive it together.
+    """
+    nodes, ranks = machine.nodes, machine.ranks // machine.nodes
+    as_one = Machine(nodes, nodes, machine.flops, machine.nvlink, machine.network * max(ranks / 2, 1))
+    faster = tuple(replace(load, seconds=load.seconds / ranks) for load in loads)
+    of_node, _ = improved(faster, sequential(chunks, nodes), as_one, STEPS * machine.ranks)
+    by_work, by_rows = np.zeros(chunks, np.int64), np.zeros(chunks, np.int64)
+    for node in range(nodes):
+        own = np.flatnonzero(of_node == node)
+        of_own = tuple(replace(load, needs=load.needs.taken(own)) for load in loads)
+        by_work[own] = heap(combined_work(of_own), ranks) + node * ranks
+        by_rows[own] = affinity(of_own, Machine(ranks)) + node * ranks
+    yield "nodes, then heap", by_work
+    yield "nodes, then affinity", by_rows
+
+
+def beginnings(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
+    """The names and the owners of chunks: runs of neighbours first, which take no search."""
+    ranks = machine.ranks
+    yield "sequential", sequential(chunks, ranks)
+    mirrored = zigzag(chunks, ranks)
+    if mirrored is not None:
+        yield "zigzag", mirrored
+    yield "heap", heap(combined_work(loads), ranks)
+
+
+def searched(loads: Loads, chunks: int, machine: Machine) -> Iterator[tuple[str, Owners]]:
+    """More of them, those first whose swaps mostly end well."""
+    if machine.nodes > 1:
+        yield from by_nodes(loads, chunks, machine)
+    yield "affinity", affinity(loads, machine)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One assignment that was tried; `seconds` of all layers, `sent`: bytes of all layers and ranks."""
+
+    name: str
+    swaps: int
+    owners: Owners
+    seconds: float
+    sent: int
+
+    @classmethod
+    def of(cls, name: str, swaps: int, owners: Owners, loads: Loads, machine: Machine) -> Attempt:
+        found = [(load, figures(load, owners, machine)) for load in loads]
+        seconds = sum(load.layers * float(each.seconds.max()) for load, each in found)
+        sent = sum(load.layers * load.row_bytes * int(each.rows.sum()) for load, each in found)
+        return cls(name, swaps, owners, seconds, sent)
+
+
+def attempts(loads: Loads, chunks: int, machine: Machine) -> list[Attempt]:
+    """The best first: least time, and of those that take the same within a percent, fewest bytes.
+
+    Where runs of neighbours are as good as can be, nothing is searched; swaps end with the first that is.
+    """
+    goal, found = GOOD * ideal_seconds(loads, machine.ranks), list[Attempt]()
+
+    def tried(name: str, swaps: int, owners: Owners) -> float:
+        found.append(Attempt.of(name, swaps, owners, loads, machine))
+        return found[-1].seconds
+
+    plain = [tried(name, 0, owners) for name, owners in beginnings(loads, chunks, machine)]
+    if min(plain[:-1]) > goal:  # of runs: heaps send more than they need to
+        others = [tried(name, 0, owners) for name, owners in searched(loads, chunks, machine)]
+        begun = [*found[len(plain) :], *found[: len(plain)]]
+        for attempt in begun if min(plain + others) > goal else ():
+            owners, swaps = improved(loads, attempt.owners, machine, STEPS * machine.ranks)
+            if swaps and tried(attempt.name, swaps, owners) <= ENOUGH * goal:
+                break
+    limit = 1.01 * max(min(item.seconds for item in found), goal)
+    return sorted(found, key=lambda item: (item.seconds > limit, item.seconds if item.seconds > limit else item.sent))

@@ -1,0 +1,122 @@
+"""What an assignment of chunks to ranks costs: each rank's work, the rows that travel, the time of the slowest rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .machine import Machine
+from .needs import Needs
+
+Floats = NDArray[np.float64]
+Owners = NDArray[np.int64]  # the rank of each chunk
+
+
+@dataclass(frozen=True)
+class Load:
+    """One mask, and how many layers have it. `seconds`: of a pair of query and key on one GPU. `row_bytes`: of one row
+    of K and V, all heads and sequences."""
+
+    needs: Needs
+    layers: int
+    seconds: float
+    row_bytes: int
+
+    @cached_property
+    def by_chunk(self) -> Floats:
+        """Seconds of each chunk of queries."""
+        return np.asarray(self.needs.work.sum(axis=1) * self.seconds)
+
+    @cached_property
+    def by_pair(self) -> NDArray[np.float32]:
+        """Rows of each kv chunk that each q chunk needs: [q chunk, kv chunk]."""
+        by_block = self.needs.needed.reshape(*self.needs.work.shape, self.needs.blocks)
+        each = self.needs.rows[: self.needs.blocks]  # of every chunk
+        return np.asarray(by_block.astype(np.float32) @ each.astype(np.float32))
+
+
+Loads = tuple[Load, ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Of one mask under one assignment. Seconds of each rank; `rows`: [receiver, sender], none for itself."""
+
+    compute: Floats
+    inside: Floats  # of a node: the larger of what is received and sent
+    between: Floats  # nodes
+    rows: NDArray[np.int64]
+
+    @property
+    def seconds(self) -> Floats:
+        """Of each rank: rows travel while tiles that are there are computed."""
+        return np.maximum(self.compute, np.maximum(self.inside, self.between))
+
+    @property
+    def balance(self) -> float:
+        """The largest rank's work over the mean."""
+        mean = float(self.compute.mean())
+        return float(self.compute.max()) / mean if mean else 1.0
+
+    @property
+    def share_of_ideal(self) -> float:
+        """The mean work over the slowest rank's time; 1: balanced, and all travel hidden."""
+        slowest = float(self.seconds.max())
+        return float(self.compute.mean()) / slowest if slowest else 1.0
+
+
+def figures(load: Load, owners: Owners, machine: Machine, *, exact: bool = True) -> Figures:
+    """Not `exact`: as if the rows that chunks need of another were nested, which those of windows and documents are."""
+    wanted = _exactly(load, owners, machine.ranks) if exact else nested(load, owners, machine.ranks)
+    order = np.argsort(owners, kind="stable")
+    rows = wanted[:, order].reshape(machine.ranks, machine.ranks, -1).sum(axis=2).astype(np.int64)
+    np.fill_diagonal(rows, 0)
+    same = machine.same_node
+    inside, between = _busiest(np.where(same, rows, 0)), _busiest(np.where(same, 0, rows))
+    return Figures(
+        np.bincount(owners, load.by_chunk, machine.ranks).astype(np.float64),
+        inside * load.row_bytes / machine.nvlink,
+        between * load.row_bytes / machine.network,
+        rows,
+    )
+
+
+def _busiest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of each rank the larger of what it receives and what it sends."""
+    return np.asarray(np.maximum(rows.sum(axis=1), rows.sum(axis=0)))
+
+
+def _exactly(load: Load, owners: Owners, ranks: int) -> NDArray[np.int64]:
+    """Rows that each rank needs of each kv chunk: [ranks, chunks]."""
+    wanted = wants(load.needs, owners, ranks) * load.needs.rows
+    rows: NDArray[np.int64] = wanted.reshape(ranks, len(owners), -1).sum(axis=2)
+    return rows
+
+
+def nested(load: Load, owners: Owners, ranks: int) -> NDArray[np.float32]:
+    """`_exactly`, if the rows that chunks need of another were nested."""
+    order = np.argsort(owners, kind="stable")
+    return np.asarray(load.by_pair[order].reshape(ranks, -1, len(owners)).max(axis=1))
+
+
+def wants(needs: Needs, owners: Owners, ranks: int) -> NDArray[np.bool_]:
+    """Whether any chunk of a rank needs a block: [ranks, blocks]."""
+    order = np.argsort(owners, kind="stable")
+    return np.asarray(needs.needed[order].reshape(ranks, len(owners) // ranks, -1).any(axis=1))
+
+
+def total_seconds(loads: Loads, owners: Owners, machine: Machine) -> float:
+    """All layers, one after the other: each takes as long as its slowest rank."""
+    return sum(load.layers * float(figures(load, owners, machine).seconds.max()) for load in loads)
+
+
+def ideal_seconds(loads: Loads, ranks: int) -> float:
+    return sum(load.layers * float(load.by_chunk.sum()) for load in loads) / ranks
+
+
+def combined_work(loads: Loads) -> Floats:
+    """Seconds of each chunk over all layers."""
+    return np.asarray(sum(load.layers * load.by_chunk for load in loads))

@@ -1,0 +1,274 @@
+"""What a rank computes itself: its rows of q, with K and V in logical order.
+
+Two ways. Variants that read positions of queries as `q_pos` run as any kernel does, one launch for each run of
+neighbouring chunks, by `q_offset`. Those that depend on q_idx, q_len or dropout need the place of a row in the whole
+sequence; the executor computes such calls over q of full length, tiles of own rows alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+
+from ..ir import Expr, Input, Load, Local, Symbol, Variant, symbol
+from ..problem.call_arguments import Arguments
+from ..problem.gradients import Gradients
+from ..problem.inputs import merges
+from ..problem.refusal import refused
+from ..runtime.call.backward import run_backward_on_host
+from ..runtime.call.backward_arguments import BackwardArguments
+from ..runtime.call.host import run_on_host
+from ..runtime.frameworks.arrays import framework_of
+from ..runtime.frameworks.framework import HostFramework
+from ..runtime.kernel import Kernel
+from .plan_data import PlanData
+
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a call gives beside tensors that have gradients."""
+
+    inputs: Mapping[str, Any]
+    scale: float | None
+    layout: str
+    seed: Any
+
+    @property
+    def axis(self) -> int:
+        """Of rows in q, k, v and out."""
+        return -2 if self.layout == "bhsd" else -3
+
+
+class Given(NamedTuple):
+    """The forward call's operands and results: own rows of q, out and lse; k and v of full length."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    out: Tensor
+    lse: Tensor | None
+
+
+class ToBackward(NamedTuple):
+    dout: Tensor
+    dlse: Tensor | None
+
+
+def why_whole(variant: Variant, *, packed: bool) -> str:
+    """Why a call needs the place of its rows in the whole sequence; empty if `q_offset` says enough.
+
+    An input along q that is read at q_idx alone is cut to own rows, which then have their own entries.
+    """
+    names = _names_beside_cuts(variant)
+    found = [f"reads `{name}`" for name in ("q_idx", "q_len") if name in names]
+    found += ["has dropout"] if variant.dropout is not None else []
+    shared = [item.name for item in variant.inputs if packed and q_axis(item) is not None and not merges(item)]
+    return ", ".join(found + [f"has the input `{name}` along q, which all sequences share" for name in shared])
+
+
+def q_axis(declared: Input) -> int | None:
+    """The axis of an input that is along q."""
+    return next((place for place, axis in enumerate(declared.axes) if axis.tag == "q"), None)
+
+
+def _cuts(variant: Variant, *, packed: bool) -> Iterator[tuple[str, int]]:
+    """The axis along q of each input that has one, as calls pass it: packing leaves `batch` out."""
+    for item in variant.inputs:
+        place = q_axis(item)
+        if place is not None:
+            yield item.name, place - (sum(axis.tag == "batch" for axis in item.axes[:place]) if packed else 0)
+
+
+def _names_beside_cuts(variant: Variant) -> set[str]:
+    """The symbols that a variant reads, without `q_idx` where it is the index of an axis along q."""
+    lets, names, seen = variant.lets, set[str](), set[Expr]()
+    pending = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
+    pending += [] if variant.scale is None else [variant.scale]
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Symbol):
+            names.add(node.name)
+        if isinstance(node, Local):
+            pending.append(lets[node.name].value)
+        place = q_axis(variant.input(node.input)) if isinstance(node, Load) else None
+        pending += [child for number, child in enumerate(node.children) if number != place or child != symbol("q_idx")]
+    return names
+
+
+def launches_of(kernel: Kernel, plan: PlanData, rank: int, device: Any) -> ByOffset | OverWhole:
+    """How a rank computes. AttnccError A724 where a GPU can't."""
+    why = why_whole(kernel.variant, packed=plan.lengths.packed)
+    if not why:
+        return ByOffset(kernel, plan, rank, device)
+    if torch.device(device).type != "cpu":
+        raise refused(
+            "A724",
+            f"{kernel.variant.name} can't be shared between GPUs yet",
+            expected="a variant that reads the positions of queries as `q_pos`, without dropout",
+            came=f"one that {why}",
+            help="write q_pos instead of q_idx where that means the same: wherever q_len = kv_len it does",
+        )
+    return OverWhole(kernel, plan, rank)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Neighbouring chunks: rows of local tensors, and what the call says of them."""
+
+    begin: int
+    end: int
+    row: int  # that the first is among those of all ranks
+    arguments: Mapping[str, Any]
+
+
+class ByOffset:
+    """A launch for each run of neighbouring chunks."""
+
+    def __init__(self, kernel: Kernel, plan: PlanData, rank: int, device: Any) -> None:
+        self._kernel = kernel
+        self._cut = dict(_cuts(kernel.variant, packed=plan.lengths.packed))  # axes of inputs along q
+        self._runs = [_run(plan, rows, begin, device) for begin, rows in _neighbours(plan.rows(rank))]
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+        softmax = self._kernel.variant.normalize == "softmax"
+        more: dict[str, Any] = {"scale": options.scale, "layout": options.layout, "return_lse": softmax}
+        found = []
+        for run in self._runs:
+            own = q.narrow(options.axis, run.begin, run.end - run.begin)
+            found.append(self._kernel(own, k, v, **run.arguments, **more, **self._inputs(run, options)))
+        if not softmax:
+            return torch.cat(found, dim=options.axis), None
+        outs, lses = zip(*found, strict=True)
+        return torch.cat(outs, dim=options.axis), torch.cat(lses, dim=-1)
+
+    def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> Gradients:
+        """dq of own rows; dk and dv of full length, in fp32 or wider."""
+        wide = torch.promote_types(given.k.dtype, torch.float32)
+        dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (given.k, given.v))
+        dq, inputs = [], dict[str, Tensor]()
+        for run in self._runs:
+            cut = _Cut(run.begin, run.end - run.begin, options.axis)
+            found = self._kernel.backward(
+                cut(back.dout),
+                cut(given.q),
+                given.k,
+                given.v,
+                cut(given.out) if given.lse is not None else None,
+                cut.of_lse(given.lse),
+                dlse=cut.of_lse(back.dlse),
+                deterministic=deterministic,
+                scale=options.scale,
+                layout=options.layout,
+                **run.arguments,
+                **self._inputs(run, options),
+            )
+            dq.append(found.dq)
+            dk += found.dk
+            dv += found.dv
+            for name, value in found.inputs.items():
+                self._add(inputs, name, value, run, options)
+        return Gradients(torch.cat(dq, dim=options.axis), dk, dv, inputs)
+
+    def _inputs(self, run: _Run, options: Options) -> dict[str, Any]:
+        """Those along q cut to the rows of a run."""
+        length = run.end - run.begin
+        return {
+            name: value.narrow(self._cut[name], run.row, length) if name in self._cut else value
+            for name, value in options.inputs.items()
+        }
+
+    def _add(self, total: dict[str, Tensor], name: str, part: Tensor, run: _Run, options: Options) -> None:
+        """Adds the gradient of an input that one launch found to that of the whole input."""
+        if name not in total:
+            total[name] = torch.zeros_like(options.inputs[name], dtype=torch.promote_types(part.dtype, torch.float32))
+        axis = self._cut.get(name)
+        own = total[name] if axis is None else total[name].narrow(axis, run.row, run.end - run.begin)
+        own += part
+
+
+class _Cut(NamedTuple):
+    """Some rows of local tensors."""
+
+    begin: int
+    length: int
+    axis: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return x.narrow(self.axis, self.begin, self.length).contiguous()
+
+    def of_lse(self, x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.narrow(-1, self.begin, self.length).contiguous()
+
+
+def _neighbours(rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[np.int64]]]]:
+    """Runs of own rows that are neighbours in the sequence, and where each begins in local tensors."""
+    cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+    yield from ((begin, rows[begin:end]) for begin, end in pairwise(cuts))
+
+
+def _run(plan: PlanData, rows: np.ndarray[Any, np.dtype[np.int64]], begin: int, device: Any) -> _Run:
+    lengths, first, end = plan.lengths, int(rows[0]), int(rows[-1]) + 1
+    if not lengths.packed:
+        return _Run(begin, begin + len(rows), first, {"q_offset": lengths.kv_rows - lengths.q_rows + first})
+    starts = np.asarray(lengths.q_starts)
+    inside = np.clip(starts, first, end)
+    offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + inside[:-1] - starts[:-1]
+    arguments = {"cu_seqlens_q": inside - first, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
+    tensors = {name: torch.from_numpy(x.astype(np.int32)).to(device) for name, x in arguments.items()}
+    return _Run(begin, begin + len(rows), first, tensors)
+
+
+class OverWhole:
+    """The executor over q of full length, tiles of own rows alone. On the CPU."""
+
+    def __init__(self, kernel: Kernel, plan: PlanData, rank: int) -> None:
+        self._kernel, self._plan = kernel, plan
+        self._rows = torch.from_numpy(plan.rows(rank))
+        self._own = np.zeros(plan.lengths.q_rows, np.bool_)
+        self._own[plan.rows(rank)] = True
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+        softmax = self._kernel.variant.normalize == "softmax"
+        call = self._call(q, k, v, options)._replace(return_lse=softmax)
+        found = run_on_host(self._kernel.store, _framework(q), call, self._own)
+        out, lse = found if softmax else (found, None)
+        return out.index_select(options.axis, self._rows), None if lse is None else lse.index_select(-1, self._rows)
+
+    def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> Gradients:
+        """As `ByOffset.backward`."""
+        out = None if given.lse is None else self._whole(given.out, options.axis, 0)
+        lse, dlse = (None if x is None else self._whole(x, -1, own) for x, own in ((given.lse, np.inf), (back.dlse, 0)))
+        call = self._call(given.q, given.k, given.v, options)
+        whole = BackwardArguments(call, self._whole(back.dout, options.axis, 0), out, lse, dlse, deterministic)
+        found = run_backward_on_host(self._kernel.store, _framework(given.q), whole, self._own)
+        wide = torch.promote_types(given.k.dtype, torch.float32)
+        dq = found.dq.index_select(options.axis, self._rows)
+        return Gradients(dq, found.dk.to(wide), found.dv.to(wide), found.inputs)
+
+    def _call(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Arguments:
+        lengths = self._plan.lengths
+        whole = self._whole(q, options.axis, 0)
+        call = Arguments(whole, k, v, options.inputs, options.scale, options.layout, seed=options.seed)
+        if not lengths.packed:
+            return call
+        starts = (torch.tensor(x, dtype=torch.int32) for x in (lengths.q_starts, lengths.kv_starts))
+        return call._replace(**dict(zip(("cu_seqlens_q", "cu_seqlens_kv"), starts, strict=True)))
+
+    def _whole(self, x: Tensor, axis: int, elsewhere: float) -> Tensor:
+        axis %= x.dim()
+        shape = (*x.shape[:axis], len(self._own), *x.shape[axis + 1 :])
+        return torch.full(shape, elsewhere, dtype=x.dtype).index_copy_(axis, self._rows, x)
+
+
+def _framework(q: Tensor) -> HostFramework:
+    return cast(HostFramework, framework_of(q, "q"))

@@ -1,0 +1,34 @@
+"""How fast a kernel computes and rows travel: what plans weigh against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Machine:
+    """`ranks` GPUs on `nodes` nodes, neighbours on one node.
+
+    `flops`: what a kernel reaches on one GPU, in FLOP/s. `nvlink` and `network`: bytes/s that one GPU receives, and at
+    the same time sends, within its node and from other nodes. The defaults are of H100 SXM nodes: 650 TFLOP/s forward,
+    360 GB/s, one 400 Gbit/s adapter for each GPU.
+    """
+
+    ranks: int
+    nodes: int = 1
+    flops: float = 650e12
+    nvlink: float = 360e9
+    network: float = 45e9
+
+    @property
+    def node(self) -> NDArray[np.int64]:
+        """The node of each rank."""
+        return np.arange(self.ranks) // (self.ranks // self.nodes)
+
+    @property
+    def same_node(self) -> NDArray[np.bool_]:
+        """[ranks, ranks]"""
+        return np.asarray(self.node[:, None] == self.node)

@@ -1,0 +1,45 @@
+"""Plans from JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ..problem.refusal import refused
+from .lengths import Lengths
+from .machine import Machine
+from .plan_data import MaskPlan, Received, Tried
+
+
+def fields_of(text: str) -> dict[str, Any]:
+    """The fields of the plan that `Plan.to_json` wrote. AttnccError A722 for anything else."""
+    try:
+        return _fields(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        expected = "what Plan.to_json wrote"
+        raise refused(
+            "A722", "the text is no plan", expected=expected, came=f"{type(error).__name__}: {error}"
+        ) from None
+
+
+def _fields(data: dict[str, Any]) -> dict[str, Any]:
+    lengths = data["lengths"]
+    return {
+        "lengths": Lengths(tuple(lengths["q"]), tuple(lengths["kv"]), lengths["packed"]),
+        "machine": Machine(**data["machine"]),
+        "owners": tuple(data["owners"]),
+        "masks": tuple(_mask(item) for item in data["masks"]),
+        "row_bytes": data["row_bytes"],
+        "tried": tuple(Tried(**item) for item in data["tried"]),
+    }
+
+
+def _mask(data: dict[str, Any]) -> MaskPlan:
+    receives = tuple(tuple(_received(item) for item in of_rank) for of_rank in data["receives"])
+    lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
+    inputs = tuple((name, digest) for name, digest in data["inputs"])
+    return MaskPlan(**{**data, **lists, "receives": receives, "inputs": inputs})
+
+
+def _received(data: dict[str, Any]) -> Received:
+    return Received(data["sender"], tuple((begin, end) for begin, end in data["rows"]))

@@ -1,0 +1,160 @@
+"""What two processes try that must not pass in silence: each returns the text of what was raised."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import torch.utils.checkpoint
+
+import attncc
+import attncc.distributed as shared
+from attncc.distributed.launches import launches_of
+
+SIZES: dict[str, Any] = {"ranks": 2, "heads": 2, "head_dim": 16, "dtype": "fp32"}
+TIMEOUT = 20  # seconds
+
+
+def _kernel(spec: str = "sliding_window") -> attncc.Kernel:
+    consts = {"width": 20} if spec == "sliding_window" else {}
+    return attncc.compile(spec, dtype="fp32", head_dim=16, **consts)
+
+
+def _rows(rows: int = 32, dtype: Any = torch.float32) -> list[Any]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(1, 2, rows, 16, generator=generator).to(dtype) for _ in range(3)]
+
+
+def other_plans(rank: int) -> None:
+    """As of batches with other documents."""
+    shared.shard(_kernel(), plan=shared.plan(_kernel(), [32 + rank, 32 - rank], **SIZES))
+
+
+def other_ranks(rank: int) -> None:
+    shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **{**SIZES, "ranks": 4}))
+
+
+def other_kernel(rank: int) -> None:
+    shared.shard(_kernel("causal"), plan=shared.plan(_kernel(), 64, **SIZES))
+
+
+def other_consts(rank: int) -> None:
+    wider = attncc.compile("sliding_window", dtype="fp32", head_dim=16, width=30)
+    shared.shard(wider, plan=shared.plan(_kernel(), 64, **SIZES))
+
+
+def other_inputs(rank: int) -> None:
+    """Documents that end elsewhere than those of the plan; the plan's own are taken."""
+    kernel, doc = _kernel("documents"), np.repeat(np.arange(2), [20, 44])[None].astype(np.int32)
+    cp = shared.shard(kernel, plan=shared.plan(kernel, 64, doc=doc, **SIZES))
+    changing = torch.from_numpy(doc.copy())
+    cp(*_rows(), doc=changing)
+    cp(*_rows(), doc=changing)
+    changing[0, 20] = 0
+    cp(*_rows(), doc=changing)
+
+
+def whole_rows(rank: int) -> None:
+    shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))(*_rows(64))
+
+
+def no_seed(rank: int) -> None:
+    kernel = _kernel("dropout_attention")
+    shared.shard(kernel, plan=shared.plan(kernel, 64, **SIZES))(*_rows())
+
+
+def on_gpus(rank: int) -> None:
+    kernel = _kernel("causal_top_left")
+    launches_of(kernel, shared.plan(kernel, 64, **SIZES), rank, "cuda:0")
+
+
+def other_gradients(rank: int) -> None:
+    shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES), gradients="fp8")
+
+
+REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
+    "plans that differ": (other_plans, "A722"),
+    "other number of ranks": (other_ranks, "A722"),
+    "other kernel": (other_kernel, "A722"),
+    "other consts": (other_consts, "A722"),
+    "other inputs": (other_inputs, "A722"),
+    "other rows": (whole_rows, "A721"),
+    "no seed": (no_seed, "A612"),
+    "q_idx on GPUs": (on_gpus, "A724"),
+    "no type of gradients": (other_gradients, "A722"),
+}
+
+
+def gradients(cp: Any, whole: list[Any]) -> list[Any]:
+    operands = [cp.shard(x, 2).requires_grad_() for x in whole]
+    cp(*operands).square().sum().backward()
+    return [x.grad for x in operands]
+
+
+def compiled(cp: Any, whole: list[Any]) -> bool:
+    """Whether torch.compile leaves a call as it is."""
+    operands = [cp.shard(x, 2) for x in whole]
+    return torch.equal(torch.compile(lambda *given: cp(*given) + 1, backend="eager")(*operands), cp(*operands) + 1)
+
+
+def checkpointed(cp: Any, whole: list[Any], wanted: list[Any]) -> bool:
+    """Whether a call that is computed again in the backward pass has the same gradients."""
+    operands = [cp.shard(x, 2).requires_grad_() for x in whole]
+    torch.utils.checkpoint.checkpoint(cp, *operands, use_reentrant=False).square().sum().backward()
+    return all(torch.equal(x.grad, grad) for x, grad in zip(operands, wanted, strict=True))
+
+
+def options() -> dict[str, bool]:
+    """Gradients in bf16 are near those in fp32, cost half, and calls repeat to the bit; meshes are groups."""
+    kernel, plan, whole = _kernel(), shared.plan(_kernel(), 64, **SIZES), _rows(64)
+    mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
+    exact, rounded = shared.shard(kernel, mesh, plan=plan), shared.shard(kernel, plan=plan, gradients="bf16")
+    first, near = gradients(exact, whole), gradients(rounded, whole)
+    ((_, of_exact),), ((_, of_rounded),) = exact.exchanges.items(), rounded.exchanges.items()
+    back = of_exact.bytes_received - of_rounded.bytes_received
+    sent = plan.masks[0].sent[exact.rank]  # in fp32, as K and V are; gradients of these rows come back
+    repeats = [gradients(exact, whole) for _ in range(10)]
+    return {
+        "repeats": all(torch.equal(a, b) for found in repeats for a, b in zip(first, found, strict=True)),
+        "near": all(torch.allclose(a, b, atol=5e-2) for a, b in zip(first, near, strict=True)),
+        "rounds": (sent == 0) == all(torch.equal(a, b) for a, b in zip(first, near, strict=True)),
+        "half": back == sent // 2,
+        "compiled": compiled(exact, whole),
+        "checkpointed": checkpointed(exact, whole, first),
+        "positions": bool(np.array_equal(exact.positions().numpy(), exact.rows().numpy())),
+    }
+
+
+def process(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    limit = datetime.timedelta(seconds=TIMEOUT)
+    meeting = f"file://{folder}/meeting"
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2, timeout=limit)
+    found: dict[str, Any] = {"options": options()}
+    for name, (attempt, _) in REFUSED.items():
+        try:
+            attempt(rank)
+        except attncc.AttnccError as error:
+            found[name] = error.diagnostics[0].code
+        dist.barrier()
+    cp = shared.shard(_kernel(), plan=shared.plan(_kernel(), 64, **SIZES))
+    if rank == 1:
+        Path(folder, "1.json").write_text(json.dumps(found), encoding="utf-8")
+        os._exit(0)  # dies between two calls, without a word
+    start = time.monotonic()
+    try:
+        cp(*_rows())
+    except RuntimeError:
+        found["a dead rank"] = time.monotonic() - start
+    Path(folder, "0.json").write_text(json.dumps(found), encoding="utf-8")
+    os._exit(0)

@@ -1,0 +1,275 @@
+"""Attention shared by processes with gloo, on the executor, against one process: what each process of a test runs."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+import attncc
+import attncc.distributed as shared
+from attncc import synthetic
+from attncc.distributed.launches import why_whole
+from attncc.distributed.lengths import Lengths
+from attncc.ir import Variant
+from attncc.problem import Problem
+from tests.library.cases import SPECS
+from tests.library.library import CASES
+from tests.random_variants.calls import random_call
+from tests.random_variants.variants import random_variant
+
+RANKS = (2, 3, 4)
+ROWS = 96  # of q and k: they divide by each number of ranks, and by twice that
+HEADS, DIM = (4, 2), 16
+RANDOM = range(12)
+
+LEARNED = """attn 1
+variant learned {
+    input slope: f32[head] learnable
+    input half:  f32[3] learnable
+    input row:   f32[batch, q] learnable
+    input key:   f32[kv] learnable
+    input logit: f32[head] learnable
+    keep if window(20)
+    score = score - slope[h] * (q_pos - kv_idx) + half[kv_idx % 3] + row[b, q_idx] + key[kv_idx]
+    sink logit
+}
+""".replace("variant", "import masks\nvariant", 1)
+SUNK = """attn 1
+import masks
+variant sunk {
+    input slope: f32[head] learnable
+    input logit: f32[head] learnable
+    keep if causal()
+    score = score - slope[h] * (q_pos - kv_idx)
+    sink logit
+}
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call: of `lengths` as plans take them. `random`: the seed of a random variant in the place of `spec`."""
+
+    name: str
+    spec: str
+    consts: dict[str, Any] = field(default_factory=dict)
+    lengths: Any = ROWS
+    batch: int | None = 2
+    dtype: str = "fp32"
+    layout: str = "bhsd"
+    keep_kv: bool = False
+    random: int | None = None
+
+    @property
+    def kernel(self) -> attncc.Kernel:
+        return attncc.compile(self.spec, dtype=self.dtype, head_dim=DIM, **self.consts)
+
+    def problem(self) -> Problem:
+        shape = Lengths.of(self.lengths)
+        dims = DIM, DIM
+        if not shape.packed:
+            return Problem(self.batch or 1, *HEADS, shape.q_rows, shape.kv_rows, *dims, layout=self.layout)
+        whole = Problem(len(shape.q), *HEADS, shape.q_rows, shape.kv_rows, *dims, layout=self.layout, packed=True)
+        return whole.with_starts(shape.q_starts, shape.kv_starts)
+
+
+def cases() -> Iterator[Case]:
+    consts = {case.spec: case.consts[0] for case in CASES}
+    yield from (Case(spec, spec, consts.get(spec, {})) for spec in SPECS)
+    yield from (Case(f"random {seed}", random_variant(seed).text, random=seed) for seed in RANDOM)
+    packed = [20, 41, 0, 35], ([10, 20, 18], [30, 30, 36])
+    for number, lengths in enumerate(packed):
+        for spec in ("causal", "causal_top_left", "dropout_attention", "documents_prefix_lm"):
+            yield Case(f"{spec} packed {number}", spec, lengths=lengths, batch=None)
+    yield Case("fewer queries", "causal", lengths=(48, 96))
+    yield Case("bshd", "sliding_window", {"width": 20}, layout="bshd")
+    yield Case("packed bshd", "causal", lengths=packed[0], batch=None, layout="bshd")
+    yield Case("bf16", "sliding_window", {"width": 20}, dtype="bf16")
+    yield Case("kept", "sliding_window", {"width": 20}, keep_kv=True)
+    yield Case("fp64", "causal", dtype="fp64")
+    yield Case("learned", LEARNED)
+    yield Case("sunk", SUNK)
+    yield Case("query_bias packed", "query_bias", lengths=packed[0], batch=None)
+    yield Case("learned packed", LEARNED, lengths=packed[0], batch=None)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Arrays that all processes draw alike."""
+
+    q: Any
+    k: Any
+    v: Any
+    dout: Any
+    inputs: dict[str, Any]
+    seed: int | None
+
+    @classmethod
+    def of(cls, case: Case, variant: Variant) -> Call:
+        problem, rng = case.problem(), np.random.default_rng(0)
+        if case.random is not None:
+            drawn = random_call(variant, problem, case.dtype, case.random)
+            return cls(*map(_tensor, (drawn.q, drawn.k, drawn.v, drawn.dout)), drawn.inputs, drawn.seed)
+        q, k, v = map(_tensor, synthetic.qkv(problem, case.dtype, rng))
+        dout = torch.from_numpy(rng.standard_normal(problem.out_shape)).to(q.dtype)
+        inputs = synthetic.inputs(variant, problem, rng)
+        return cls(q, k, v, dout, inputs, 7 if variant.dropout is not None else None)
+
+    def given(self, variant: Variant) -> dict[str, Any]:
+        """Inputs as a call takes them: tensors of their own, which want gradients where they are learnable."""
+        tensors = {name: _tensor(np.asarray(value)) for name, value in self.inputs.items()}
+        return {name: x.requires_grad_(variant.input(name).learnable) for name, x in tensors.items()}
+
+
+def _tensor(x: Any) -> Any:
+    """A copy, of NumPy's bfloat16 too."""
+    return torch.from_numpy(np.array(x, np.float32 if x.dtype == "bfloat16" else x.dtype)).to(
+        getattr(torch, str(x.dtype))
+    )
+
+
+@dataclass(frozen=True)
+class Found:
+    """out, lse, dq, dk, dv, and the gradients of inputs by name; of all rows."""
+
+    tensors: dict[str, Any]
+
+    @classmethod
+    def of(cls, kernel: Any, given: dict[str, Any], operands: list[Any], dout: Any) -> Found:
+        softmax = kernel.variant.normalize == "softmax"
+        result = kernel(*operands, return_lse=softmax, **given)
+        out, lse = result if softmax else (result, None)
+        loss = (out * dout).sum()
+        if lse is not None:  # rows that keep nothing have none
+            loss = loss + torch.where(lse.isinf(), 0, lse * lse).sum() / 10
+        loss.backward()
+        found = {"out": out.detach(), "dq": operands[0].grad, "dk": operands[1].grad, "dv": operands[2].grad}
+        found |= {} if lse is None else {"lse": lse.detach()}
+        return cls(found | {name: x.grad for name, x in given.items() if getattr(x, "grad", None) is not None})
+
+
+def one_process(case: Case, kernel: attncc.Kernel, call: Call) -> Found:
+    operands = [x.clone().requires_grad_() for x in (call.q, call.k, call.v)]
+    shape, given = case.problem(), call.given(kernel.variant)
+    more: dict[str, Any] = {"layout": case.layout, "seed": call.seed}
+    if shape.packed:
+        starts = ("cu_seqlens_q", shape.q_starts), ("cu_seqlens_kv", shape.kv_starts)
+        more |= {name: torch.tensor(value, dtype=torch.int32) for name, value in starts}
+    return Found.of(_With(kernel, more), given, operands, call.dout)
+
+
+class _With:
+    """A kernel whose calls have further arguments."""
+
+    def __init__(self, kernel: Any, more: dict[str, Any], variant: Variant | None = None) -> None:
+        self._kernel, self._more, self.variant = kernel, more, variant or kernel.variant
+
+    def __call__(self, *operands: Any, **given: Any) -> Any:
+        return self._kernel(*operands, **self._more, **given)
+
+
+def plan_of(case: Case, kernel: attncc.Kernel, call: Call, ranks: int) -> Any:
+    sizes = {"batch": case.batch, "heads": HEADS, "head_dim": DIM, "dtype": case.dtype}
+    rows = Lengths.of(case.lengths).q_rows
+    return shared.plan(kernel, case.lengths, ranks=ranks, chunk=rows // ranks // 2, **sizes, **call.inputs)
+
+
+def many_processes(case: Case, cp: Any, call: Call) -> Found:
+    """What all ranks find together."""
+    axis, variant = -2 if case.layout == "bhsd" else -3, cp.kernel.variant
+    operands = [cp.shard(x, axis, of=of).requires_grad_() for x, of in ((call.q, "q"), (call.k, "kv"), (call.v, "kv"))]
+    more = {"layout": case.layout, "seed": call.seed}
+    found = Found.of(_With(cp, more, variant), call.given(variant), operands, cp.shard(call.dout, axis)).tensors
+    axes = {"out": axis, "dq": axis, "dk": axis, "dv": axis, "lse": -1}
+    return Found(
+        {
+            name: cp.unshard(x, axes[name], of="kv" if name in ("dk", "dv") else "q") if name in axes else x
+            for name, x in found.items()
+        }
+    )
+
+
+def bytes_trouble(case: Case, cp: Any) -> str:
+    """K and V come once or twice, and gradients of as many rows as were received go back in fp32 or wider."""
+    (exchange,) = cp.exchanges.values()
+    one = cp.plan.row_bytes
+    rows, sent = cp.mask.rows_received(cp.rank), cp.mask.sent[cp.rank] // one
+    wide, fetched = one * {"bf16": 2}.get(case.dtype, 1), (1 if case.keep_kv else 2) * one
+    wanted = rows * fetched + sent * wide, sent * fetched + rows * wide
+    came = exchange.bytes_received, exchange.bytes_sent
+    return "" if came == wanted else f"bytes received and sent: {came}, by the plan {wanted}"
+
+
+def difference(case: Case, variant: Variant, together: Found, alone: Found) -> str:
+    """What differs from one process; empty if nothing does."""
+    wrong, exact = "", ("out", "lse", "dq") if why_whole(variant, packed=Lengths.of(case.lengths).packed) else ()
+    for name, wanted in alone.tensors.items():
+        found = together.tensors[name]
+        most = 2e-5 if wanted.dtype in (torch.float32, torch.float64) else 2e-2  # each launch's part is rounded
+        if name in exact and not torch.equal(torch.nan_to_num(found), torch.nan_to_num(wanted)):
+            wrong += f"{name} has other bits; "
+        wrong += _error(name, found.double().numpy(), wanted.double().numpy(), most)
+    return wrong
+
+
+def _error(name: str, found: Any, wanted: Any, most: float) -> str:
+    finite = np.isfinite(wanted)
+    largest = max(np.abs(wanted[finite]).max(initial=0), 1)
+    same = np.array_equal(found[~finite], wanted[~finite], equal_nan=True)
+    error = np.abs(found[finite] - wanted[finite]).max(initial=0) / largest
+    return "" if same and error <= most else f"{name} differs by {error:.2g}; "
+
+
+class _Process:
+    """One of four, of which the first two and three are groups, too. The first compiles, plans and compares."""
+
+    def __init__(self, rank: int, groups: dict[int, Any]) -> None:
+        self._rank, self._groups = rank, groups
+        self.found: dict[int, dict[str, str]] = {ranks: {} for ranks in groups}
+
+    def run(self, case: Case, of_ranks: Sequence[int]) -> None:
+        shown: list[Any] = [None, None, None]
+        if self._rank == 0:
+            kernel = case.kernel
+            call = Call.of(case, kernel.variant)
+            alone = one_process(case, kernel, call)
+            shown = [kernel, call, {ranks: plan_of(case, kernel, call, ranks).to_json() for ranks in of_ranks}]
+        dist.broadcast_object_list(shown)
+        kernel, call, plans = shown
+        for ranks in of_ranks:
+            if self._rank >= ranks:
+                continue
+            cp = shared.shard(
+                kernel, self._groups[ranks], plan=shared.Plan.from_json(plans[ranks]), keep_kv=case.keep_kv
+            )
+            together = many_processes(case, cp, call)
+            wrong = difference(case, kernel.variant, together, alone) if self._rank == 0 else ""
+            self.found[ranks][case.name] = wrong + bytes_trouble(case, cp)
+
+
+def chosen(*, rest: bool) -> Iterator[tuple[Case, tuple[int, ...]]]:
+    """Each case, and how many ranks share it: one number each day, the others where the `rest` is asked for."""
+    for number, case in enumerate(cases()):
+        own = RANKS[number % len(RANKS)]
+        yield case, tuple(ranks for ranks in RANKS if (ranks != own) is rest)
+
+
+def process(rank: int, folder: str, rest: bool) -> None:
+    """Writes what differs, by ranks and case."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")  # A723: small sequences are often needed everywhere
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=max(RANKS))
+    own = _Process(rank, {ranks: dist.new_group(list(range(ranks))) for ranks in RANKS})
+    for case, ranks in chosen(rest=rest):
+        own.run(case, ranks)
+    Path(folder, f"{rank}.json").write_text(json.dumps(own.found), encoding="utf-8")
+    dist.barrier()
+    dist.destroy_process_group()

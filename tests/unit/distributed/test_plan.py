@@ -1,0 +1,179 @@
+"""Plans: what they need is what the mask keeps, figures are those of their send lists, and nobody waits long."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import attncc
+from attncc.diagnostics import AttnccError, AttnccWarning
+from attncc.distributed import Machine, Plan, plan
+from benchmarks.context_parallel import MASKS, Row, rows
+from tests.library.library import CASES, Case
+
+SIZES: dict[str, Any] = {"heads": (8, 2), "head_dim": 64}
+
+
+def received(made: Plan, rank: int, mask: int = 0) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Rows of K and V that a rank has in the end: its own, and those that it receives, each once and from its owner."""
+    has = np.zeros(made.lengths.kv_rows, np.int64)
+    has[made.rows(rank, of="kv")] += 1
+    for each in made.masks[mask].receives[rank]:
+        for begin, end in each.rows:
+            has[begin:end] += 1
+            assert np.isin(np.arange(begin, end), made.rows(each.sender, of="kv")).all()
+    assert has.max() == 1
+    return has > 0
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("consts", [0, -1])
+def test_ranks_receive_all_that_their_rows_keep(case: Case, consts: int) -> None:
+    own, random = case.consts[consts], np.random.default_rng(0)
+    inputs, kept = case.draw(random, 256, 256, **own)
+    kept = np.broadcast_to(kept, np.broadcast_shapes(kept.shape, (1, 1, 256, 256)))
+    sizes = {"batch": max(kept.shape[0], 2), "heads": kept.shape[1] if kept.shape[1] > 1 else 4}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AttnccWarning)
+        made = plan(case.variant(own), 256, ranks=4, chunk=32, **sizes, **inputs)
+    by_row = kept.any(axis=(0, 1))
+    for rank in range(4):
+        assert received(made, rank)[by_row[made.rows(rank)].any(axis=0)].all()
+
+
+def test_rows_and_positions_of_packed_sequences() -> None:
+    made = plan(attncc.parse("causal"), ([10, 0, 22], [20, 4, 40]), ranks=2, chunk=8)
+    rows = np.concatenate([made.rows(rank) for rank in range(2)])
+    assert sorted(rows) == list(range(32))
+    positions = np.concatenate([made.positions(rank) for rank in range(2)])
+    assert dict(zip(rows, positions, strict=True)) == dict(
+        enumerate([*range(10, 20), *range(18, 40)])  # the last query of a sequence is at its last key
+    )
+
+
+@pytest.mark.parametrize("name", ["causal", "full"])
+def test_packed_sequences_need_nothing_of_each_other(name: str) -> None:
+    """Chunks of 24 rows end within sequences; rows travel by blocks of them, which may hold parts of two."""
+    lengths, starts = [100, 37, 200, 47], np.cumsum([0, 100, 37, 200, 47])
+    made = plan(attncc.parse(name), lengths, ranks=4, chunk=24)
+    of_row = np.searchsorted(starts, np.arange(384), side="right") - 1
+    for rank in range(4):
+        rows, wanted = made.rows(rank), np.zeros(384, np.bool_)
+        for row in rows:
+            wanted[starts[of_row[row]] : starts[of_row[row] + 1] if name == "full" else row + 1] = True
+        blocks = np.repeat(wanted.reshape(-1, 24).any(axis=1), 24)
+        assert (received(made, rank) >= wanted).all()
+        assert (received(made, rank) <= (blocks | np.isin(np.arange(384), rows))).all()
+
+
+def test_masks_share_one_assignment() -> None:
+    masks = [(attncc.parse("causal"), 2), (attncc.parse("sliding_window", width=64), 10)]
+    made = plan(masks, 4096, ranks=4, chunk=128, **SIZES)
+    causal, window = made.masks
+    assert (causal.layers, window.layers) == (2, 10)
+    assert made.seconds == pytest.approx(2 * causal.slowest + 10 * window.slowest)
+    assert made.mask(masks[1][0].variant) is window
+    assert sum(map(window.rows_received, range(4))) < sum(map(causal.rows_received, range(4)))
+    assert all((received(made, rank, 1) <= received(made, rank, 0)).all() for rank in range(4))
+
+
+def test_figures_are_those_of_the_send_lists() -> None:
+    machine = Machine(8, 2, flops=1e12, nvlink=1e9, network=1e8)
+    made = plan(attncc.parse("causal"), 4096, ranks=8, machine=machine, chunk=128, dtype="fp32", **SIZES)
+    (mask,) = made.masks
+    assert made.row_bytes == 2 * (64 + 64) * 4
+    for rank in range(8):
+        of_node = sum(each.count for each in mask.receives[rank] if each.sender // 4 == rank // 4)
+        assert mask.from_node[rank] == of_node * made.row_bytes
+        assert mask.from_others[rank] == (mask.rows_received(rank) - of_node) * made.row_bytes
+    assert sum(mask.sent) == sum(mask.from_node) + sum(mask.from_others)
+    assert mask.slowest >= max(mask.compute)
+    assert mask.slowest >= max(mask.from_others) / 1e8
+    pairs = 32 * 33 // 2 * 128 * 128  # tiles on the diagonal count whole
+    assert sum(mask.compute) * 1e12 == pytest.approx(pairs * 8 * 2 * 128)
+
+
+def test_plans_go_to_json_and_back_and_depend_on_nothing_else() -> None:
+    def made() -> Plan:
+        return plan(attncc.parse("sliding_window", width=300), 4096, ranks=4, **SIZES)
+
+    first = made()
+    again = Plan.from_json(first.to_json())
+    assert again == first == made()
+    assert again.digest == first.digest == made().digest
+    assert plan(attncc.parse("causal"), 4096, ranks=4, **SIZES).digest != first.digest
+
+
+def test_explain_and_picture(tmp_path: Any) -> None:
+    made = plan(attncc.parse("sliding_window", width=1024), 16384, ranks=2, **SIZES)
+    text = made.explain()
+    assert "16384 rows on 2 ranks of 1 node" in text
+    assert "rows received: 6.2% of an all-gather's; 93.8% proven away" in text
+    assert "lost: " in text
+    made.picture(tmp_path / "plan.svg")
+    assert ElementTree.parse(tmp_path / "plan.svg").getroot().tag.endswith("svg")
+
+
+def test_a_mask_that_needs_everything_is_told() -> None:
+    with pytest.warns(AttnccWarning, match="A723"):
+        plan(attncc.parse("full"), 4096, ranks=2, **SIZES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        plan(attncc.parse("causal"), 4096, ranks=2, **SIZES)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"lengths": 4097}, "A720"),
+        ({"lengths": "many"}, "A720"),
+        ({"lengths": ([3, 1], 4)}, "A720"),
+        ({"ranks": 4, "nodes": 3}, "A720"),
+        ({"machine": Machine(4)}, "A720"),
+        ({"chunk": 3}, "A720"),
+        ({"dtype": "bf17"}, "A720"),
+        ({"kernels": "causal"}, "A720"),
+        ({"doc": np.zeros((1, 4096), np.int32)}, "A608"),
+    ],
+    ids=str,
+)
+def test_refused(given: dict[str, Any], code: str) -> None:
+    call: dict[str, Any] = {"kernels": attncc.parse("causal"), "lengths": 4096, "ranks": 2, **given}
+    kernels, lengths = call.pop("kernels"), call.pop("lengths")
+    with pytest.raises(AttnccError, match=code):
+        plan(kernels, lengths, **call)
+
+
+def test_a_text_that_is_no_plan_is_refused() -> None:
+    with pytest.raises(AttnccError, match="A722"):
+        Plan.from_json("{}")
+    with pytest.raises(AttnccError, match="A722"):
+        plan(attncc.parse("sliding_window", width=8), 4096, ranks=2).mask(
+            attncc.parse("sliding_window", width=9).variant
+        )
+
+
+# -------------------------------------------------------------------- simulated for many GPUs
+
+
+def check(row: Row) -> None:
+    assert row.plan.masks[0].share_of_ideal >= 0.95, row
+    assert 1 <= row.over_least <= 1.1, row
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=lambda mask: mask.name)
+def test_up_to_64_gpus_are_busy_and_receive_little(mask: Any) -> None:
+    for row in rows(masks=(mask,)):
+        check(row)
+
+
+def test_planning_takes_little_time() -> None:
+    """64 k tokens on 8 GPUs and 512 k on 64. The least of two, as other tests run beside."""
+    for ranks, most in ((8, 50), (64, 1000)):
+        for mask in MASKS[:4]:
+            spent = [row.milliseconds for row in (*rows((ranks,), (mask,)), *rows((ranks,), (mask,)))]
+            assert min(spent) < most, (mask.name, ranks, spent)
