@@ -26,6 +26,10 @@ def bind(machine: Machine, target: ast.expr, value: Value, scope: Scope, renames
             if machine.inside:
                 machine.error("A703", f"`{span.text}` can't be assigned to", span, help=_NO_EFFECTS)
             of.names[name] = machine.named(value, name, span, Role.OUTER)
+        case ast.Subscript(value=ast.Attribute(value=holder)) if isinstance(
+            of := machine.evaluate(holder, scope), Instance
+        ):
+            of.forget()
         case _ if machine.inside:
             text = span.text
             machine.error("A703", f"`{text}` can't be assigned to", span, help=_NO_EFFECTS)

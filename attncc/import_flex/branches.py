@@ -13,7 +13,7 @@ from ..diagnostics import Diagnostic
 from .fold import known
 from .machine import Machine
 from .terms import Captured, Term
-from .values import NOTHING, Scope, Value, Way
+from .values import NOTHING, Instance, Scope, Value, Way
 
 
 def either(machine: Machine, branches: Sequence[Sequence[ast.stmt]], scope: Scope, why: Diagnostic) -> Value | None:
@@ -27,10 +27,23 @@ def either(machine: Machine, branches: Sequence[Sequence[ast.stmt]], scope: Scop
             going.append(own)
         else:
             scope.left.append(Way(result, own.names, why))
+    for branch in branches:
+        forget(branch, scope)
     for name in dict.fromkeys(name for own in going for name in own.names):
         ways = [own.names.get(name, scope.names.get(name)) for own in going]
         scope.names[name] = _one_of(name, [value for value in ways if value is not None], why)
     return None if going else scope.left[-1].result
+
+
+def forget(nodes: Sequence[ast.AST], scope: Scope) -> None:
+    """Objects that statements may change in ways that aren't followed: they set attributes or items, or call something
+    for its effect."""
+    below = [item for node in nodes for item in ast.walk(node)]
+    stores = any(isinstance(item, ast.Attribute | ast.Subscript) and isinstance(item.ctx, ast.Store) for item in below)
+    if stores or any(isinstance(item, ast.Expr) and isinstance(item.value, ast.Call) for item in below):
+        for item in below:
+            if isinstance(item, ast.Name) and isinstance(found := scope.find(item.id), Instance):
+                found.forget()
 
 
 def returned(scope: Scope, last: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from .naming import variant_name
 from .rules import RULES
 from .targets import Mod, find_mods
 from .terms import Score, Symbol, walk
+from .values import Block
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,8 @@ def _read(machine: Machine, mods: Sequence[Mod]) -> list[Line]:
         with machine.mode(inside=True):
             scope = bind_mod(machine, mod.function, mod.is_mask, mod.span)
             result = body(machine, mod.function, scope)
-            term = machine.number(result, machine.span(mod.function.node, mod.function.scope))
+            node = _last_return(mod.function.node) if isinstance(result, Block) else mod.function.node
+            term = machine.number(result, machine.span(node, mod.function.scope))
         if term is None:
             continue
         if mod.is_mask:
@@ -66,6 +69,12 @@ def _read(machine: Machine, mods: Sequence[Mod]) -> list[Line]:
         elif not (isinstance(term, Score) and term.version == len(machine.scores)):
             machine.score_line(term)
     return keeps
+
+
+def _last_return(node: ast.FunctionDef | ast.Lambda) -> ast.expr | ast.stmt:
+    """What a mod returns, for errors of a tensor that it returns."""
+    returns = [item for item in ast.walk(node) if isinstance(item, ast.Return)]
+    return max(returns, key=lambda item: item.lineno) if returns else node
 
 
 def _notes(draft: Draft, targets: Sequence[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -159,7 +160,7 @@ def _is_of(machine: Machine, value: Value, kind: Value) -> bool | None:
     if not isinstance(kind, Library):
         return None
     if isinstance(value, Captured):
-        return kind.path == "torch.Tensor" if machine.shape_of(value) else None
+        return _is_tensor_of(kind.path) if machine.shape_of(value) is not None else None
     if isinstance(value, Nothing | Function):
         return False
     number = known(value) if isinstance(value, Term) else None
@@ -167,6 +168,13 @@ def _is_of(machine: Machine, value: Value, kind: Value) -> bool | None:
     if isinstance(held, Term | Instance):
         return None
     return isinstance(held, _TYPES.get(kind.path, ()))
+
+
+def _is_tensor_of(path: str) -> bool | None:
+    """Whether a tensor is of a type: of a special sort of tensor it isn't known."""
+    if path == "torch.Tensor":
+        return True
+    return None if re.search(r"Tensor$|Parameter$", path) else False
 
 
 def _finfo(machine: Machine, given: Given) -> Value:

@@ -19,7 +19,7 @@ from . import library
 from .fold import known
 from .modules import Modules
 from .terms import Apply, Captured, Compare, Element, Named, Number, Role, Score, Term, walk
-from .values import BAD, Bad, Block, Given, Places, Scope, Value, noun, parts
+from .values import BAD, Bad, Block, Given, Library, Nothing, Places, Scope, Text, Value, noun, parts
 
 Shape = tuple[int | None, ...] | None  # None: not even how many axes a tensor has is known
 
@@ -294,6 +294,8 @@ class Machine:
 
 def _identity(value: Value) -> Hashable:
     """What tells values of one expression apart."""
+    if isinstance(value, Text | Library | Nothing):
+        return value
     if not isinstance(value, Term):
         return id(value)
     number = known(value)

@@ -11,11 +11,11 @@ from typing import Any
 from ..diagnostics import Diagnostic
 from . import calls
 from .binding import bind, iterate
-from .branches import either
+from .branches import either, forget
 from .expressions import binary, truth_of, undecided
 from .machine import Machine
 from .terms import Captured
-from .values import BAD, NOTHING, Class, Function, Instance, Items, Later, Module, Scope, Value
+from .values import BAD, NOTHING, Class, Function, Instance, Items, Later, Lookup, Module, Scope, Value
 
 MAX_ROUNDS = 64  # of a loop inside a mod, which is written out
 
@@ -40,6 +40,7 @@ def skip(machine: Machine, nodes: Sequence[ast.stmt], scope: Scope, why: Diagnos
     if machine.inside:
         machine.found.add(why)
     assert why.span is not None
+    forget(nodes, scope)
     for name in _changed(nodes, scope):
         lost = Captured(name, why.span, f"set in line {why.span.line}", why=why)
         scope.names[name] = BAD if machine.inside else lost
@@ -89,6 +90,7 @@ def _annotated(machine: Machine, node: ast.AnnAssign, scope: Scope) -> None:
 def _augmented(machine: Machine, node: ast.AugAssign, scope: Scope) -> None:
     if not isinstance(node.target, ast.Name):
         bind(machine, node.target, NOTHING, scope)
+        forget([node], scope)
         return
     left = machine.evaluate(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target), scope)
     bind(machine, node.target, binary(machine, node, left, machine.evaluate(node.value, scope), scope), scope)
@@ -214,12 +216,16 @@ def _try(machine: Machine, node: ast.Try, scope: Scope) -> Value | None:
 def _expression(machine: Machine, node: ast.Expr, scope: Scope) -> None:
     """A call for its effect: `masks.append(f)`, in a mod a method that works in place; others have no effect here."""
     value = node.value
-    if not (isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute)):
+    if not isinstance(value, ast.Call):
+        return
+    if not machine.inside and not _is_method_of_an_object(machine, value, scope):
+        forget([node], scope)
+    if not isinstance(value.func, ast.Attribute):
         return
     name, base = value.func.attr, value.func.value
-    if isinstance(base, ast.Name) and isinstance(items := scope.find(base.id), Items):
+    if isinstance(base, ast.Name) and isinstance(items := scope.find(base.id), Items | Lookup):
         span = machine.span(value, scope)
-        if name == "append" and len(value.args) == 1:
+        if name == "append" and len(value.args) == 1 and isinstance(items, Items):
             scope.names[base.id] = Items((*items.items, machine.evaluate(value.args[0], scope)))
         else:
             why = Diagnostic("A703", f"`.{name}()` changes a list", span, help="write the whole list at once")
@@ -228,6 +234,21 @@ def _expression(machine: Machine, node: ast.Expr, scope: Scope) -> None:
         span = machine.span(value, scope)
         help = f"a mod has no side effects: write `x = x.{name.rstrip('_')}(...)`"
         machine.error("A703", f"`.{name}()` works in place", span, help=help)
+
+
+def _is_method_of_an_object(machine: Machine, call: ast.Call, scope: Scope) -> bool:
+    """Whether `self.prepare()` is such a call that was read, or `super().__init__()`, which leaves what is known."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    base = call.func.value
+    if isinstance(base, ast.Call) and isinstance(base.func, ast.Name) and base.func.id == "super":
+        return True
+    if not (isinstance(base, ast.Name) and isinstance(of := scope.find(base.id), Instance)):
+        return False
+    if not isinstance(calls.class_name(machine, of.of, call.func.attr), Function):
+        return False
+    machine.evaluate(call, scope)
+    return True
 
 
 def _nothing(machine: Machine, node: ast.stmt, scope: Scope) -> None:

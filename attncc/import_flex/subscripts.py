@@ -62,6 +62,8 @@ def _of_tensor(machine: Machine, node: ast.Subscript, base: Value, indices: _Ind
         return machine.derive(span, [base, *indices.values], shape=shape)
     if part is not None:
         return part
+    if isinstance(base, Captured) and any(isinstance(value, Text) for value in indices.values):  # of a dict
+        return machine.derive(span, [base, *indices.values])
     if not indices.are_numbers:
         help = f"to take a part of a tensor, {MAKE_SHAPE_KNOWN}" if indices.known_bounds else _ONE_ELEMENT
         why = Diagnostic("A707", "a slice of a tensor can't be taken", span, help=help)

@@ -79,13 +79,19 @@ class Class:
     bases: tuple[Value, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Instance:
-    """An object of a class of the file. `names` are its attributes; without a call, what they are isn't known."""
+    """An object of a class of the file. `names` are its attributes; `known` is False where it may have others or other
+    ones than those, as `self` of a method that is named without an object."""
 
     of: Class
     names: dict[str, Value]
     known: bool = True
+
+    def forget(self) -> None:
+        """Something may have changed it."""
+        self.names.clear()
+        self.known = False
 
 
 @dataclass(frozen=True, eq=False)
