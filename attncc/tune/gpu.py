@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -52,11 +53,16 @@ class Gpu:
         return self.device.name
 
     def environment(self) -> Mapping[str, Any]:
+        return self._environment
+
+    @cached_property
+    def _environment(self) -> dict[str, Any]:
         device = self.device
         return {
             "device": device.name,
             "capability": device.capability,
             "multiprocessors": device.multiprocessors,
+            "driver, power limit, SM clock limit": _smi("driver_version,power.limit,clocks.max.sm"),
             "nvrtc": nvrtc.version(),
             "attncc": __version__,
             "packages": {name: version for name in _PACKAGES if (version := _version(name))},
@@ -201,6 +207,16 @@ def _no_torch(why: str) -> AttnccError:
             help="install a torch for this GPU's driver, or tune another --dtype",
         )
     )
+
+
+def _smi(fields: str) -> str | None:
+    """What nvidia-smi says of the first GPU; None where it isn't there or fails."""
+    command = ["nvidia-smi", "--id=0", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:
