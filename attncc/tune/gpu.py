@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
@@ -52,11 +53,16 @@ class Gpu:
         return self.device.name
 
     def environment(self) -> Mapping[str, Any]:
+        return self._environment
+
+    @cached_property
+    def _environment(self) -> dict[str, Any]:
         device = self.device
         return {
             "device": device.name,
             "capability": device.capability,
             "multiprocessors": device.multiprocessors,
+            "driver, power limit, SM clock limit": _smi("driver_version,power.limit,clocks.max.sm"),
             "nvrtc": nvrtc.version(),
             "attncc": __version__,
             "packages": {name: version for name in _PACKAGES if (version := _version(name))},
@@ -83,7 +89,8 @@ class Gpu:
 
     def results(self, specification: Specification) -> Sequence[NDArray[Any]]:
         kernel, small = self._kernel(specification), self._small
-        found: Any = self._call(kernel, self._operands(small), small, self._moved(small))()
+        inputs = self._moved(small)
+        found: Any = self._call(kernel, self._operands(small, inputs), small, inputs)()
         arrays = (found.dq, found.dk, found.dv) if small.is_backward else (found,)
         return tuple(map(self._arrays.to_host, arrays))
 
@@ -100,11 +107,7 @@ class Gpu:
         options = {**inputs, **work.options}
         if not work.is_backward:
             return partial(kernel, *operands, **options)
-        q, k, v, dout = operands
-        softmax = work.variant.normalize == "softmax"
-        made = self._forward(q, k, v, return_lse=softmax, **options)
-        out, lse = made if softmax else (made, None)
-        return partial(kernel.backward, dout, q, k, v, out, lse, deterministic=work.deterministic, **options)
+        return partial(kernel.backward, *operands, deterministic=work.deterministic, **options)
 
     @cached_property
     def _forward(self) -> Kernel:
@@ -120,27 +123,33 @@ class Gpu:
 
     @cached_property
     def _copies(self) -> list[tuple[Array, ...]]:
-        first = self._operands(self._work)
+        """Operands of the work, which all launches share."""
+        first = self._operands(self._work, self._inputs)
         if not self._cold:
             return [first]
-        wanted = -(-L2_FILLS * self.device.l2_bytes // sum(item.nbytes for item in first))
-        return [first, *(self._operands(self._work) for _ in range(min(wanted, MOST_COPIES) - 1))]
+        wanted = -(-L2_FILLS * self.device.l2_bytes // sum(item.nbytes for item in first if item is not None))
+        more = range(min(wanted, MOST_COPIES) - 1)
+        return [first, *(self._operands(self._work, self._inputs) for _ in more)]
 
-    def _operands(self, work: Work) -> tuple[Array, ...]:
-        arrays = (*work.qkv, work.dout) if work.is_backward else work.qkv
-        return tuple(map(self._arrays.to_gpu, arrays))
+    def _operands(self, work: Work, inputs: Mapping[str, Array]) -> tuple[Array, ...]:
+        """q, k and v; of a backward pass dout, q, k, v, out and lse."""
+        q, k, v = map(self._arrays.to_gpu, work.qkv)
+        if not work.is_backward:
+            return q, k, v
+        softmax = work.variant.normalize == "softmax"
+        made = self._forward(q, k, v, return_lse=softmax, **inputs, **work.options)
+        out, lse = made if softmax else (made, None)
+        return self._arrays.to_gpu(work.dout), q, k, v, out, lse
 
     @cached_property
     def _inputs(self) -> dict[str, Array]:
         return self._moved(self._work)
 
     def _moved(self, work: Work) -> dict[str, Array]:
-        return {name: self._input(value) for name, value in work.inputs.items()}
-
-    def _input(self, value: Any) -> Any:
-        if not isinstance(value, np.ndarray):
-            return value
-        return self._arrays.to_gpu(value) if value.ndim else value.item()
+        return {
+            name: self._arrays.to_gpu(value) if isinstance(value, np.ndarray) else value
+            for name, value in work.inputs.items()
+        }
 
     @cached_property
     def _small(self) -> Work:
@@ -175,8 +184,8 @@ class TorchArrays:
     def to_gpu(self, array: NDArray[Any]) -> Array:
         narrow = {"float8_e4m3fn": "uint8", "bfloat16": "int16"}.get(array.dtype.name)
         if narrow is None:
-            return self._torch.from_numpy(np.ascontiguousarray(array)).cuda()
-        bits = np.ascontiguousarray(array).view(narrow)
+            return self._torch.from_numpy(np.array(array, order="C")).cuda()
+        bits = np.array(array, order="C").view(narrow)
         return self._torch.from_numpy(bits).cuda().view(getattr(self._torch, array.dtype.name))
 
     def to_host(self, array: Array) -> NDArray[Any]:
@@ -198,6 +207,16 @@ def _no_torch(why: str) -> AttnccError:
             help="install a torch for this GPU's driver, or tune another --dtype",
         )
     )
+
+
+def _smi(fields: str) -> str | None:
+    """What nvidia-smi says of the first GPU; None where it isn't there or fails."""
+    command = ["nvidia-smi", "--id=0", f"--query-gpu={fields}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
 
 
 def _version(package: str) -> str | None:

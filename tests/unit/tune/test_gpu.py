@@ -90,7 +90,7 @@ def test_cold_calls_take_other_arrays(pass_name: str, monkeypatch: pytest.Monkey
     kernel = tuned(VARIANT, pass_name=pass_name)
     machine = gpu(kernel, work_of(kernel, Problem(1, 2, 2, 64, 64, 16, 16)), monkeypatch, cold=True)
     copies = machine._copies
-    assert len(copies) == 16 and len({id(q) for q, *_ in copies}) == 16
+    assert len(copies) == 16 and len({id(array) for array, *_ in copies}) == 16
     assert machine.window(machine.launch(kernel.with_schedule(None)), 17) > 0
     warm = gpu(kernel, work_of(kernel, Problem(1, 2, 2, 64, 64, 16, 16)), monkeypatch)
     assert len(warm._copies) == 1
