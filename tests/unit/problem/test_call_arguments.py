@@ -42,7 +42,7 @@ def test_kernels_take_what_the_records_say() -> None:
     assert keywords(Kernel.backward) == {**own, "dlse": None, "deterministic": False}
 
 
-@pytest.mark.parametrize("argument", [*ARGUMENTS.values(), *APPENDED], ids=str)
+@pytest.mark.parametrize("argument", [*ARGUMENTS.values(), *APPENDED], ids=lambda item: item.name)
 def test_no_input_may_have_an_arguments_name(argument: CallArgument) -> None:
     assert argument.name in builtins.CALL_ARGUMENTS
 
