@@ -24,6 +24,7 @@ Setting = Callable[[pytest.MonkeyPatch, Path], Iterator[Names]]  # yields names;
 
 NOT_RUN = {
     ("docs/packages.md", 1): "needs a built repository and `kernels`: tests/unit/package/test_hf_kernel.py loads one",
+    ("docs/distributed.md", 1): "needs several processes: tests/unit/distributed/test_sharing.py has them",
     ("docs/serving.md", 5): "records a CUDA graph: tests/gpu/test_append.py does so",
 }
 
@@ -182,6 +183,14 @@ def mask_function(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     assert mask(0, 0, torch.tensor(7), torch.tensor(6)) and not mask(0, 0, torch.tensor(7), torch.tensor(4))
 
 
+def chosen_tiles(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
+    torch = pytest.importorskip("torch")
+    names: Names = {}
+    yield names
+    mask = names["tiles"](torch.tensor([[[[0, 3]]]]), 16)
+    assert mask(0, 0, torch.tensor(5), torch.tensor(50)) and not mask(0, 0, torch.tensor(5), torch.tensor(20))
+
+
 def paged_cache(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     pytest.importorskip("torch")
     names: Names = {}
@@ -236,6 +245,7 @@ SETTINGS: dict[tuple[str, int], Setting] = {
     ("docs/migration.md", 1): one_changed_line,
     ("docs/migration.md", 2): transformers_model,
     ("docs/migration.md", 3): mask_function,
+    ("docs/migration.md", 4): chosen_tiles,
     ("docs/serving.md", 1): paged_cache,
     ("docs/serving.md", 2): static_cache,
     ("docs/serving.md", 3): chunks,

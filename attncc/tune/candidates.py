@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import chain
 
 from ..compiler import Specification
 from ..diagnostics import AttnccError, Diagnostic
@@ -85,9 +86,10 @@ def schedules(kernel: TunedKernel) -> tuple[Schedule, ...]:
         assert kernel.held is not None
         return tuple(kernel.held.candidates())
     found, pass_name = kernel.candidates(_without_tiles(kernel)), kernel.build.pass_name
-    tiles = [choice for kind in found.families for choice in _family_tiles(found, kind)]
-    beside = [item for tile in tiles if tile.family == tiles[0].family for item in _neighbours(tile, pass_name)]
-    return _scheduled(kernel, (*tiles, *beside))
+    families = [tuple(_family_tiles(found, kind)) for kind in found.families]
+    first = next(filter(None, families), ())  # the fastest, as far as is known
+    beside = [item for tile in first for item in _neighbours(tile, pass_name)]
+    return _scheduled(kernel, (*chain.from_iterable(families), *beside))
 
 
 def near(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
