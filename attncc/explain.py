@@ -250,14 +250,19 @@ def expected_splits(plan: KernelPlan, problem: Problem, device: Device) -> int:
     """The splits of a dense launch. Where it chooses them, an estimate: what registers allow isn't known here."""
     if plan.split_kv is not None:
         return plan.split_kv
-    target, facts = TARGETS[plan.target], facts_of(plan)
-    by_shared = target.shared_bytes // sum(legality.shared_memory(plan).values())
-    resident = min(by_shared, target.registers_per_block // (facts.threads * target.max_registers_per_thread))
+    facts, resident = facts_of(plan), capacity(plan, device)
     blocks, tiles = facts.heads(problem) * facts.q_blocks(problem), most_tiles(plan, problem)
-    capacity = device.multiprocessors * max(resident, 1)
     if isinstance(facts, Decode):
-        return facts.parts(problem, tiles, device.multiprocessors, capacity)
-    return choose_splits(blocks, tiles, capacity)
+        return facts.parts(problem, tiles, device.multiprocessors, resident)
+    return choose_splits(blocks, tiles, resident)
+
+
+def capacity(plan: KernelPlan, device: Device) -> int:
+    """Thread blocks that the GPU holds at once, as if each thread had all registers that it may have."""
+    target = TARGETS[plan.target]
+    by_shared = target.shared_bytes // sum(legality.shared_memory(plan).values())
+    by_registers = target.registers_per_block // (facts_of(plan).threads * target.max_registers_per_thread)
+    return device.multiprocessors * max(min(by_shared, by_registers), 1)
 
 
 def _tiled_plans(plan: KernelPlan) -> dict[str, KernelPlan]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..diagnostics import AttnccError
+from ..ir import MAX_LENGTH
 from ..quoting import json_text
 from .console import as_json, progress, report, rich_console, wrapped
 from .files import check_element_types, load_specification
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from .. import plausible
+    from ..balance import Balance
     from ..explain import Explanation, Order
     from ..kernels.candidates import Candidates
+    from ..problem import Problem
     from ..runtime.cuda.nvrtc import Resources
     from ..schedule.plan import KernelPlan
 
@@ -47,6 +50,18 @@ class SpecOrCode(click.ParamType[Any]):
         return value.upper() if CODE.fullmatch(value) else SPEC_FILE.convert(value, param, ctx)
 
 
+class Lengths(click.ParamType[Any]):
+    """Numbers of keys, with commas between them."""
+
+    name = "lengths"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = [int(item) if item.strip().isdecimal() else 0 for item in str(value).split(",")]
+        if not all(0 < item <= MAX_LENGTH for item in found):
+            self.fail(f"{value} is not a list of lengths, such as 100,5000,128000", param, ctx)
+        return tuple(found)
+
+
 @click.command("explain", short_help="Tiles skipped, bytes moved, FLOPs, roofline, resources; or an error code.")
 @click.argument("what", metavar="FILE|CODE", type=SpecOrCode())
 @variant_option
@@ -55,6 +70,11 @@ class SpecOrCode(click.ParamType[Any]):
 @click.option("--arch", "target", help="The target of the kernel; the best for --device, if not given.")
 @click.option("--device", default="h200", show_default=True, help="The GPU of the roofline.")
 @click.option("--compile/--no-compile", "compiles", default=True, help="Whether ptxas is asked for the registers.")
+@click.option(
+    "--kv-lens",
+    type=Lengths(),
+    help="Keys of a batch of caches, as in 100,5000: how work is shared out.",
+)
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
 @input_option
 @define_option
@@ -67,21 +87,77 @@ def command(*, what: Path | str, **given: Any) -> None:
     \b
     attncc explain specs/sliding_window.attn --q-len 16384
     attncc explain specs/documents.attn -i doc=doc.npy --batch 2 --device a100
+    attncc explain causal --q-len 1 --heads 32 --kv-heads 8 --head-dim 128 --kv-lens 100,5000,128000
     attncc explain A203
     """
     if isinstance(what, str):
         click.echo(error_page(what))
         return
+    lengths = given["kv_lens"]
+    if lengths is not None:
+        given["problem"] = _of_lengths(given["problem"], lengths)
     explained, resources, drawn = _explained(what, given)
+    shared = None if lengths is None else _balance(explained, lengths, drawn, given["given_inputs"])
     if as_json():
         from dataclasses import asdict
 
         shown = None if resources is None or isinstance(resources, str) else asdict(resources)
         told = {name: item.how for name, item in drawn.items()}
-        click.echo(json_text({**explained.to_json(), "drawn": told, "resources": shown}, indent=2))
+        of_lengths = {} if shared is None else {"lengths": shared.to_json()}
+        click.echo(json_text({**explained.to_json(), **of_lengths, "drawn": told, "resources": shown}, indent=2))
     else:
         _print(explained, resources, drawn)
+        if shared is not None:
+            click.echo("\n".join(wrapped(line, 15) for line in _shared_out(shared, lengths)))
     _warn(explained)
+
+
+def _of_lengths(problem: Problem, lengths: tuple[int, ...]) -> Problem:
+    """A dense problem that has room for them: what kernels are chosen by, and what the table is of."""
+    from dataclasses import replace
+
+    if problem.batch not in (1, len(lengths)):
+        raise click.UsageError(f"--batch {problem.batch} doesn't go with the {len(lengths)} caches of --kv-lens")
+    return replace(problem, batch=len(lengths), kv_len=max(lengths))
+
+
+def _balance(
+    explained: Explanation,
+    lengths: tuple[int, ...],
+    drawn: Mapping[str, plausible.Drawn],
+    given_inputs: Mapping[str, Any],
+) -> Balance:
+    from dataclasses import replace
+
+    from ..balance import balance
+
+    problem = replace(explained.problem, cached=True, kv_lens=lengths)
+    inputs = {**{name: item.array for name, item in drawn.items()}, **given_inputs}
+    return balance(explained.plan, problem, inputs, explained.device)
+
+
+def _shared_out(found: Balance, lengths: tuple[int, ...]) -> Iterator[str]:
+    roof, total = found.roofline, sum(lengths)
+    yield (
+        f"lengths        {_counted(len(lengths), 'cache')} of {min(lengths):,} to {max(lengths):,} keys, {total:,} in "
+        f"all; the table above is for caches that all have {max(lengths):,}"
+    )
+    yield (
+        f"thread blocks  {found.blocks:,} with {found.least:,} to {found.most:,} tiles of keys each; "
+        f"{found.resident:,} fit the GPU at once. The slowest place takes {found.imbalance:.2f} x the mean"
+    )
+    shared = f"{found.cut:,} of {found.items:,} items (rows of a key head) are cut into {found.parts:,} parts"
+    yield f"parts          {shared}; {found.part_bytes / 1e6:.3g} MB are written, and read to merge them"
+    yield (
+        f"bound          {roof.bound_by}: {found.kv_bytes / 1e6:,.4g} MB of K and V, "
+        f"{roof.memory_seconds * 1e6:.4g} us with all that moves; the tensor cores need "
+        f"{roof.compute_seconds * 1e6:.4g} us"
+    )
+    worse = found.one_count_busiest / max(found.busiest, 1)
+    yield (
+        f"one number     with {_counted(found.one_count, 'split')} for every item, which the longest asks for, the "
+        f"slowest place would take {worse:.2f} x as long"
+    )
 
 
 def _warn(explained: Explanation) -> None:

@@ -87,7 +87,12 @@ def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
 
 
 def decode(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
-    """The same of a decode kernel. It leaves its counters at 0."""
+    """The same of a decode kernel."""
+    return decode_parts(plan, call)[:2]
+
+
+def decode_parts(plan: KernelPlan, call: Call) -> tuple[Array, Array, int]:
+    """And how many partial results there were. The kernel leaves its counters at 0."""
     facts, problem = cast(Decode, facts_of(plan)), problem_of(plan, call)
     out = np.full((*call.q.shape[:-1], call.v.shape[-1]), np.nan, KERNEL_DTYPES[plan.out_dtype])
     lse = np.full(call.q.shape[:-1], np.nan, np.float32)
@@ -104,7 +109,7 @@ def decode(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     kernel.run(render(plan), facts.parameters(), values | fields, call.blocks, order=call.order)
     assert not arrivals.any(), "the next launch on the stream would find counters other than 0"
     del held
-    return out, lse
+    return out, lse, int((~np.isnan(partial_out)).any(axis=(1, 2)).sum())
 
 
 def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:

@@ -153,13 +153,16 @@ class Decode(PortableForward):
         runs = {"most_parts": most_parts, "few_units": few, "fewer_runs": multiprocessors}
         return {"slot_rows": rows, "group": group, "group_inverse": inverse, **runs}
 
+    def runs(self, problem: Problem, tiles: int, multiprocessors: int, blocks: int) -> int:
+        """How many thread blocks of a grid share out so many tiles: as `Runs` (stream_k.cuh) has it."""
+        shared = self.shared_out(problem, multiprocessors)
+        some = min(blocks, multiprocessors) if tiles < shared["few_units"] else blocks
+        return max(min(some, tiles, int((tiles * shared["most_parts"]) ** 0.5)), 1)
+
     def parts(self, problem: Problem, tiles: int, multiprocessors: int, resident: int) -> int:
-        """How many thread blocks share an item of a dense call, about: as `Runs` (stream_k.cuh) has it."""
-        items, shared = max(self.items(problem), 1), self.shared_out(problem, multiprocessors)
-        total = items * max(tiles, 1)
-        blocks = min(resident, multiprocessors) if total < shared["few_units"] else resident
-        runs = min(blocks, total, int((total * shared["most_parts"]) ** 0.5))
-        return max(-(-runs // items), 1)
+        """How many thread blocks share an item of a dense call, about."""
+        items = max(self.items(problem), 1)
+        return max(-(-self.runs(problem, items * max(tiles, 1), multiprocessors, resident) // items), 1)
 
     def _parameters(self) -> Iterator[Parameter]:
         plan = self.plan

@@ -38,3 +38,26 @@ def test_explain_counts_in_tiles_2d_where_these_run(spec, length: int, arguments
     assert all(count <= tiles_2d["tiles"]["partial"] for count in found["partial_tiles"])
     assert any(found["partial_tiles"]) == ("windows" not in tiles)
     assert len(found["plan"]["grid_2d"]) == 4 and other["plan"]["grid_2d"] is None
+
+
+LENGTHS = ("causal", "--q-len", 1, "--heads", 32, "--kv-heads", 8, "--head-dim", 128, "--no-compile")
+
+
+def test_how_caches_of_different_lengths_are_shared_out() -> None:
+    shown = unwrapped("explain", *LENGTHS, "--kv-lens", "100,5000,128000")
+    assert "3 caches of 100 to 128,000 keys, 133,100 in all" in shown
+    assert "16 of 24 items (rows of a key head) are cut into" in shown and "memory: 545.2 MB of K and V" in shown
+    told = json.loads(run("explain", *LENGTHS, "--kv-lens", "100,5000,128000", "--format", "json").output)["lengths"]
+    assert told["items"] == 24 and told["most"] - told["least"] <= 1 and told["kv_bytes"] == 545177600
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (("--kv-lens", "100,x"), "is not a list of lengths"),
+        (("--kv-lens", "0"), "is not a list of lengths"),
+        (("--kv-lens", "5,6", "--batch", 3), "--batch 3 doesn't go with the 2 caches of --kv-lens"),
+    ],
+)
+def test_lengths_that_cannot_be(given: tuple[object, ...], text: str) -> None:
+    assert text in " ".join(run("explain", *LENGTHS, *given, status=2).output.split())

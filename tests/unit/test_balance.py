@@ -1,0 +1,69 @@
+"""How work is shared out over caches of different lengths, held against what emulated kernels do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from attncc.analysis.cost.roofline import DEVICES
+from attncc.analysis.mask.tiles import analyse
+from attncc.balance import balance
+from attncc.explain import capacity
+from attncc.kernels.decode.facts import Decode
+from attncc.kernels.registry import facts_of
+from attncc.runtime.call.decode_launch import decode_grid
+from attncc.schedule.plan import KernelPlan
+from tests.emulator import kernel
+from tests.emulator.attention import Call, decode_parts, problem_of
+from tests.unit.templates.test_emulated_kernels import CAUSAL, DOCUMENTS, WINDOW, decode_plan, qkv
+
+LENS = np.int32([310, 1, 64, 200, 129])
+
+
+def plan_of(text: str, split_kv: int | None = None) -> KernelPlan:
+    plan = replace(decode_plan(text, "bf16", (32, 16)), block_kv=64, stages=2, split_kv=split_kv)
+    return replace(plan, rules=analyse(plan.variant, plan.block_q, plan.block_kv, searches=False))
+
+
+@pytest.mark.skipif(kernel.COMPILER is None, reason="needs g++")
+@pytest.mark.parametrize(
+    ("text", "q_len", "split_kv"), [(CAUSAL, 1, None), (WINDOW, 7, None), (DOCUMENTS, 40, None), (CAUSAL, 2, 3)]
+)
+@pytest.mark.parametrize("multiprocessors", [3, 11])
+def test_parts_are_those_that_the_kernel_writes(
+    text: str, q_len: int, split_kv: int | None, multiprocessors: int
+) -> None:
+    plan, rng = plan_of(text, split_kv), np.random.default_rng(1)
+    device = replace(DEVICES["a100"], multiprocessors=multiprocessors)
+    inputs = {"doc": np.sort(rng.integers(0, 3, (5, 310)).astype(np.int32))} if text == DOCUMENTS else {}
+    call = Call(*qkv(plan, (5, 4, q_len), (5, 2, 310)), inputs=inputs, kv_lens=LENS)
+    problem = replace(problem_of(plan, call), kv_lens=tuple(LENS.tolist()))
+    found = balance(plan, problem, inputs, device)
+    facts = facts_of(plan)
+    assert isinstance(facts, Decode)
+    grid = decode_grid(facts, problem, capacity(plan, device))
+    *_, parts = decode_parts(plan, replace(call, blocks=grid, multiprocessors=multiprocessors, order=1))
+    assert found.parts == parts
+
+
+def test_figures_of_a_launch() -> None:
+    """Two caches, of 10 tiles and 1, for each of two key heads."""
+    plan, device = plan_of(CAUSAL), replace(DEVICES["a100"], multiprocessors=1000)
+    call = Call(*qkv(plan, (2, 4, 1), (2, 2, 640)), kv_lens=np.int32([640, 5]))
+    problem = replace(problem_of(plan, call), kv_lens=(640, 5))
+    found = balance(plan, problem, {}, device)
+    assert (found.items, found.blocks, found.least, found.most, found.mean) == (4, 22, 1, 1, 1.0)
+    assert (found.cut, found.parts, found.busiest, found.imbalance) == (2, 20, 1, 1.0)
+    assert found.kv_bytes == 2 * 645 * (32 + 16) * 2
+    assert found.roofline.bound_by == "memory" and found.one_count_busiest == 1
+
+
+def test_one_number_of_splits_waits_for_the_longest() -> None:
+    plan, device = plan_of(CAUSAL), replace(DEVICES["a100"], multiprocessors=8)
+    lens = (64 * 400, *[64] * 31)
+    call = Call(*qkv(plan, (32, 1, 1), (32, 1, 64)), kv_lens=np.int32(lens))
+    problem = replace(problem_of(plan, call), kv_len=max(lens), kv_lens=lens)
+    found = balance(plan, problem, {}, device)
+    assert found.imbalance < 1.1 and found.one_count_busiest > 2 * found.busiest
