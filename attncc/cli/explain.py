@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..diagnostics import AttnccError
-from ..ir import MAX_LENGTH
 from ..quoting import json_text
 from .console import as_json, progress, report, rich_console, wrapped
 from .files import check_element_types, load_specification
@@ -56,6 +55,8 @@ class Lengths(click.ParamType[Any]):
     name = "lengths"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..ir import MAX_LENGTH
+
         found = [int(item) if item.strip().isdecimal() else 0 for item in str(value).split(",")]
         if not all(0 < item <= MAX_LENGTH for item in found):
             self.fail(f"{value} is not a list of lengths, such as 100,5000,128000", param, ctx)
