@@ -127,10 +127,14 @@ def test_leaf_files_of_which_nothing_is_left_go() -> None:
 
 
 def test_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes some milliseconds; reading the templates takes more."""
+    """It takes some milliseconds; reading the templates takes more. The best of three, as a garbage collection in a
+    process that has run many tests takes longer."""
     texts: list[str] = []
     monkeypatch.setattr(module, "without_unused", lambda text: texts.append(text) or text)
     render(plans.plan(plans.CAUSAL, "bf16", 64, 64, block_q=64, block_kv=64, warps=4))
-    start = time.process_time()
-    without_unused(texts[0])
-    assert time.process_time() - start < 0.1
+    taken = []
+    for _ in range(3):
+        start = time.process_time()
+        without_unused(texts[0])
+        taken.append(time.process_time() - start)
+    assert min(taken) < 0.1
