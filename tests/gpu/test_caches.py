@@ -5,6 +5,7 @@ Rows and pages that no sequence uses hold NaN. One CUDA graph serves all lengths
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -169,6 +170,68 @@ def test_one_graph_serves_all_lengths(rows: int, paged: bool, family: str) -> No
         assert torch.equal(found, wanted)
         if not paged:
             close(found, alone(kernel, q, cache), "bf16")
+
+
+def captured(call: Any) -> tuple[Any, Any]:
+    """A CUDA graph of a call, and the tensor that its replays write."""
+    call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = call()
+    return graph, found
+
+
+def exact(q: Any, k: Any, v: Any, lengths: Any) -> Any:
+    """Causal attention in fp64, whose last query is the last key in use. 0 where a query has no key."""
+    rows, room = q.shape[2], k.shape[2]
+    keys = torch.arange(room, device="cuda")
+    positions = lengths[:, None] - rows + torch.arange(rows, device="cuda")
+    kept = ((keys < lengths[:, None])[:, None] & (keys <= positions[:, :, None]))[:, None]
+    used = (keys < lengths[:, None])[:, None, :, None]
+    k, v = (torch.where(used, x.double(), 0).repeat_interleave(HEADS // KV_HEADS, 1) for x in (k, v))
+    score = (q.double() @ k.mT / math.sqrt(q.shape[-1])).masked_fill(~kept, -torch.inf)
+    return score.softmax(-1).nan_to_num(0) @ v
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_one_graph_serves_a_thousand_batches(rows: int) -> None:
+    """Lengths from 0 on, and tables over a pool whose pages stand anywhere, two sequences on one page too."""
+    page, batch = 16, 8
+    kernel = compiled("causal", "hopper")
+    q = queries(batch, rows, "bf16", 128)
+    pools = [torch.randn(400, KV_HEADS, page, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2)]
+    lengths = torch.full((batch,), ROOM, dtype=torch.int32, device="cuda")
+    table = torch.zeros(batch, ROOM // page, dtype=torch.int32, device="cuda")
+    graph, found = captured(lambda: kernel(q, *pools, kv_lens=lengths, block_table=table))
+    worst = torch.zeros((), dtype=torch.float64, device="cuda")
+    generator = torch.Generator("cuda").manual_seed(0)
+    for _ in range(1000):
+        lengths.copy_(torch.randint(ROOM + 1, lengths.shape, generator=generator, device="cuda"))
+        lengths[:2].clamp_(max=1)
+        table.copy_(torch.randint(400, table.shape, generator=generator, device="cuda"))
+        unused = torch.arange(ROOM // page, device="cuda") * page >= lengths[:, None]
+        table.masked_fill_(unused, -1)
+        graph.replay()
+        k, v = (pool[table.clamp(min=0).long()].transpose(1, 2).flatten(2, 3) for pool in pools)
+        worst = worst.maximum((found - exact(q, k, v, lengths)).abs().max().nan_to_num(torch.inf))
+    assert worst < 0.02
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_ten_thousand_replays_give_the_same_bits(rows: int, paged: bool) -> None:
+    """Whichever thread blocks are first: who merges a sequence's parts differs from call to call."""
+    kernel, cache = compiled("causal", "hopper"), Cache([1024, 1, 700, 0, 333, 64, 900, 512], "bf16", 128, 64)
+    q = queries(8, rows, "bf16", 128)
+    arrays = cache.paged() if paged else cache.contiguous()
+    graph, found = captured(lambda: kernel(q, **arrays))
+    graph.replay()
+    first, differ = found.clone(), torch.zeros((), dtype=torch.bool, device="cuda")
+    for _ in range(10_000):
+        graph.replay()
+        differ |= (found != first).any()
+    assert not differ and not first.isnan().any()
 
 
 @pytest.mark.parametrize("rows", [1, 100])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from attncc.compiler import load_specification
+from attncc.diagnostics import AttnccError
 from attncc.problem import Problem
 from attncc.resources import folder
 from attncc.runtime.cuda.device import best_target
@@ -29,6 +30,7 @@ pytest.importorskip("cupy")
 CAUSAL = "attn 1\n\nvariant mine {\n    keep if q_pos >= kv_idx\n}\n"
 SIZES = ("--q-len", 1024, "--heads", 8, "--batch", 2, "--head-dim", 64)
 TRIES = 20
+BUDGET = "12s"  # the compilations share the cores with other tests
 
 
 @pytest.fixture
@@ -74,11 +76,11 @@ def test_a_schedule_never_beats_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_finds_what_is_faster_and_a_second_run_changes_nothing(path: Path) -> None:
     path.write_text(CAUSAL + f"\nschedule slow for mine on {target()} {{\n    block_q = 64\n    block_kv = 16\n}}\n")
-    first = tune(path, "--budget", "8s")
+    first = tune(path, "--budget", BUDGET)
     assert first["verdict"]["wins"] and first["verdict"]["gain"] > 0.1
     text = path.read_text()
     assert "block_kv = 16" not in text and text.startswith(CAUSAL)
-    second = tune(path, "--budget", "8s")
+    second = tune(path, "--budget", BUDGET)
     assert not second["verdict"]["wins"], second["verdict"]
     assert path.read_text() == text
 
@@ -99,7 +101,7 @@ def tune(path: Path, *more: object) -> dict[str, Any]:
     ids=["backward", "decode", "backward_dq", "cold"],
 )
 def test_other_calls(path: Path, more: tuple[object, ...]) -> None:
-    found = tune(path, *more, "--budget", "3s", "--dry-run")
+    found = tune(path, *more, "--budget", BUDGET, "--dry-run")
     assert found["verdict"] is not None
     timed = [trial for trial in found["trials"] if trial["milliseconds"] is not None]
     assert len(timed) >= 2
@@ -112,7 +114,7 @@ def test_e4m3(path: Path) -> None:
     pytest.importorskip("torch")
     if target() != "sm_90a":
         pytest.skip("e4m3 kernels run on sm_90a alone")
-    found = tune(path, "--dtype", "e4m3", "--budget", "3s", "--dry-run")
+    found = tune(path, "--dtype", "e4m3", "--budget", BUDGET, "--dry-run")
     assert len([trial for trial in found["trials"] if trial["milliseconds"] is not None]) >= 2
 
 
@@ -130,11 +132,15 @@ def test_candidates_agree_with_fp64(pass_name: str, problem: Problem) -> None:
     work = work_of(kernel, problem)
     gpu, oracle, seen = Gpu(work, kernel), Oracle(work.smaller(None)), set[str]()
     for schedule in schedules(kernel):
-        family = first_plan(kernel, schedule).family
+        try:
+            family = first_plan(kernel, schedule).family
+        except AttnccError:  # tiles that can't be
+            continue
         if family not in seen:
             seen.add(family)
             found = gpu.results(kernel.with_schedule(schedule))
             assert oracle.judge(found) == "", settings_of(schedule)
+    assert seen
 
 
 def test_tiles_in_two_dimensions() -> None:

@@ -116,6 +116,8 @@ class Head:
             row = row + dlse[_q_rows(call, sequence, h)][:, None].to(floats)
         dscore = _of_score(call, prob, dprob, row, kept)
         size = _of_score(call, prob, dprob.abs(), row.abs(), kept)
+        if call.variant.normalize == "softmax":  # P has the relative error that its exponent has as an absolute one
+            size = size * (1 + torch.where(kept, score.abs(), 0))
         return cls(sequence, scope, own_dout, raw, lse, weights, row, dscore, size)
 
     def rounded(self, dtype: torch.dtype) -> Head:
