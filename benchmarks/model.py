@@ -5,8 +5,8 @@
 
 transformers' own model, in bf16, once for each `attn_implementation`, with the same weights. `sdpa` and
 `flex_attention` are transformers' (it compiles the second); nothing else is compiled. Prefill fills a new cache and
-asks for the logits of the last token. A step of training is forward and backward of the loss over all tokens, without an
-optimizer, without gradient checkpointing. Tokens are random and none is padding. A case is BATCHxLENGTH. Before
+asks for the logits of the last token. A step of training is forward and backward of the loss over all tokens, without
+an optimizer or gradient checkpointing. Tokens are random and none is padding. A case is BATCHxLENGTH. Before
 anything is timed, logits, or the loss's gradients, are compared with those of the first kind. `times_first` is the time
 of the first kind over that of a row, window by window: above 1 the row is faster.
 """
