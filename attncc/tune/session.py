@@ -22,6 +22,7 @@ from .work import Oracle, Work
 
 MOST = 32  # candidates, where the file names none
 COMPILING, RACING = 0.5, 0.75  # shares of the budget after which compilation begins no more, and the race ends
+LEAST = 0.15  # of the budget: for the race, and for the duel, however late they begin
 FEWER = "last by the IO model"
 
 Say = Callable[[str], None]
@@ -207,7 +208,12 @@ class Session:
         anchor = self.anchor
         launches[HELD] = launches.pop(anchor)
         launches[TWIN] = self.machine.launch(self.kernel.with_schedule(self.trials[anchor].schedule))
-        return Timer(self.machine, launches, self._begin + RACING * self.budget, self._tick)
+        return Timer(self.machine, launches, self._until(RACING), self._tick)
+
+    def _until(self, share: float) -> float:
+        """The time when so much of the budget is gone. If compilation took longer, there is still some time to measure:
+        a verdict a little later is better than none."""
+        return max(self._begin + share * self.budget, self.machine.clock() + LEAST * self.budget)
 
     def _launches(self, names: Iterable[str]) -> dict[str, Launch]:
         """Of those that run; each was called once."""
@@ -235,7 +241,7 @@ class Session:
     def _confirmed(self, name: str, timing: bool) -> Verdict:
         if not timing or self._timer is None or name not in self._timer.launches:
             return judge(self.board, name)
-        timer = replace(self._timer, deadline=self._begin + self.budget)
+        timer = replace(self._timer, deadline=self._until(1.0))
         timer.warm()
         found = confirm(timer, self.board, name)
         self._ran_out |= not timer.has_time_for(name)

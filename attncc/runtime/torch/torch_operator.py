@@ -20,6 +20,7 @@ from ...problem.strides import axis_order, dense
 from ...schedule.plan import stored
 from ..call.backward_arguments import BackwardArguments
 from ..frameworks.framework import Array
+from ..frameworks.tensor_observer import steers, watched
 from ..store.store import Configuration
 
 NAMESPACE = __name__.partition(".")[0]  # attncc; a package that brings its own runtime has operators of its own
@@ -78,11 +79,11 @@ class TorchOperators:
         given = f"Tensor q, Tensor k, Tensor v, {''.join(map(_declaration, self._inputs))}{', '.join(_TRAILING)}"
         results = ", ".join(["Tensor"] * (3 + len(self._learnable)))
         forward: Any = custom_op(
-            f"{NAMESPACE}::{self.name}", self._forward, mutates_args=(), schema=f"({given}) -> (Tensor, Tensor)"
+            f"{NAMESPACE}::{self.name}", self.run_forward, mutates_args=(), schema=f"({given}) -> (Tensor, Tensor)"
         )
         backward: Any = custom_op(
             f"{NAMESPACE}::{self.name}_backward",
-            self._backward,
+            self.run_backward,
             mutates_args=(),
             schema=f"(Tensor? dout, Tensor? dlse, Tensor out, Tensor lse, {given}) -> ({results})",
         )
@@ -96,7 +97,7 @@ class TorchOperators:
     def _learnable(self) -> list[Input]:
         return [item for item in self._inputs if item.learnable]
 
-    def _forward(self, *flat: Any) -> tuple[Array, Array]:
+    def run_forward(self, *flat: Any) -> tuple[Array, Array]:
         import torch
 
         call, _ = self._arguments(flat)
@@ -118,7 +119,7 @@ class TorchOperators:
             (*batch, heads, rows), dtype=torch.float64 if q.dtype == torch.float64 else torch.float32
         )
 
-    def _backward(self, dout: Any, dlse: Any, out: Array, lse: Any, *flat: Any) -> tuple[Array, ...]:
+    def run_backward(self, dout: Any, dlse: Any, out: Array, lse: Any, *flat: Any) -> tuple[Array, ...]:
         import torch
 
         call, deterministic = self._arguments(flat)
@@ -212,6 +213,20 @@ def _no_vmap(*_: Any) -> None:
     )
 
 
+def _is_seen(given: Sequence[Any]) -> bool:
+    """True if torch must see this call as an operator, because something traces or records it; tensors come first.
+
+    Otherwise the kernels run at once: the way through torch's dispatcher takes longer than the rest of a call.
+    """
+    import torch
+
+    if torch.compiler.is_compiling() or watched(torch) or torch._C._are_functorch_transforms_active():
+        return True
+    if any(x is not None and x.is_meta for x in given[:2]):
+        return True
+    return any(steers(kind) for kind in set(map(type, given)) if issubclass(kind, torch.Tensor))
+
+
 @cache
 def _node() -> Any:
     """The class of nodes; made when torch is there."""
@@ -220,7 +235,8 @@ def _node() -> Any:
     class Attention(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
         @staticmethod
         def forward(operators: TorchOperators, *flat: Any) -> tuple[Array, Array]:
-            results: tuple[Array, Array] = operators.forward(*flat)
+            run = operators.forward if _is_seen(flat) else operators.run_forward
+            results: tuple[Array, Array] = run(*flat)
             return results
 
         @staticmethod
@@ -234,7 +250,11 @@ def _node() -> Any:
         @staticmethod
         def backward(ctx: Any, dout: Any, dlse: Any) -> tuple[Any, ...]:
             operators = ctx.operators
-            run = partial(_once().apply, operators) if torch.is_grad_enabled() else operators.backward
+            run: Callable[..., Any]
+            if torch.is_grad_enabled():
+                run = partial(_once().apply, operators)
+            else:
+                run = operators.backward if _is_seen((dout, dlse)) else operators.run_backward
             return None, *operators.gradients(ctx, dout, dlse, ctx.needs_input_grad[1:], run)
 
     # torch asks for the signature in every call: made once, it takes half as long.

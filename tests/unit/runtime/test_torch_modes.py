@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import subprocess
 import sys
@@ -67,6 +68,35 @@ def test_modes_see_an_operator(grad: bool) -> None:
         out = attention(*operands(grad=grad))
     assert any("attncc.watched" in name for name in names.seen)
     assert torch.equal(out, attention(*operands()))
+
+
+def names_an_operator(run: Callable[[], Any]) -> bool:
+    """Whether torch's dispatcher saw an operator of ours. Its profiler sees all that goes through it."""
+    with torch.profiler.profile() as profile:
+        run()
+    return any(event.name.startswith("attncc::watched") for event in profile.events())
+
+
+@pytest.mark.parametrize("watched", ["forward", "backward", ""])
+def test_what_nobody_watches_is_no_operator(watched: str) -> None:
+    """The way through torch's dispatcher costs more time than the rest of a call."""
+
+    def seen(name: str, run: Callable[[], Any]) -> bool:
+        with Names() if name == watched else contextlib.nullcontext():
+            return names_an_operator(run)
+
+    leaves, dout = operands(grad=True), torch.ones(1, 2, 6, 16)
+    assert seen("forward", lambda: attention(*leaves)) is (watched == "forward")
+    out = attention(*leaves)
+    assert seen("backward", lambda: out.backward(dout)) is (watched == "backward")
+
+
+def test_the_gradients_of_wrapped_tensors_go_through_the_operator() -> None:
+    leaves = [Wrapper(x.detach()).requires_grad_() for x in operands()]
+    attention(*leaves).sum().backward()
+    expected = operands(grad=True)
+    attention(*expected).sum().backward()
+    assert all(torch.equal(one.grad.inner, other.grad) for one, other in zip(leaves, expected, strict=True))
 
 
 RECORDERS: dict[str, Callable[..., Any]] = {

@@ -13,6 +13,7 @@ from attncc.source import SourceFile
 from attncc.tune.compiling import LATE
 from attncc.tune.race import HELD, LEAST_WIN
 from attncc.tune.report import Report
+from attncc.tune.session import LEAST
 from attncc.tune.write import written
 from tests.unit.tune.machines import Rig, best_milliseconds, by_tiles, chosen_milliseconds
 from tests.unit.tune.specifications import BRACES, VARIANT, tuned
@@ -164,6 +165,24 @@ def test_what_is_not_compiled_in_time_is_said(monkeypatch: pytest.MonkeyPatch) -
     late = [trial for trial in session.trials.values() if trial.trouble == LATE]
     assert late and 2 <= len(rig.compiled) <= 4
     assert session.machine.clock() < 11
+
+
+def test_compilation_that_takes_the_whole_budget_still_leaves_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two schedules compile in any case. Then a share of the budget goes to the race, and one to the duel."""
+    rig = Rig(tuned(VARIANT))
+    session = rig.session(budget=10)
+    make = session.make
+
+    def slowly(*given):
+        rig.machine.seconds += 20
+        return make(*given)
+
+    monkeypatch.setattr("attncc.tune.compiling.jobs", lambda: 1)
+    session.make = slowly
+    session.run()
+    assert session.board.raced and session.verdict is not None
+    compiling = 20 * len(rig.compiled)
+    assert compiling < session.machine.clock() < compiling + 2 * LEAST * 10 + 1
 
 
 def test_ctrl_c_keeps_what_was_found() -> None:
