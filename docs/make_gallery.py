@@ -113,6 +113,7 @@ GALLERY: dict[str, tuple[Entry, ...]] = {
         Entry("mini_causal", {"size": 100}),
         Entry("block_diffusion", {"block": 32}),
         Entry("jetspec_tree", q_len=96, kv_len=192, block=16),
+        Entry("speculative_tree", q_len=48, kv_len=192, block=16),
         Entry("jetspec_training", {"block": 40}, q_len=320),
         Entry("block_map", {"block_rows": 64, "block_keys": 64}),
         Entry("vsa", {"tile": 64, "top": 3}),

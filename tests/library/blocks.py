@@ -76,6 +76,26 @@ def jetspec_tree(random: Random, q_len: int, kv_len: int) -> Drawn:
     return {"ancestor": ancestor}, kept
 
 
+@case("speculative_tree")
+def speculative_tree(random: Random, q_len: int, kv_len: int) -> Drawn:
+    """Of the first 64 nodes; what is beyond them sees the context alone, and nobody sees it."""
+    nodes, context = min(q_len, 64), kv_len - q_len
+    ancestors = np.zeros((2, q_len), np.int64)
+    kept = np.zeros((2, 1, q_len, kv_len), bool)
+    kept[..., : max(context, 0)] = True
+    for b in range(2):
+        seen: list[set[int]] = []
+        for node in range(nodes):
+            parent = int(random.integers(max(node - 4, 0), node)) if node else -1
+            seen.append({node} | (seen[parent] if parent >= 0 else set()))
+            word = sum(1 << other for other in seen[node])
+            ancestors[b, node] = word - (1 << 64 if word >> 63 else 0)
+            for other in seen[node]:
+                if context + other >= 0:
+                    kept[b, 0, node, context + other] = True
+    return {"ancestors": ancestors}, kept
+
+
 @case("jetspec_training", {"block": 1}, {"block": 4}, {"block": 7}, {"block": 40})
 def jetspec_training(random: Random, q_len: int, kv_len: int, *, block: int) -> Drawn:
     """A context of ones before blocks of lower triangles."""

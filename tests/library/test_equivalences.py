@@ -93,6 +93,13 @@ def test_chosen_tiles_are_a_block_map() -> None:
     np.testing.assert_array_equal(vsa, mask("block_map", 12, 20, {"live": live}, block_rows=4, block_keys=4))
 
 
+def test_bits_of_a_tree_are_its_rows() -> None:
+    rows = np.tri(40, dtype=bool) & (np.arange(40)[:, None] % 3 >= np.arange(40) % 3)
+    words = (rows.astype(np.int64) << np.arange(40)).sum(1)
+    expected = mask("jetspec_tree", 40, 52, {"ancestor": rows[None]})
+    np.testing.assert_array_equal(mask("speculative_tree", 40, 52, {"ancestors": words[None]}), expected)
+
+
 def test_jetspec_training_is_a_forest_of_chains() -> None:
     chains = np.kron(np.eye(3, dtype=bool), np.tri(4, dtype=bool)).astype(bool)[None]
     tree = mask("jetspec_tree", 12, 17, {"ancestor": chains})

@@ -34,6 +34,8 @@ DECIDED = {
     "global_sliding_window": 0.985, "key_threshold": 0.99, "jetspec_tree": 0.985,
     # a tile over the end of an image row, a group or a frame: remainders begin anew, and all of them seem possible
     "natten": 0.99, "tiled_natten": 0.945, "morton_natten": 0.875, "sta_2d": 0.99, "sta_3d": 0.95, "batchify": 0.98,
+    # a tile of the tree whose nodes happen to see none of each other: the bits of a word aren't looked at
+    "speculative_tree": 0.985,
     # a tile that one condition fills in part and another one fills up
     "block_diffusion": 0.995, "svg_spatial": 0.995, "svg_temporal": 0.97, "vsa": 0.99, "flamingo": 0.995,
 }  # fmt: skip
