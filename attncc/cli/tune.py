@@ -17,6 +17,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console, wrapped
 from .files import check_element_types, load_specification, replace_text, writing
+from .here import pass_here, target_here
 from .interrupts import Interrupted
 from .options import (
     OWN_FILE,
@@ -30,8 +31,6 @@ from .options import (
 )
 
 if TYPE_CHECKING:
-    from ..compiler import Specification
-    from ..runtime.cuda.driver import Device
     from ..tune.candidates import TunedKernel
     from ..tune.log import Log
     from ..tune.machine import Machine
@@ -119,10 +118,12 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     device = driver().device(0)
     problem = given["problem"]
     specification = load_specification(file, {name: value for name, value in given.items() if name != "dtype"})
-    target = _target(given["dtype"], device)
+    target = target_here(given["dtype"], device)
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     with progress("analysing"):
-        pass_name = _pass(specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors)
+        pass_name = pass_here(
+            specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors
+        )
     tuned = TunedKernel(specification, Build(pass_name, target, *configuration))
     check_element_types(tuned.variant, given["given_inputs"])
     work = Work(tuned.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
@@ -136,31 +137,6 @@ def _machine(work: Work, tuned: TunedKernel, *, cold: bool) -> Machine:
     from ..tune.gpu import Gpu
 
     return Gpu(work, tuned, cold=cold)
-
-
-def _target(dtype: str, device: Device) -> str:
-    from ..kernels.registry import targets_of
-    from ..runtime.cuda.device import best_target
-
-    targets = targets_of(dtype)
-    found = best_target(targets, device.capability)
-    if found is None:
-        raise click.UsageError(f"{device.name} has no kernels of {dtype}: they run on {', '.join(targets)}")
-    return found
-
-
-def _pass(
-    specification: Specification, configuration: Any, target: str, given: Mapping[str, Any], multiprocessors: int
-) -> str:
-    """The pass that runs the calls."""
-    from ..kernels.serving import backward_plan_for, plan_for
-
-    if given["asked"] == "backward_dq":
-        return "backward_dq"
-    if given["asked"] == "backward":
-        plans = [item.first for item in specification.backward_candidates(configuration, target)]
-        return backward_plan_for(plans, given["problem"]).pass_name
-    return plan_for(specification.plans(configuration, target), given["problem"], multiprocessors).pass_name
 
 
 def _log(tuned: TunedKernel, work: Work, machine: Machine, given: Mapping[str, Any]) -> Log:

@@ -47,8 +47,8 @@ def _any_part(live: NDArray[np.bool_], tiles: tuple[int, int], parts: tuple[int,
     heads, down, across = live.shape
     whole = np.zeros((heads, tiles[0] * parts[0], tiles[1] * parts[1]), bool)
     whole[:, :down, :across] = live
-    found: NDArray[np.bool_] = whole.reshape(heads, tiles[0], parts[0], tiles[1], parts[1]).any(axis=(2, 4))
-    return found
+    by_part = whole.reshape(heads, tiles[0], parts[0], tiles[1], parts[1])
+    return np.asarray(by_part.any(axis=(2, 4)))
 
 
 def keys_from_first(rules: TileRules, environment: Environment, num_heads: int, blocks: tuple[int, int]) -> int:
