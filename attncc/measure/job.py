@@ -1,4 +1,4 @@
-"""The process that Nsight Compute watches: one call of a kernel, the first of which isn't counted.
+"""The process that Nsight Compute watches: it makes each call twice, and the second is counted.
 
 python -m attncc.measure.job FILE
 """
@@ -9,6 +9,7 @@ import pickle
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ..compiler import Specification
 from ..diagnostics import AttnccError
@@ -18,9 +19,15 @@ from ..tune.gpu import Gpu
 from ..tune.work import Work
 
 
+class Runs(Protocol):
+    """What the process runs. It comes as a file."""
+
+    def run(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Job:
-    """A call. It goes to the other process as a file, with the arrays that the user gave."""
+    """A call, with the arrays that the user gave."""
 
     kernel: TunedKernel
     work: Work
@@ -29,16 +36,17 @@ class Job:
     def specification(self) -> Specification:
         return self.kernel.specification
 
-    def write(self, path: Path) -> None:
-        path.write_bytes(pickle.dumps(self))
-
     def run(self) -> None:
         """Calls twice; a profiler that waits to be told sees the second call. AttnccError as calls have it."""
         gpu = Gpu(self.work, self.kernel)
-        launch = gpu.launch(self.specification)
+        device, launch = gpu.device, gpu.launch(self.specification)
         launch()
-        with driver().profiled(gpu.device):
+        with driver().profiled(device):
             launch()
+
+
+def write(job: Runs, path: Path) -> None:
+    path.write_bytes(pickle.dumps(job))
 
 
 def main(path: Path) -> int:

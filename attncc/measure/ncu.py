@@ -15,7 +15,7 @@ from pathlib import Path
 
 from ..diagnostics import AttnccError, Diagnostic
 from .counters import Quantity, asked
-from .job import Job
+from .job import Runs, write
 
 SECONDS = 600  # that a run may take: each kernel runs once for each group of counters
 _ELSEWHERE = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
@@ -60,7 +60,7 @@ def find(given: Path | None) -> Path:
     )
 
 
-def count(ncu: Path, job: Job, capability: int) -> list[Launch]:
+def count(ncu: Path, job: Runs, capability: int) -> list[Launch]:
     """What each launch of a call moved, in their order.
 
     AttnccError A541 without permission for the counters, A542 if ncu or the call fails, or a counter is missing.
@@ -76,12 +76,12 @@ def count(ncu: Path, job: Job, capability: int) -> list[Launch]:
     return _launches(rows, quantities, said)
 
 
-def _counted(ncu: Path, job: Job, quantities: Sequence[Quantity]) -> tuple[str, str, int]:
+def _counted(ncu: Path, job: Runs, quantities: Sequence[Quantity]) -> tuple[str, str, int]:
     """ncu's log, all that was said, and its status. AttnccError A541."""
     names = [name for quantity in quantities for name in quantity.counters]
     with tempfile.TemporaryDirectory(prefix="attncc-measure-") as folder:
         path, log = Path(folder) / "job", Path(folder) / "log"
-        job.write(path)
+        write(job, path)
         process = [sys.executable, "-m", "attncc.measure.job", str(path)]
         said, status = _run([str(ncu), *_OPTIONS, "--metrics", ",".join(names), "--log-file", str(log), *process])
         text = log.read_text("utf-8", "replace") if log.exists() else ""

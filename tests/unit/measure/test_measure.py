@@ -19,7 +19,7 @@ from attncc.diagnostics import AttnccError
 from attncc.measure import ncu
 from attncc.measure.compare import Reasons, Row, rows
 from attncc.measure.counters import OPTIONAL, QUANTITIES, asked
-from attncc.measure.job import Job, main
+from attncc.measure.job import Job, main, write
 from attncc.measure.ncu import Launch
 from attncc.problem import Problem
 from attncc.runtime.cuda.driver import Device
@@ -173,7 +173,7 @@ def test_the_process_that_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyP
     kernel = tuned(VARIANT)
     doc = np.arange(8, dtype=np.int32)
     job = Job(kernel, Work(kernel.variant, Problem(1, 1, 1, 8, 8, 16, 16), "bf16", "forward", {"doc": doc}))
-    job.write(tmp_path / "job")
+    write(job, tmp_path / "job")
     assert main(tmp_path / "job") == 0
     assert HostGpu.made.calls == [False, True] and not Profiler.on
 
