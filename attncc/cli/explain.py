@@ -250,7 +250,7 @@ def _explained(
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
-            plan, resources = _settled(next(item for item in kernels if item.build.pass_name == plan.pass_name))
+            plan, resources = _settled(next(item for item in kernels if item.build == plan.build))
     drawn = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):

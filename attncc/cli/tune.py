@@ -31,6 +31,7 @@ from .options import (
 )
 
 if TYPE_CHECKING:
+    from ..compiler import Specification
     from ..tune.candidates import TunedKernel
     from ..tune.log import Log
     from ..tune.machine import Machine
@@ -52,6 +53,21 @@ class Duration(click.ParamType[float]):
         return float(found[1]) * _UNITS[found[2] or ""]
 
 
+class LengthRange(click.ParamType[Any]):
+    """`1024..8192`, or `1024..`: the first and the last."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        from ..ir import MAX_LENGTH
+
+        found = re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})?", str(value))
+        first, last = (0, 0) if found is None else (int(found[1]), int(found[2] or MAX_LENGTH))
+        if not 0 < first <= last <= MAX_LENGTH:
+            self.fail(f"{value!r}: write a range as in 1024..8192", param, ctx)
+        return first, last
+
+
 @click.command("tune", short_help="Measure schedules on this GPU and write the best into the file.")
 @click.argument("file", type=OWN_FILE)
 @variant_option
@@ -64,6 +80,11 @@ class Duration(click.ParamType[float]):
     default="forward",
     show_default=True,
     help="Calls to tune for: their sizes tell whether decode or 2-D tiles run.",
+)
+@click.option(
+    "--lengths",
+    type=LengthRange(),
+    help="Numbers of keys, as in 1024..8192: the schedule is written for these alone. --kv-len is one of them.",
 )
 @click.option("--budget", type=Duration(), default="60s", show_default=True, help="Time, as in 60s or 5m.")
 @click.option("--cold", is_flag=True, help="Take other arrays for each call: none are in the L2 cache.")
@@ -124,13 +145,41 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
         pass_name = pass_here(
             specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors
         )
-    tuned = TunedKernel(specification, Build(pass_name, target, *configuration))
+    lengths = _lengths(specification, given["lengths"], pass_name, target, problem.kv_len)
+    tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths))
     check_element_types(tuned.variant, given["given_inputs"])
     work = Work(tuned.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
     roofline, known = device_like(device.name, device.capability, device.multiprocessors)
     machine = _machine(work, tuned, cold=given["cold"])
     log = _log(tuned, work, machine, given)
     return Session(tuned, work, Model(problem, work.inputs, roofline, known), machine, log, given["budget"])
+
+
+def _lengths(
+    specification: Specification, given: tuple[int, int] | None, pass_name: str, target: str, keys: int
+) -> tuple[int, int] | None:
+    """The range of lengths that is tuned: the one given, or that of the file's schedule for so many keys; None: all.
+
+    A usage error where a schedule for them couldn't be, or wouldn't run the call.
+    """
+    from ..schedule.plan import BY_LENGTH
+
+    ranges = {
+        item.lengths: item.name
+        for item in specification.schedules
+        if (item.pass_name, item.target) == (pass_name, target) and item.lengths is not None
+    }
+    if given is None:
+        return next((own for own in ranges if own[0] <= keys <= own[1]), None)
+    first, last = given
+    if pass_name not in BY_LENGTH:
+        raise click.UsageError(f"--lengths: the pass {pass_name}, which runs the call, has no ranges of lengths")
+    if not first <= keys <= last:
+        raise click.UsageError(f"--lengths {first}..{last} leaves out the {keys} keys of the call, --kv-len")
+    for own, name in ranges.items():
+        if own != given and own[0] <= last and first <= own[1]:
+            raise click.UsageError(f"--lengths {first}..{last} overlaps {own[0]}..{own[1]}, of the schedule {name}")
+    return given
 
 
 def _machine(work: Work, tuned: TunedKernel, *, cold: bool) -> Machine:
