@@ -23,7 +23,7 @@ from .runtime.cuda.device import best_target
 from .runtime.cuda.driver import driver
 from .runtime.cuda.nvrtc_pool import jobs
 from .runtime.store.store import Configuration, MachineCode
-from .schedule.plan import FORWARD_PASSES, PASSES, Build, KernelPlan
+from .schedule.plan import BACKWARD_PASSES, FORWARD_PASSES, PASSES, Build, KernelPlan
 from .schedule.schedule import Schedule, from_asts
 from .schedule.target import TARGETS, target_help
 from .semantics.constants import NO_DEFINES, Defines, checked_defines
@@ -85,7 +85,17 @@ class Specification:
         wanted = asked or targets_of(configuration.dtype, "decode")
         tiles_2d = None if configuration.paged else make_tiles_2d(forward, self.schedule("patches", target))
         found = (forward, *([decode] if wanted else []), *([tiles_2d] if tiles_2d else []))
+        found += self._of_lengths(configuration, target, FORWARD_PASSES)
         return tuple(item for item in found if item.build.pass_name in self.passes)
+
+    def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[Candidates, ...]:
+        """Of the schedules for ranges of lengths."""
+        return tuple(
+            make_candidates(self.variant, Build(name, target, *configuration, item.lengths), item)
+            for name in passes
+            for item in self._schedules(name, target)
+            if item.lengths is not None
+        )
 
     def backward_candidates(self, configuration: Configuration, target: str) -> tuple[Candidates, ...]:
         """The plans that the kernels of the passes `backward` and `backward_dq` may have, and of `backward_patches`
@@ -95,16 +105,23 @@ class Specification:
             for pass_name in ("backward", "backward_dq")
         )
         tiles_2d = make_tiles_2d(keys, self.schedule("backward_patches", target))
-        return keys, rows, *([tiles_2d] if tiles_2d else [])
+        of_lengths = self._of_lengths(configuration, target, BACKWARD_PASSES)
+        return keys, rows, *([tiles_2d] if tiles_2d else []), *of_lengths
 
     def plans(self, configuration: Configuration, target: str) -> tuple[KernelPlan, ...]:
         """The plan of each kernel where nothing is compiled. AttnccError A4xx where there can be none."""
         return tuple(item.first for item in self.candidates(configuration, target))
 
-    def schedule(self, pass_name: str, target: str) -> Schedule | None:
-        """The schedule for a target; one for sm_90 also serves sm_90a, where that has none of its own."""
-        of_pass = {schedule.target: schedule for schedule in self.schedules if schedule.pass_name == pass_name}
-        return of_pass.get(target) or of_pass.get(target.removesuffix("a"))
+    def schedule(self, pass_name: str, target: str, lengths: tuple[int, int] | None = None) -> Schedule | None:
+        """The schedule for a target and a range of lengths; where there is none, that for all lengths."""
+        of_lengths = {item.lengths: item for item in self._schedules(pass_name, target)}
+        return of_lengths.get(lengths) or of_lengths.get(None)
+
+    def _schedules(self, pass_name: str, target: str) -> tuple[Schedule, ...]:
+        """Those for a target; those for sm_90 also serve sm_90a, where that has none of its own."""
+        of_pass = [item for item in self.schedules if item.pass_name == pass_name]
+        own = tuple(item for item in of_pass if item.target == target)
+        return own or tuple(item for item in of_pass if item.target == target.removesuffix("a"))
 
 
 _WHAT_TO_GIVE = "give a path, a name that `attncc list` prints, or a text of several lines"
@@ -256,8 +273,10 @@ class CompiledStore:
     @cached_property
     def _first_backward_plans(self) -> tuple[KernelPlan, ...]:
         """What the CPU executor walks."""
-        keys, rows, *_ = self._specification.backward_candidates(self._configuration, self._host)
-        return (keys.first, rows.first) if backward_facts(keys.first).separates_dq else (keys.first,)
+        keys, rows, *rest = self._specification.backward_candidates(self._configuration, self._host)
+        own = [keys.first, *(item.first for item in rest if item.build.lengths is not None)]
+        separate = any(backward_facts(plan).separates_dq for plan in own)
+        return (own[0], *([rows.first] if separate else []), *own[1:])
 
     def machine_codes(self, plans: Sequence[KernelPlan]) -> Mapping[str, MachineCode]:
         codes = {kernel_name(item.plan): item.compiled for item in self._all_settled()}
@@ -299,11 +318,12 @@ class CompiledStore:
 
 def _settle_backward(kernels: Sequence[Candidates]) -> tuple[Settled, ...]:
     """The second is compiled if it may be launched: beside the others where that is known before."""
-    keys, rows, *tiles_2d = kernels
-    if backward_facts(keys.first).separates_dq:
+    keys, rows, *rest = kernels
+    if any(backward_facts(item.first).separates_dq for item in (keys, *rest)):
         return _settle_all(kernels)
-    found, *others = _settle_all((keys, *tiles_2d))
-    return (found, *(_settle_all((rows,)) if backward_facts(found.plan).separates_dq else ()), *others)
+    found, *others = _settle_all((keys, *rest))
+    separate = any(backward_facts(item.plan).separates_dq for item in (found, *others))
+    return (found, *(_settle_all((rows,)) if separate else ()), *others)
 
 
 def _settle_all(kernels: Sequence[Candidates]) -> tuple[Settled, ...]:

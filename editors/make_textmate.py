@@ -100,10 +100,12 @@ def _input() -> dict[str, Any]:
 
 def _schedule() -> dict[str, Any]:
     """Its head, and its settings up to the closing brace; those of candidates are inside."""
-    head = r"\b(schedule)\s+(\w+)\s+(for)\s+(\w+)(?:\s+(?!on\b)(\w+))?\s+(on)\s+(\w+)\s*(\{)"
+    head = r"\b(schedule)\s+(\w+)\s+(for)\s+(\w+)(?:\s+(?!on\b)(\w+))?\s+(on)\s+(\w+)"
+    head += rf"(?:\s+(for)\s+{_named('lengths')}\s+(\d[\d_]*\.\.(?:\d[\d_]*)?))?\s*(\{{)"
     scopes = (
         "storage.type", "entity.name.function", "keyword.control", "entity.name.type", "support.constant",
-        "keyword.control", "support.constant", "punctuation.section",
+        "keyword.control", "support.constant", "keyword.control", "keyword.other", "constant.numeric",
+        "punctuation.section",
     )  # fmt: skip
     return {
         "begin": head,

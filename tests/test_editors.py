@@ -29,6 +29,7 @@ SPECS = sorted((ROOT / "specs").glob("*.attn"))
 PLACES = {
     "tag": "input x: f32[{}]", "property": "input x: i32[pos] {}", "normalizer": "normalize {}",
     "knob": "schedule s for v on sm_80 {{ {} = 1 }}", "setting": "schedule s for v on sm_80 {{ skip = {} }}",
+    "lengths": "schedule s for v on sm_80 for {} 1.. {{}}",
     "pass": "schedule s for v {} on sm_80 {{}}", "target": "schedule s for v on {} {{}}", "dtype": "input x: {}",
     "type": "const c: {} = 1", "function": "let a = {}(b)", "reduction": "let a = {}(b for c in range(3))",
     "value": "let a = 1 + {}", "constant": "let a = {}",

@@ -26,6 +26,7 @@ FLOORS = {
     "runtime": 7,
     "__init__": 8, "__main__": 8, "advice": 8, "api": 8, "balance": 8, "bench": 8, "cache_append": 8, "checks": 8,
     "compiler": 8, "cli": 8, "distributed": 8, "explain": 8, "flex": 8, "import_flex": 8, "integrations": 8, "jax": 8,
+    "io_model": 8, "measure": 8,
     "lsp": 8, "machine_code": 8, "package": 8, "partial_results": 8, "settle": 8, "stages": 8, "torch": 8, "tune": 8,
 }  # fmt: skip
 

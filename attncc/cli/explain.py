@@ -69,12 +69,29 @@ class Lengths(click.ParamType[Any]):
 @problem_options(q_len=4096, heads=16)
 @dtype_option
 @click.option("--arch", "target", help="The target of the kernel; the best for --device, if not given.")
-@click.option("--device", default="h200", show_default=True, help="The GPU of the roofline.")
+@click.option("--device", help="The GPU of the roofline; h200, if not given.")
 @click.option("--compile/--no-compile", "compiles", default=True, help="Whether ptxas is asked for the registers.")
 @click.option(
     "--kv-lens",
     type=Lengths(),
     help="Keys of a batch of caches, as in 100,5000: how work is shared out.",
+)
+@click.option(
+    "--measure",
+    "measures",
+    is_flag=True,
+    help="Run one call on this GPU, and print the bytes that its counters tell beside those predicted.",
+)
+@click.option(
+    "--pass",
+    "asked",
+    type=click.Choice(["forward", "backward"]),
+    default="forward",
+    show_default=True,
+    help="With --measure: the call.",
+)
+@click.option(
+    "--ncu", type=click.Path(dir_okay=False, path_type=Path), help="With --measure: Nsight Compute, if not in PATH."
 )
 @click.option("--seed", type=int, default=0, help="Of the inputs that are drawn at random.")
 @input_option
@@ -89,11 +106,18 @@ def command(*, what: Path | str, **given: Any) -> None:
     attncc explain specs/sliding_window.attn --q-len 16384
     attncc explain specs/documents.attn -i doc=doc.npy --batch 2 --device a100
     attncc explain causal --q-len 1 --heads 32 --kv-heads 8 --head-dim 128 --kv-lens 100,5000,128000
+    attncc explain causal --head-dim 128 --measure --pass backward
     attncc explain A203
     """
     if isinstance(what, str):
         click.echo(error_page(what))
         return
+    if given["measures"]:
+        _measure(what, given)
+        return
+    if given["asked"] != "forward" or given["ncu"]:
+        raise click.UsageError("--pass and --ncu go with --measure")
+    given["device"] = given["device"] or "h200"
     lengths = given["kv_lens"]
     if lengths is not None:
         given["problem"] = _of_lengths(given["problem"], lengths)
@@ -111,6 +135,16 @@ def command(*, what: Path | str, **given: Any) -> None:
         if shared is not None:
             click.echo("\n".join(wrapped(line, 15) for line in _shared_out(shared, lengths)))
     _warn(explained)
+
+
+def _measure(file: Path, given: dict[str, Any]) -> None:
+    from .measure import measure
+
+    names = {"--device": "device", "--arch": "target", "--kv-lens": "kv_lens"}
+    useless = [option for option, name in names.items() if given[name] is not None]
+    if useless:
+        raise click.UsageError(f"--measure counts dense calls on the GPU of this machine, without {useless[0]}")
+    measure(file, given)
 
 
 def _of_lengths(problem: Problem, lengths: tuple[int, ...]) -> Problem:
@@ -216,7 +250,7 @@ def _explained(
     resources: Resources | str | None = None
     if given["compiles"]:
         with progress("compiling"):
-            plan, resources = _settled(next(item for item in kernels if item.build.pass_name == plan.pass_name))
+            plan, resources = _settled(next(item for item in kernels if item.build == plan.build))
     drawn = plausible.drawn(variant, problem, given["seed"], given["given_inputs"])
     inputs = {name: item.array for name, item in drawn.items()} | given["given_inputs"]
     with progress("counting"):

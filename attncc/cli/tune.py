@@ -17,6 +17,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..quoting import json_text, printable
 from .console import as_json, progress, rich_console, wrapped
 from .files import check_element_types, load_specification, replace_text, writing
+from .here import pass_here, target_here
 from .interrupts import Interrupted
 from .options import (
     OWN_FILE,
@@ -31,7 +32,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..compiler import Specification
-    from ..runtime.cuda.driver import Device
     from ..tune.candidates import TunedKernel
     from ..tune.log import Log
     from ..tune.machine import Machine
@@ -53,6 +53,21 @@ class Duration(click.ParamType[float]):
         return float(found[1]) * _UNITS[found[2] or ""]
 
 
+class LengthRange(click.ParamType[Any]):
+    """`1024..8192`, or `1024..`: the first and the last."""
+
+    name = "range"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        from ..ir import MAX_LENGTH
+
+        found = re.fullmatch(r"(\d{1,10})\.\.(\d{1,10})?", str(value))
+        first, last = (0, 0) if found is None else (int(found[1]), int(found[2] or MAX_LENGTH))
+        if not 0 < first <= last <= MAX_LENGTH:
+            self.fail(f"{value!r}: write a range as in 1024..8192", param, ctx)
+        return first, last
+
+
 @click.command("tune", short_help="Measure schedules on this GPU and write the best into the file.")
 @click.argument("file", type=OWN_FILE)
 @variant_option
@@ -65,6 +80,11 @@ class Duration(click.ParamType[float]):
     default="forward",
     show_default=True,
     help="Calls to tune for: their sizes tell whether decode or 2-D tiles run.",
+)
+@click.option(
+    "--lengths",
+    type=LengthRange(),
+    help="Numbers of keys, as in 1024..8192: the schedule is written for these alone. --kv-len is one of them.",
 )
 @click.option("--budget", type=Duration(), default="60s", show_default=True, help="Time, as in 60s or 5m.")
 @click.option("--cold", is_flag=True, help="Take other arrays for each call: none are in the L2 cache.")
@@ -119,11 +139,14 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     device = driver().device(0)
     problem = given["problem"]
     specification = load_specification(file, {name: value for name, value in given.items() if name != "dtype"})
-    target = _target(given["dtype"], device)
+    target = target_here(given["dtype"], device)
     configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
     with progress("analysing"):
-        pass_name = _pass(specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors)
-    tuned = TunedKernel(specification, Build(pass_name, target, *configuration))
+        pass_name = pass_here(
+            specification.serving(given["dtype"]), configuration, target, given, device.multiprocessors
+        )
+    lengths = _lengths(specification, given["lengths"], pass_name, target, problem.kv_len)
+    tuned = TunedKernel(specification, Build(pass_name, target, *configuration, lengths))
     check_element_types(tuned.variant, given["given_inputs"])
     work = Work(tuned.variant, problem, given["dtype"], pass_name, given["given_inputs"], given["seed"])
     roofline, known = device_like(device.name, device.capability, device.multiprocessors)
@@ -132,35 +155,37 @@ def _session(file: Path, given: dict[str, Any]) -> Session:
     return Session(tuned, work, Model(problem, work.inputs, roofline, known), machine, log, given["budget"])
 
 
+def _lengths(
+    specification: Specification, given: tuple[int, int] | None, pass_name: str, target: str, keys: int
+) -> tuple[int, int] | None:
+    """The range of lengths that is tuned: the one given, or that of the file's schedule for so many keys; None: all.
+
+    A usage error where a schedule for them couldn't be, or wouldn't run the call.
+    """
+    from ..schedule.plan import BY_LENGTH
+
+    ranges = {
+        item.lengths: item.name
+        for item in specification.schedules
+        if (item.pass_name, item.target) == (pass_name, target) and item.lengths is not None
+    }
+    if given is None:
+        return next((own for own in ranges if own[0] <= keys <= own[1]), None)
+    first, last = given
+    if pass_name not in BY_LENGTH:
+        raise click.UsageError(f"--lengths: the pass {pass_name}, which runs the call, has no ranges of lengths")
+    if not first <= keys <= last:
+        raise click.UsageError(f"--lengths {first}..{last} leaves out the {keys} keys of the call, --kv-len")
+    for own, name in ranges.items():
+        if own != given and own[0] <= last and first <= own[1]:
+            raise click.UsageError(f"--lengths {first}..{last} overlaps {own[0]}..{own[1]}, of the schedule {name}")
+    return given
+
+
 def _machine(work: Work, tuned: TunedKernel, *, cold: bool) -> Machine:
     from ..tune.gpu import Gpu
 
     return Gpu(work, tuned, cold=cold)
-
-
-def _target(dtype: str, device: Device) -> str:
-    from ..kernels.registry import targets_of
-    from ..runtime.cuda.device import best_target
-
-    targets = targets_of(dtype)
-    found = best_target(targets, device.capability)
-    if found is None:
-        raise click.UsageError(f"{device.name} has no kernels of {dtype}: they run on {', '.join(targets)}")
-    return found
-
-
-def _pass(
-    specification: Specification, configuration: Any, target: str, given: Mapping[str, Any], multiprocessors: int
-) -> str:
-    """The pass that runs the calls."""
-    from ..kernels.serving import backward_plan_for, plan_for
-
-    if given["asked"] == "backward_dq":
-        return "backward_dq"
-    if given["asked"] == "backward":
-        plans = [item.first for item in specification.backward_candidates(configuration, target)]
-        return backward_plan_for(plans, given["problem"]).pass_name
-    return plan_for(specification.plans(configuration, target), given["problem"], multiprocessors).pass_name
 
 
 def _log(tuned: TunedKernel, work: Work, machine: Machine, given: Mapping[str, Any]) -> Log:

@@ -69,6 +69,7 @@ class Candidates:
         variant = to_json(replace(self.variant, name="", documentation=""))
         grid_2d = None if self.grid_2d is None else asdict(self.grid_2d)
         build = {name: value for name, value in asdict(self.build).items() if name != "paged" or value}
+        del build["lengths"]  # tiles don't depend on it
         asked = [variant, build, self.settings, self.schedule.target, grid_2d]
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -72,6 +72,12 @@ class Facts(ABC):
         """Whether there are tests of single tiles that a pre-pass could do."""
         return False
 
+    @property
+    def tile_parts(self) -> tuple[int, int]:
+        """Into how many parts of its rows, and of its keys, a tile falls that are asked about one by one. It is loaded
+        if any of them is live."""
+        return 1, 1
+
     # ------------------------------------------------------------ its code
 
     @property
@@ -195,6 +201,11 @@ class ForwardFacts(Facts):
     @property
     def uses_tile_kind(self) -> bool:
         return self.plan.tests_tiles and not self.tile_lists
+
+    @property
+    def aligns_tiles(self) -> bool:
+        """Whether tiles of keys begin at multiples of block_kv. Else those of a block begin with its first key."""
+        return True
 
     @property
     def row_groups(self) -> int:

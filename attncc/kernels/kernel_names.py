@@ -18,10 +18,12 @@ def configuration_of(plan: KernelPlan) -> str:
 
 
 def kernel_name(plan: KernelPlan) -> str:
-    """`causal_forward_bf16_d64_sm_80`: the kernel of a plan."""
-    return f"{plan.variant.name}_{plan.pass_name}_{configuration_of(plan)}_{plan.target}"
+    """`causal_forward_bf16_d64_sm_80`: the kernel of a plan; `causal_forward_bf16_d64_k1024to8192_sm_80`, of one for a
+    range of lengths."""
+    lengths = "" if plan.lengths is None else "_k{}to{}".format(*plan.lengths)
+    return f"{plan.variant.name}_{plan.pass_name}_{configuration_of(plan)}{lengths}_{plan.target}"
 
 
 def separate_dq_name(plan: KernelPlan) -> str:
     """The kernel of the pass `backward_dq` beside a plan of the pass `backward`."""
-    return kernel_name(replace(plan, pass_name="backward_dq"))
+    return kernel_name(replace(plan, pass_name="backward_dq", lengths=None))

@@ -16,6 +16,7 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
     fill the GPU. Decode too where the forward kernel would leave most of so many multiprocessors idle. Else 2-D tiles
     where the lengths fit the grid. Decode, again, for pages that the forward kernel can't load.
     """
+    plans = at_length(plans, problem)
     served = next((plan for plan in plans[1:] if facts_of(plan).serves(problem)), plans[0])
     decode = next((plan for plan in plans[1:] if plan.pass_name == "decode"), served)
     if not facts_of(served).fits_pages(problem):
@@ -25,7 +26,33 @@ def plan_for(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int
 
 def backward_plan_for(plans: Sequence[KernelPlan], problem: Problem) -> KernelPlan:
     """The plan whose blocks own keys that runs a call, of those of the backward passes, `backward` first."""
+    plans = at_length(plans, problem)
     return next((plan for plan in plans[1:] if plan.grid_2d is not None and facts_of(plan).serves(problem)), plans[0])
+
+
+def executed_backward_plans(plans: Sequence[KernelPlan], problem: Problem) -> tuple[KernelPlan, ...]:
+    """The plans that the CPU executor walks for a backward call: never in 2-D tiles, that of `backward_dq` second. Of a
+    package without a backward pass, whose forward plan comes twice, that."""
+    keys = [plan for plan in plans if plan.grid_2d is None and plan.pass_name != "backward_dq"]
+    rows = [plan for plan in plans[1:] if plan.pass_name == "backward_dq" or not plan.is_backward]
+    return (at_length(keys, problem)[0], *rows)
+
+
+def dq_plan(plans: Sequence[KernelPlan]) -> KernelPlan:
+    """Of the plans of the backward passes that of `backward_dq`, for calls that need it."""
+    return next(plan for plan in plans if plan.pass_name == "backward_dq")
+
+
+def at_length(plans: Sequence[KernelPlan], problem: Problem) -> list[KernelPlan]:
+    """One plan of each pass, in their order: that for a range which holds the call's number of keys, or else that for
+    all. The host knows shapes alone: of caches the number counts all room that there is, of packed batches all keys."""
+    found: dict[str, KernelPlan] = {}
+    for plan in plans:
+        if plan.lengths is None:
+            found.setdefault(plan.pass_name, plan)
+        elif plan.lengths[0] <= problem.kv_len <= plan.lengths[1]:
+            found[plan.pass_name] = plan
+    return list(found.values())
 
 
 def executed_plan(plans: Sequence[KernelPlan], problem: Problem, multiprocessors: int | None = None) -> KernelPlan:

@@ -204,6 +204,7 @@ _CHOICES: dict[str, Callable[[Cursor], Iterator[Choice]]] = {
     "pass": lambda cursor: iter([*_words("pass")(cursor), *_named("on")(cursor)]),
     "on": _named("on"),
     "target": _words("target"),
+    "lengths": _words("lengths"),
     "type": _words("type"),
     "dtype": _words("dtype"),
     "axis": _axes,

@@ -89,7 +89,8 @@ def _built_in(token: Token, before: Sequence[Token], is_call: bool) -> Word | No
     if slot == "setting":
         return words.find(str(before[0]), "knob")
     sorts = {
-        "pass": ("pass",), "target": ("target",), "type": ("type",), "dtype": ("dtype",), "axis": ("tag", "value"),
+        "pass": ("pass",), "target": ("target",), "lengths": ("lengths",), "type": ("type",), "dtype": ("dtype",),
+        "axis": ("tag", "value"),
         "property": ("property",), "normalizer": ("normalizer",),
     }.get(slot, ("function",) if is_call else ("value",))  # fmt: skip
     return words.find(name, *sorts)

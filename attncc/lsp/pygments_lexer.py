@@ -82,6 +82,8 @@ class AttnLexer(RegexLexer):  # type: ignore[misc]  # pygments has no types
             (r"\{", Punctuation, ("#pop", "settings")),
             (named("target"), Name.Constant),
             (named("pass") + r"(?=\s+on\b)", Name.Attribute),
+            (rf"{named('lengths')}(?=\s+\d)", Keyword),
+            (r"\d[\d_]*\.\.(\d[\d_]*)?", Number.Integer),
             (r"\w+", Name.Class),
             default("#pop"),
         ],

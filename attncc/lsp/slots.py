@@ -9,8 +9,8 @@ from lark import Token
 _ENDS_VALUE = ("NAME", "INT", "FLOAT", "RPAR", "RSQB", "TRUE", "FALSE", "SCORE", "SCALE")
 
 # A slot is one of: item, statement, knob (where something new begins); name (one that is given here), library, variant,
-# for, pass, on, target, type, dtype, axis, property, normalizer, input, if, in, range, setting, operator, operand,
-# nothing.
+# for, pass, on, target, lengths, type, dtype, axis, property, normalizer, input, if, in, range, setting, operator,
+# operand, nothing.
 
 
 def slot(before: Sequence[Token]) -> str:
@@ -46,7 +46,8 @@ def _item(types: list[str]) -> str:
 
 def _schedule(types: list[str]) -> str:
     if "ON" in types:
-        return "target" if types[-1] == "ON" else "nothing"
+        behind = types[types.index("ON") + 1 :]
+        return ("target", "for", "lengths", "nothing")[min(len(behind), 3)]
     return ("name", "for", "variant", "pass", "on")[min(len(types) - 1, 4)]
 
 

@@ -29,7 +29,7 @@ class Word:
 # Sorts of words: which of them stands at a place follows from what stands before it.
 SORTS = (
     "item", "statement", "operator", "constant", "value", "function", "reduction", "tag", "dtype", "type", "property",
-    "normalizer", "pass", "knob", "setting", "target",
+    "normalizer", "pass", "lengths", "knob", "setting", "target",
 )  # fmt: skip
 
 _KEYWORDS: dict[str, tuple[str, str]] = {  # sort, meaning
@@ -39,7 +39,7 @@ _KEYWORDS: dict[str, tuple[str, str]] = {  # sort, meaning
     "fn": ("item", "a value with a name; it reads its parameters and the built-in values except `score`"),
     "variant": ("item", "what one attention variant computes; without lines it is full attention"),
     "schedule": ("item", "how a variant runs: settings for one pass on one target"),
-    "for": ("item", "the variant of a schedule; the variable of `any`, `all` and `sum`"),
+    "for": ("item", "the variant and the lengths of a schedule; the variable of `any`, `all` and `sum`"),
     "on": ("item", "the target of a schedule"),
     "const": ("statement", "a number of the build, or an array of them; `-D name=value` replaces it"),
     "input": ("statement", "an argument of every call: a tensor or, without axes, a scalar"),
@@ -79,6 +79,7 @@ def words() -> tuple[Word, ...]:
     found += [Word(name, "property", name, doc) for name, doc in builtins.PROPERTIES.items()]
     found += [Word(name, "normalizer", f"normalize {name}", doc) for name, doc in builtins.NORMALIZERS.items()]
     found += [Word(name, "pass", name, f"the {name} pass") for name in builtins.PASSES]
+    found.append(Word("lengths", "lengths", "for lengths 1024..8192", "the numbers of keys that a schedule is for"))
     found += [Word(name, "knob", f"{name} = {knob.values}", knob.doc) for name, knob in KNOBS.items()]
     found += [Word(name, "setting", name, "a value of knobs") for name in _settings()]
     found += [Word(item.name, "target", item.name, _target(item)) for item in TARGETS.values()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 
 from ..analysis.grid_2d import Grid2D
 from ..analysis.rules import TileRules
@@ -18,6 +18,7 @@ FORWARD_PASSES, BACKWARD_PASSES = ("forward", "decode", "patches"), ("backward",
 PASSES = FORWARD_PASSES + BACKWARD_PASSES
 KEY_PASSES = ("backward", "backward_patches")  # whose blocks own keys, and go over the rows
 TILES_2D_PASSES = {"forward": "patches", "backward": "backward_patches"}  # what may serve their calls in 2-D tiles
+BY_LENGTH = ("forward", "decode", "backward")  # whose calls may have kernels of their own by how many keys they have
 LOOPS = ("q_outer", "kv_outer")
 
 HEAD_DIMS = (1, 256)  # the least and the most
@@ -48,6 +49,7 @@ class Build:
     head_dim: int  # of q and k
     value_head_dim: int
     paged: bool = False  # k and v are pools of pages
+    lengths: tuple[int, int] | None = None  # keys of the calls that it serves, both ends included; None: all others
 
     @property
     def element_bytes(self) -> int:
@@ -75,6 +77,7 @@ class Choice:
     low_register: bool = False
 
 
+OPTIONAL = "optional"  # of the metadata of fields: left out of JSON where they have their default
 FOLLOWING = ("overlap", "low_register")  # of the fields of Choice: those that no knob sets
 
 
@@ -107,10 +110,14 @@ class KernelPlan:
     grid_2d: Grid2D | None = None  # the passes in 2-D tiles: of what
     low_register: bool = False  # backward: saves registers at the cost of time (few_registers.cuh)
     paged: bool = False  # k and v are pools of pages
+    # Keys of the calls that it serves, both ends included; None: of all that no plan of its pass is for. Left out of
+    # JSON then.
+    lengths: tuple[int, int] | None = field(default=None, metadata={OPTIONAL: True})
 
     @property
     def build(self) -> Build:
-        return Build(self.pass_name, self.target, self.dtype, self.head_dim, self.value_head_dim, self.paged)
+        dims = self.head_dim, self.value_head_dim
+        return Build(self.pass_name, self.target, self.dtype, *dims, self.paged, self.lengths)
 
     @property
     def knobs(self) -> dict[str, int | str | None]:

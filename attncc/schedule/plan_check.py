@@ -13,6 +13,7 @@ from ..analysis.rules import sorted_name
 from ..ir import (
     AXIS_TAGS,
     DTYPES,
+    MAX_LENGTH,
     OFFSET_SYMBOL,
     START_SYMBOLS,
     SYMBOLS,
@@ -36,7 +37,7 @@ from ..ir import (
 from ..operators import OPERATORS
 from .families import KINDS
 from .knobs import KNOBS
-from .plan import DTYPE_BYTES, KEY_PASSES, LOOPS, PASSES, TILES_2D_PASSES, KernelPlan
+from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, LOOPS, PASSES, TILES_2D_PASSES, KernelPlan
 from .target import TARGETS
 
 NORMALIZERS = ("softmax", "sigmoid", "none")
@@ -67,6 +68,9 @@ def check_plan(plan: KernelPlan) -> None:
     sizes = (plan.block_q, plan.block_kv, plan.warps, plan.stages, 1 if plan.split_kv is None else plan.split_kv)
     _require(all(0 < size <= MOST_PAIRS for size in sizes) and plan.warps <= MOST_WARPS, "a size of the tile")
     _require(all(0 < dim <= MOST_COLUMNS for dim in (plan.head_dim, plan.value_head_dim)), "a head dim")
+    if plan.lengths is not None:
+        first, last = plan.lengths
+        _require(plan.pass_name in BY_LENGTH and 0 < first <= last <= MAX_LENGTH, "a range of lengths")
     _check_grid(plan)
     _check_rules(plan)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from types import UnionType
@@ -11,7 +11,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from .. import ir
 from ..analysis import rules
 from ..analysis.grid_2d import Grid2D
-from .plan import KernelPlan
+from .plan import OPTIONAL, KernelPlan
 
 _CLASSES: dict[str, type] = {
     cls.__name__: cls
@@ -45,10 +45,14 @@ def _to_json(value: Any, written: dict[ir.Expr, int]) -> Any:
 def _class_json(value: Any, written: dict[ir.Expr, int]) -> dict[str, Any]:
     if _is_numbered(value) and value in written:
         return {"same": written[value]}
-    shown = {f.name: _to_json(getattr(value, f.name), written) for f in fields(value) if f.compare}
+    shown = {f.name: _to_json(getattr(value, f.name), written) for f in fields(value) if _is_told(f, value)}
     if _is_numbered(value):
         written[value] = len(written)
     return {"class": type(value).__name__, **shown}
+
+
+def _is_told(item: Field[Any], value: Any) -> bool:
+    return item.compare and not (OPTIONAL in item.metadata and getattr(value, item.name) == item.default)
 
 
 def _is_numbered(value: Any) -> bool:
@@ -83,7 +87,8 @@ def _from_json(value: Any, read: list[Any]) -> Any:
 
 def _rebuilt(cls: type, given: dict[str, Any]) -> Any:
     hints = _hints(cls)
-    if set(given) != set(hints):
+    left_out = {item.name for item in fields(cls) if OPTIONAL in item.metadata}
+    if not set(hints) - left_out <= set(given) <= set(hints):
         raise ValueError(f"{cls.__name__} has the fields {', '.join(hints)}")
     for name, item in given.items():
         if not _fits(item, hints[name]):

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING
 
-from ..diagnostics import AttnccError, Diagnostics
+from ..diagnostics import AttnccError, Diagnostic, Diagnostics
+from ..ir import MAX_LENGTH
 from ..source import Span
 from . import knobs
 from .knobs import Value
+from .plan import BY_LENGTH, PASSES
 from .target import TARGETS
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ class Schedule:
     pass_name: str
     target: str
     settings: tuple[tuple[str, tuple[Value, ...]], ...] = ()
+    lengths: tuple[int, int] | None = None  # keys of the calls that it is for, both ends included; None: all
     span: Span | None = field(default=None, compare=False, repr=False)
     setting_spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
 
@@ -55,6 +58,7 @@ def from_ast(node: ast.Schedule) -> Schedule:
     for setting in node.settings:
         found.items += knobs.judge(setting, before)
         before.setdefault(setting.knob.name, setting)
+    found.items += _check_lengths(node)
     found.raise_errors()
     return Schedule(
         node.name.name,
@@ -62,9 +66,33 @@ def from_ast(node: ast.Schedule) -> Schedule:
         "forward" if node.pass_name is None else node.pass_name.name,
         node.target.name,
         tuple((setting.knob.name, setting.values) for setting in node.settings),
+        None if node.lengths is None else ends(node.lengths),
         node.span,
         tuple(setting.span for setting in node.settings),
     )
+
+
+def ends(lengths: ast.Lengths) -> tuple[int, int]:
+    """Both are included."""
+    return lengths.first, MAX_LENGTH if lengths.last is None else lengths.last
+
+
+def _check_lengths(node: ast.Schedule) -> Iterator[Diagnostic]:
+    """A415 for a range without lengths, or with ones that no call has, and for a pass that has no ranges."""
+    if node.lengths is None:
+        return
+    first, last = ends(node.lengths)
+    if not 0 < first <= last <= MAX_LENGTH:
+        why = f"lengths are 1 to {MAX_LENGTH}, and the first is the least"
+        what = f"a schedule can't be for lengths {node.lengths.range}"
+        yield Diagnostic("A415", what, node.lengths.span, notes=(why,), help="write a range such as 1024..8192")
+    name = "forward" if node.pass_name is None else node.pass_name.name
+    if name in PASSES and name not in BY_LENGTH:
+        passes = ", ".join(BY_LENGTH)
+        what = f"the pass {name} has no schedules for ranges of lengths"
+        yield Diagnostic(
+            "A415", what, node.lengths.span, notes=(f"there are such of {passes}",), help="remove the range"
+        )
 
 
 def from_asts(nodes: Iterable[ast.Schedule]) -> tuple[Schedule, ...]:

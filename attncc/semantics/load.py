@@ -94,8 +94,8 @@ def _variants(module: ast.Module, report: Report) -> list[ast.Variant]:
 
 
 def _check_schedules(schedules: tuple[ast.Schedule, ...], variants: set[str], report: Report) -> None:
-    """Each schedule is for a variant of the file and a pass, and the only one for these and its target."""
-    first: dict[tuple[str, str, str], ast.Schedule] = {}
+    """Each schedule is for a variant of the file and a pass, and the only one for these, its target and its lengths."""
+    first: dict[tuple[str, str, str], list[ast.Schedule]] = {}
     passes = {name: name for name in builtins.PASSES}
     for node in schedules:
         if reason := names.reserved(node.name.name, "schedule"):
@@ -117,12 +117,25 @@ def _check_schedules(schedules: tuple[ast.Schedule, ...], variants: set[str], re
                 instead=node.variant.span,
             )
         name = "forward" if node.pass_name is None else names.one_of(node.pass_name, passes, "a pass", report)
-        other = first.setdefault((node.variant.name, name or "", node.target.name), node)
-        if other is not node and name is not None:
+        if node.lengths is not None:
+            names.one_of(node.lengths.word, {"lengths": None}, "what a schedule may be for", report)
+        before = first.setdefault((node.variant.name, name or "", node.target.name), [])
+        other = next((item for item in before if _overlap(item.lengths, node.lengths)), None)
+        before.append(node)
+        if other is not None and name is not None:
+            lengths = "" if node.lengths is None else f" for some of the lengths {node.lengths.range}"
             report.error(
                 "A112",
-                f"`{node.variant.name}` has another schedule for the {name} pass on {node.target.name}",
+                f"`{node.variant.name}` has another schedule for the {name} pass on {node.target.name}{lengths}",
                 node.name.span,
                 labels=[Label(other.name.span, "the first")],
-                help="remove one",
+                help="remove one" if node.lengths is None else "let ranges end before others begin",
             )
+
+
+def _overlap(one: ast.Lengths | None, other: ast.Lengths | None) -> bool:
+    """Whether two schedules are for the same calls. One for all lengths serves those that no range holds."""
+    if one is None or other is None:
+        return one is other
+    last, others_last = (ir.MAX_LENGTH if item.last is None else item.last for item in (one, other))
+    return one.first <= others_last and other.first <= last

@@ -220,13 +220,28 @@ class Setting(Node):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Lengths(Node):
+    """`for lengths 1024..8192`, of a schedule. `word`: what stands for `lengths`; `last` None: `1024..`."""
+
+    word: Name
+    first: int
+    last: int | None
+
+    @property
+    def range(self) -> str:
+        return f"{self.first}..{'' if self.last is None else self.last}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule(Node):
-    """`schedule name for variant [pass] on target { settings }`; pass_name None is the forward pass."""
+    """`schedule name for variant [pass] on target [for lengths 1024..8192] { settings }`; pass_name None is the forward
+    pass."""
 
     name: Name
     variant: Name
     pass_name: Name | None
     target: Name
+    lengths: Lengths | None
     settings: tuple[Setting, ...]
 
 

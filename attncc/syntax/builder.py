@@ -86,8 +86,14 @@ class _Builder(Transformer_NonRecursive[Token, Any]):
             variant=variant,
             pass_name=passes[0] if passes else None,
             target=target,
-            settings=tuple(children[len(words) :]),
+            lengths=next((child for child in children if isinstance(child, ast.Lengths)), None),
+            settings=tuple(child for child in children if isinstance(child, ast.Setting)),
         )
+
+    def lengths(self, meta: Meta, children: Sequence[Any]) -> ast.Lengths:
+        word, written = children
+        first, _, last = str(written).partition("..")
+        return ast.Lengths(span=self.span(meta), word=word, first=int(first), last=int(last) if last else None)
 
     def setting(self, meta: Meta, children: Sequence[Any]) -> ast.Setting:
         knob, *values = children

@@ -303,6 +303,7 @@ _LACKS = {
     ("LPAR", "LBRACE"): (("LPAR", "RPAR", "LBRACE"), _MASK),
     ("RANGE", "INT"): (("RANGE", "LPAR", "INT", "RPAR"), "write `for i in range(8)`"),
     ("RANGE", "NAME"): (("RANGE", "LPAR", "NAME", "RPAR"), "write `for i in range(size)`"),
+    ("LENGTHS", "INT"): (("LENGTHS",), "write both ends without blanks, as in `1024..8192`, or `1024..`"),
     ("FOR", "LBRACE"): (("FOR", "NAME", "ON", "NAME", "LBRACE"), ""),
     ("FOR", "ON"): (("FOR", "NAME", "ON"), ""),
     ("ON", "LBRACE"): (("ON", "NAME", "LBRACE"), ""),

@@ -167,7 +167,8 @@ def opening(item: ast.Item) -> str:
             return f"variant {item.name.name} "
         case ast.Schedule():
             pass_name = f" {item.pass_name.name}" if item.pass_name else ""
-            return f"schedule {item.name.name} for {item.variant.name}{pass_name} on {item.target.name} "
+            lengths = f"for {item.lengths.word.name} {item.lengths.range} " if item.lengths else ""
+            return f"schedule {item.name.name} for {item.variant.name}{pass_name} on {item.target.name} {lengths}"
 
 
 def import_line(node: ast.Import) -> str:

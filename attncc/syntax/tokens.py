@@ -44,7 +44,7 @@ def tokenize(source: SourceFile, diagnostics: Diagnostics) -> list[Token]:
     for token in tokens:
         if token.type == "NAME":
             _check_name(source, token, diagnostics)
-        elif token.type in ("INT", "FLOAT"):
+        elif token.type in ("INT", "FLOAT", "LENGTHS"):
             _check_number(source, token, diagnostics)
     return tokens
 
@@ -148,7 +148,9 @@ def _check_name(source: SourceFile, token: Token, diagnostics: Diagnostics) -> N
 
 
 def _check_number(source: SourceFile, token: Token, diagnostics: Diagnostics) -> None:
-    problem = _float_problem(token) if token.type == "FLOAT" else _int_problem(token)
+    ends = str(token).split("..") if token.type == "LENGTHS" else [str(token)]
+    problems = map(_float_problem if token.type == "FLOAT" else _int_problem, filter(None, ends))
+    problem = next(filter(None, problems), None)
     if problem:
         diagnostics.add(Diagnostic("A009", problem[0], span(source, token), help=problem[1]))
 

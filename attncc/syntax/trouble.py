@@ -92,6 +92,7 @@ _WORDS = {
     "INT": "a whole number",
     "FLOAT": "a number",
     "STRING": "a path in quotes",
+    "LENGTHS": "a range such as `1024..8192`",
     END: "the end of the file",
 }
 

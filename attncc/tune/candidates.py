@@ -41,8 +41,10 @@ class TunedKernel:
 
     @property
     def held(self) -> Schedule | None:
-        """The file's schedule, which may be for sm_90 and serve sm_90a."""
-        return self.specification.schedule(self.build.pass_name, self.build.target)
+        """The file's schedule for these calls: it may be for sm_90 and serve sm_90a, and for all lengths where there is
+        none for the range that is tuned."""
+        build = self.build
+        return self.specification.schedule(build.pass_name, build.target, build.lengths)
 
     def candidates(self, schedule: Schedule | None) -> Candidates:
         """The plans that the kernel may have by a schedule."""
@@ -60,19 +62,21 @@ class TunedKernel:
 
     def with_schedule(self, schedule: Schedule | None) -> Specification:
         """The specification with this schedule in place of the file's, for calls that this kernel alone runs."""
-        build, kept = self.build, self.specification.schedules
-        if schedule is not None:
-            kept = (*(item for item in kept if not _same_place(item, schedule)), schedule)
+        build = self.build
+        targets = build.target, build.target.removesuffix("a")
+        kept = [
+            item
+            for item in self.specification.schedules
+            if item.pass_name != build.pass_name or item.target not in targets
+        ]
+        if schedule is not None:  # for all lengths: what is checked against fp64 has fewer keys
+            kept.append(replace(schedule, lengths=None))
         if build.pass_name in ("patches", "decode"):
             # 2-D tiles serve some lengths alone; of the others the pass that is tuned runs every call.
             passes = ("forward", "patches") if build.pass_name == "patches" else ("decode",)
         else:
             passes = ("forward",)
-        return replace(self.specification, schedules=kept, passes=passes)
-
-
-def _same_place(one: Schedule, other: Schedule) -> bool:
-    return (one.pass_name, one.target) == (other.pass_name, other.target)
+        return replace(self.specification, schedules=tuple(kept), passes=passes)
 
 
 def schedules(kernel: TunedKernel) -> tuple[Schedule, ...]:
@@ -102,14 +106,17 @@ def near(kernel: TunedKernel, plan: KernelPlan) -> tuple[Schedule, ...]:
 
 def is_closed(kernel: TunedKernel) -> bool:
     """Whether the braces of the file's schedule say what is tried."""
-    held = kernel.held
-    return held is not None and held.target == kernel.build.target and any(len(item[1]) > 1 for item in held.settings)
+    held, build = kernel.held, kernel.build
+    if held is None or (held.target, held.lengths) != (build.target, build.lengths):
+        return False
+    return any(len(item[1]) > 1 for item in held.settings)
 
 
 def _without_tiles(kernel: TunedKernel) -> Schedule:
     """The file's schedule, of which what settles tiles is left out."""
     build = kernel.build
     own = kernel.held or Schedule(NAME, kernel.variant.name, build.pass_name, build.target)
+    own = replace(own, lengths=build.lengths)
     if own.target == build.target and not any(name in own.chosen for name in TILE_KNOBS):
         return own
     kept = tuple(item for item in own.settings if item[0] not in (*TILE_KNOBS, "stages", "family"))

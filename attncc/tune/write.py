@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..schedule.schedule import Schedule
+from ..schedule.schedule import Schedule, ends
 from ..source import SourceFile
 from ..syntax import ast
 from ..syntax.formatter import format_source
@@ -10,8 +10,8 @@ from ..syntax.parser import parse
 
 
 def written(source: SourceFile, schedule: Schedule) -> str:
-    """The file's text with this schedule, one value for each knob: in place of that for the same variant, pass and
-    target, or at the end. All else stays as it is; where the file is laid out as `attncc fmt` does it, it still is.
+    """The file's text with this schedule, one value for each knob: in place of that for the same variant, pass, target
+    and lengths, or at the end. All else stays as it is; where the file is laid out as `attncc fmt` does it, it stays.
     """
     changed = SourceFile(source.path, _spliced(source, schedule))
     return format_source(changed) if format_source(source) == source.text else changed.text
@@ -22,7 +22,8 @@ def _spliced(source: SourceFile, schedule: Schedule) -> str:
     lines = {name: f"{name} = {value}" for name, value in schedule.chosen.items()}
     if not isinstance(node, ast.Schedule):
         pass_name = "" if schedule.pass_name == "forward" else f" {schedule.pass_name}"
-        head = f"schedule {schedule.name} for {schedule.variant}{pass_name} on {schedule.target}"
+        lengths = "" if schedule.lengths is None else " for lengths {}..{}".format(*schedule.lengths)
+        head = f"schedule {schedule.name} for {schedule.variant}{pass_name} on {schedule.target}{lengths}"
         body = "".join(f"    {line}\n" for line in lines.values())
         return f"{source.text.rstrip()}\n\n{head} {{\n{body}}}\n"
     text = source.text
@@ -38,5 +39,5 @@ def _is_for(item: ast.Item, schedule: Schedule) -> bool:
     if not isinstance(item, ast.Schedule):
         return False
     pass_name = "forward" if item.pass_name is None else item.pass_name.name
-    found = (item.variant.name, pass_name, item.target.name)
-    return found == (schedule.variant, schedule.pass_name, schedule.target)
+    found = (item.variant.name, pass_name, item.target.name, None if item.lengths is None else ends(item.lengths))
+    return found == (schedule.variant, schedule.pass_name, schedule.target, schedule.lengths)

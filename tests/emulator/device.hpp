@@ -166,6 +166,11 @@ static T& shared_at(unsigned address, size_t alignment = sizeof(T)) {
     return *(T*)(shared_memory + address);
 }
 
+/// Bytes that a kernel asked the L2 cache for by asynchronous copies and TMA, those that came to blocks of threads (more
+/// where a load is for both of a cluster), and those that it added to memory by vectors or fragments.
+struct Counts { long long read, arrived, added; };
+extern Counts counts;
+
 void issue_copy(unsigned target, const void* source, bool exists);
 void close_group();
 void wait_groups(size_t pending);

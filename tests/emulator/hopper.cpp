@@ -101,6 +101,7 @@ static Transfer box(unsigned target, const void* map_bytes, unsigned barrier, Co
                 offset += at[axis] * map.strides[axis];
             }
             const uint16_t value = inside ? map.base[offset] : 0;
+            counts.read += 2 * inside, counts.arrived += 2 * inside;
             memcpy(&transfer.data[row * 128 + (column / 8 ^ row % 8) * 16 + column % 8 * 2], &value, 2);
         }
     if (target % 1024) fail("a swizzled box at no multiple of 1024 bytes");
@@ -109,26 +110,34 @@ static Transfer box(unsigned target, const void* map_bytes, unsigned barrier, Co
 
 void load_box(unsigned target, const void* map, unsigned barrier, Corner first) { send(box(target, map, barrier, first)); }
 
+/// What a load for all blocks of a cluster read since `before`, it read once.
+static void read_once(long long before) { counts.read = before + (counts.read - before) / cluster_size(); }
+
 void load_box_for_all(unsigned target, const void* map, unsigned barrier, Corner first) {
     const int here = block_rank;
+    const long long before = counts.read;
     for (int rank = 0; rank < cluster_size(); ++rank) {
         enter_block(rank);
         load_box(target, map, barrier, first);
     }
+    read_once(before);
     enter_block(here);
 }
 
 void load_bytes(unsigned target, const void* source, int bytes, unsigned barrier) {
     const unsigned char* first = (const unsigned char*)source;
+    counts.read += bytes, counts.arrived += bytes;
     send({target, barrier, std::vector<unsigned char>(first, first + bytes)});
 }
 
 void load_bytes_for_all(unsigned target, const void* source, int bytes, unsigned barrier) {
     const int here = block_rank;
+    const long long before = counts.read;
     for (int rank = 0; rank < cluster_size(); ++rank) {
         enter_block(rank);
         load_bytes(target, source, bytes, barrier);
     }
+    read_once(before);
     enter_block(here);
 }
 

@@ -13,6 +13,7 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -51,8 +52,8 @@ _BODIES = (
     ("thread_index", "", "return threadIdx.x;"),
     ("wide_product", "", "return (unsigned long long)a * b;"),
     ("not_below", "", "return (a % 65536 >= b % 65536 ? 65535 : 0) | (a >> 16 >= b >> 16 ? 65535u << 16 : 0);"),
-    ("add_float", "", "*address += x;"),
-    ("add_four", "", "for (int i = 0; i < 4; ++i) address[i] += x[i];"),
+    ("add_float", "", "counts.added += 4, *address += x;"),
+    ("add_four", "", "counts.added += 16; for (int i = 0; i < 4; ++i) address[i] += x[i];"),
     ("pack_two", "", "return float_to_quarter(low) | float_to_quarter(high) << 8;"),
     (
         "take_part",
@@ -142,6 +143,21 @@ def run(
     library.run(packed, maps, blocks, source.threads, ctypes.c_size_t(source.shared_bytes), 1, cluster, order)
 
 
+@dataclass(frozen=True)
+class Counts:
+    """Bytes of all launches since they were last taken: see device.hpp."""
+
+    read: int
+    arrived: int
+    added: int
+
+
+def take_counts() -> Counts:
+    found = (ctypes.c_longlong * 3)()
+    ctypes.CDLL(str(_device())).take_counts(found)
+    return Counts(*found)
+
+
 def evaluate(text: str, includes: str) -> ctypes.CDLL:
     """Plain C++ over leaf files, such as `extern "C" int f(...)`; `includes` is the text of the files."""
     return _compiled("device.hpp", _on_host(includes) + text)
@@ -175,16 +191,23 @@ extern "C" void run(
 def _compiled(header: str, text: str) -> ctypes.CDLL:
     """The header, and the device behind it, are compiled once and kept, as libraries are. Kernels are linked with the
     device alone: to read the standard library again takes as long as a small kernel."""
-    ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp")))
-    folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours)}"
-    folder.mkdir(exist_ok=True)
+    device = _device()
+    folder = device.parent
     _make(folder / f"{header}.gch", "-Og", "-x", "c++-header", str(_HERE / header))
-    fast = ("-O3", "-march=native", "-ffp-contract=off")
-    device = _make(folder / "libdevice.so", *fast, "-shared", *(str(_HERE / f"{part}.cpp") for part in _PARTS))
     source = folder / f"{_digest(header + text)}.cpp"
     source.write_text(f'#include "{header}"\n{text}')
     options = ("-Og", "-shared", "-nostdlib", f"-Wl,-rpath,{folder}", f"-I{folder}", f"-I{_HERE}")
     return ctypes.CDLL(str(_make(source.with_suffix(".so"), *options, str(source), str(device))))
+
+
+@cache
+def _device() -> Path:
+    """The library of the device, in a folder for it and for what is linked with it."""
+    ours = "".join(path.read_text() for path in sorted(_HERE.glob("*.[ch]pp")))
+    folder = Path(gettempdir()) / f"attncc-emulated-{_digest(ours)}"
+    folder.mkdir(exist_ok=True)
+    fast = ("-O3", "-march=native", "-ffp-contract=off")
+    return _make(folder / "libdevice.so", *fast, "-shared", *(str(_HERE / f"{part}.cpp") for part in _PARTS))
 
 
 def _make(built: Path, *options: str) -> Path:

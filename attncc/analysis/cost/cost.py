@@ -38,10 +38,10 @@ class Traffic:
         return sum(self.reads.values()) + sum(self.writes.values())
 
     def __add__(self, other: Traffic) -> Traffic:
-        return Traffic(_added(self.reads, other.reads), _added(self.writes, other.writes))
+        return Traffic(added(self.reads, other.reads), added(self.writes, other.writes))
 
 
-def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+def added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
     return {name: one.get(name, 0) + other.get(name, 0) for name in (*one, *(n for n in other if n not in one))}
 
 

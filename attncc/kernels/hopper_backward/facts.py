@@ -170,6 +170,10 @@ class HopperBackward(BackwardFacts):
         return self.key_shares == 1
 
     @property
+    def tile_parts(self) -> tuple[int, int]:
+        return 1, self.key_shares
+
+    @property
     def key_stages(self) -> int:
         return 1 if self.shares_keys or self.uses_clusters else KEY_STAGES
 

@@ -81,6 +81,10 @@ class HopperForward(ForwardFacts):
         return self.warpgroups if per_warpgroup and not self.rounds_early else 1
 
     @property
+    def tile_parts(self) -> tuple[int, int]:
+        return self.row_groups, 1
+
+    @property
     def halves_output(self) -> bool:
         """Whether a loop stores the rows of the output, half of many columns at a time: such kernels would
         compile for a second. With fewer keys a tile's code is shorter, and other tiles would be needed for the loop."""

@@ -84,9 +84,9 @@ class PortableForward(ForwardFacts):
 
     @property
     def aligns_tiles(self) -> bool:
-        """Whether tiles of keys begin at multiples of block_kv. Else a block's first tile begins at its first key: not
-        where splits share tiles, nor where single tiles are tested, whose answers are sharper for blocks that divide
-        what masks speak of; dropout bits and remainders of keys ask for it too."""
+        """Not of necessity: a block's first tile begins at its first key, and so needs fewer. But it is aligned where
+        splits share tiles, and where single tiles are tested, whose answers are sharper for blocks that divide what
+        masks speak of; dropout bits and remainders of keys ask for it too."""
         from ..instruction_cost import takes_remainders
 
         plan = self.plan

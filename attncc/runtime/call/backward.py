@@ -6,6 +6,7 @@ from contextlib import nullcontext
 from typing import Any, cast
 
 from ... import executor
+from ...kernels.serving import executed_backward_plans
 from ...problem.arrays import array_facts
 from ...problem.call_arguments import FORWARD_ALONE
 from ...problem.gradients import Gradients
@@ -52,7 +53,10 @@ def run_backward_on_host(
     keywords = {name: value for name, value in call.keywords().items() if name not in FORWARD_ALONE}
     bound = executor.bind_backward_for(plans[0], dout, call.q, call.k, call.v, **results, **keywords)
     found = executor.run_bound_backward(
-        plans, bound, deterministic=arguments.deterministic, own_rows=own_rows
+        executed_backward_plans(plans, bound.call.problem),
+        bound,
+        deterministic=arguments.deterministic,
+        own_rows=own_rows,
     ).gradients
     return _each(found, framework.from_numpy)
 

@@ -10,7 +10,7 @@ from ...kernels.facts import BackwardFacts
 from ...kernels.helpers import delta, dq_sum
 from ...kernels.kernel_names import kernel_name
 from ...kernels.registry import backward_facts
-from ...kernels.serving import backward_plan_for
+from ...kernels.serving import backward_plan_for, dq_plan
 from ...problem import ArrayFacts, Call, Problem
 from ...problem.gradients import Results
 from ...problem.strides import contiguous, dense_like
@@ -233,7 +233,7 @@ class _Preparation:
             yield Zero(self._kernels.device.context, rows.dq_sum, words)
 
     def _separate_dq(self) -> Iterator[Step]:
-        plan, rows = self._kernels.plans[1], self._rows
+        plan, rows = dq_plan(self._kernels.plans), self._rows
         facts = backward_facts(plan)
         if facts.row_format != self._facts.row_format:
             rows = _Rows(facts, self._problem, self.workspace, adds_dq=False)

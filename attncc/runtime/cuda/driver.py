@@ -226,6 +226,16 @@ class Driver:
             self._call("cuCtxSynchronize")
         return address
 
+    @contextmanager
+    def profiled(self, device: Device) -> Iterator[None]:
+        """What is launched meanwhile, a profiler sees that waits to be told."""
+        with self._entered(device.context):
+            self._call("cuCtxSynchronize")
+            self._call("cuProfilerStart")
+            yield
+            self._call("cuCtxSynchronize")
+            self._call("cuProfilerStop")
+
     def stream_id(self, stream: int) -> int | None:
         """A number that no other stream of the process ever has; None while work on the stream is recorded in a graph.
 

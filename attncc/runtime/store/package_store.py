@@ -24,7 +24,8 @@ from .store import Configuration, MachineCode
 PLAN_SUFFIX = ".plan.json"
 CODE_SUFFIX = ".cubin"
 
-_CONFIGURATION = r"(?P<dtype>([a-z]+\d+)+)_d(?P<head_dim>\d+)(x(?P<value>\d+))?(?P<paged>_paged)?_(?P<target>sm_\d+a?)"
+_DIMS = r"_d(?P<head_dim>\d+)(x(?P<value>\d+))?"
+_CONFIGURATION = rf"(?P<dtype>([a-z]+\d+)+){_DIMS}(?P<paged>_paged)?(_k(?P<lengths>\d+to\d+))?_(?P<target>sm_\d+a?)"
 _FORWARD = re.compile(rf"(?P<variant>\w+)_forward_{_CONFIGURATION}")
 
 
@@ -34,13 +35,18 @@ class PackageStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._names: dict[tuple[Configuration, str, str], str] = {}  # by configuration, target and pass
+        self._by_length: dict[tuple[Configuration, str, str], list[str]] = {}  # the same, of ranges of lengths
         names = sorted(path.name.removesuffix(PLAN_SUFFIX) for path in folder.glob(f"*{PLAN_SUFFIX}"))
         for name, found in _read_names(names):
             head_dim = int(found["head_dim"])
             configuration = Configuration(
                 found["dtype"], head_dim, int(found["value"] or head_dim), bool(found["paged"])
             )
-            self._names[configuration, found["target"], found["pass"]] = name
+            key = configuration, found["target"], found["pass"]
+            if found["lengths"] is None:
+                self._names[key] = name
+            else:
+                self._by_length.setdefault(key, []).append(name)
         if not self._names:
             raise damaged(folder, f"no {PLAN_SUFFIX} file")
 
@@ -63,7 +69,13 @@ class PackageStore:
     def plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         target = self.targets(configuration)[0] if target is None else target
         names = (self._names.get((configuration, target, pass_name)) for pass_name in FORWARD_PASSES)
-        return tuple(self._plan(name) for name in names if name is not None)
+        plans = tuple(self._plan(name) for name in names if name is not None)
+        return plans + self._of_lengths(configuration, target, FORWARD_PASSES)
+
+    def _of_lengths(self, configuration: Configuration, target: str, passes: Sequence[str]) -> tuple[KernelPlan, ...]:
+        """The plans for ranges of lengths."""
+        names = (self._by_length.get((configuration, target, pass_name), ()) for pass_name in passes)
+        return tuple(self._plan(name) for found in names for name in found)
 
     def backward_plans(self, configuration: Configuration, target: str | None) -> tuple[KernelPlan, ...]:
         of_target = self.targets(configuration)[0] if target is None else target
@@ -80,7 +92,7 @@ class PackageStore:
                     help=f"build it: attncc build FILE --backward --arch {target}",
                 )
             )
-        return plans
+        return plans + self._of_lengths(configuration, of_target, BACKWARD_PASSES)
 
     def check_backward(self, configuration: Configuration, target: str) -> None:
         self.backward_plans(configuration, target)

@@ -127,6 +127,32 @@ def test_a_budget_is_a_time(path: Path, machines: Machines, given: str) -> None:
     assert "write a time as in 60s, or 2m" in run("tune", path, f"--budget={given}", status=2).output
 
 
+def test_a_range_of_lengths(path: Path, machines: Machines) -> None:
+    """It gets a schedule of its own, made of tiles; what the file has for all lengths is the one to beat, and stays."""
+    run("tune", path, *SIZES, "--lengths", "64..128")
+    own = "schedule fast for mine on sm_80 for lengths 64..128 {\n"
+    assert path.read_text().startswith(BODY + BRACES + "\n" + own)
+    assert "96" not in path.read_text().partition(own)[0].replace("{64, 96}", "")
+    before = path.read_text()
+    run("tune", path, *SIZES)  # the call's keys are in that range: it is what is tuned
+    assert path.read_text().partition(own)[0] == before.partition(own)[0]
+    shown = " ".join(run("tune", path, *SIZES, "--lengths", "100..200", status=2).output.split())
+    assert "overlaps 64..128, of the schedule fast" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--lengths", "8192..1024"), "write a range as in 1024..8192"),
+        (("--lengths", "many"), "write a range as in 1024..8192"),
+        (("--lengths", "200.."), "leaves out the 100 keys of the call"),
+        (("--lengths", "1..", "--pass", "backward_dq"), "the pass backward_dq, which runs the call, has no ranges"),
+    ],
+)
+def test_ranges_that_cant_be(path: Path, machines: Machines, arguments: tuple[str, ...], text: str) -> None:
+    assert text in " ".join(run("tune", path, *SIZES, *arguments, status=2).output.split())
+
+
 def test_backward(path: Path, machines: Machines) -> None:
     path.write_text(
         BODY + "schedule back for mine backward on sm_80 {\n    block_q = 32\n    block_kv = {64, 128}\n}\n"

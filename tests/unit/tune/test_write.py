@@ -45,6 +45,17 @@ def test_a_file_that_is_laid_out_otherwise_stays_so() -> None:
     assert specification(again).schedules == (chosen,)
 
 
+def test_a_range_of_lengths_has_a_schedule_of_its_own() -> None:
+    general = Schedule("plain", "mine", "forward", "sm_80", (("skip", ("never",)),))
+    text = written(VARIANT, general)
+    chosen = Schedule("long", "mine", "forward", "sm_80", (("block_q", (64,)),), (1024, 8192))
+    again = written(text, chosen)
+    assert again == text + "\nschedule long for mine on sm_80 for lengths 1024..8192 {\n    block_q = 64\n}\n"
+    assert specification(again).schedules == (general, chosen)
+    changed = Schedule("long", "mine", "forward", "sm_80", (("block_q", (32,)),), (1024, 8192))
+    assert written(again, changed) == again.replace("64\n", "32\n")
+
+
 def test_other_passes_keep_their_schedules() -> None:
     text = VARIANT + BRACES
     chosen = Schedule("other", "mine", "decode", "sm_80", (("split_kv", (4,)), ("block_kv", (64,))))

@@ -1,0 +1,108 @@
+"""Predicted bytes beside measured ones, launch by launch, and why they differ as far as it is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..io_model import Predicted
+from ..problem import Problem
+from ..schedule.plan import KernelPlan
+from .counters import OPTIONAL, QUANTITIES, SECTOR
+from .ncu import Launch
+
+CLOSE = 0.02  # of 1: a ratio that needs no explanation
+_QUANTITIES = {quantity.name: quantity.what for quantity in (*QUANTITIES, *OPTIONAL)}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One quantity of a kernel, over its launches, in bytes. `predicted`: None where the model says nothing of it."""
+
+    kernel: str
+    name: str
+    predicted: int | None
+    measured: int
+
+    @property
+    def what(self) -> str:
+        return _QUANTITIES[self.name]
+
+    @property
+    def ratio(self) -> float | None:
+        """Measured over predicted."""
+        return self.measured / self.predicted if self.predicted else None
+
+    @property
+    def is_close(self) -> bool:
+        return self.ratio is not None and abs(self.ratio - 1) <= CLOSE
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kernel": self.kernel,
+            "name": self.name,
+            "predicted": self.predicted,
+            "measured": self.measured,
+            "ratio": self.ratio,
+        }
+
+
+def rows(predicted: Mapping[str, Predicted], launches: Sequence[Launch]) -> list[Row]:
+    """In the order of the launches. No local memory is predicted: attncc chooses kernels without spills. Where nothing
+    is predicted and nothing measured there is no row."""
+    found = []
+    for kernel in dict.fromkeys(launch.kernel for launch in launches):
+        own = [launch.bytes for launch in launches if launch.kernel == kernel]
+        known = predicted[kernel].totals() | {"local": 0} if kernel in predicted else {}
+        for name in own[0]:
+            row = Row(kernel, name, known.get(name), sum(item[name] for item in own))
+            if row.measured or row.predicted:
+                found.append(row)
+    return found
+
+
+@dataclass(frozen=True)
+class Reasons:
+    """Why rows differ. `l2_bytes`: of the cache; `inputs`: bytes of the variant's own."""
+
+    plan: KernelPlan
+    problem: Problem
+    l2_bytes: int
+    inputs: Mapping[str, int]
+
+    def of(self, found: Sequence[Row]) -> Iterator[str]:
+        """Of those that aren't close, one sentence for each thing that is known to make them so."""
+        differing = {row.name for row in found if row.predicted is not None and not row.is_close}
+        more = {row.name for row in found if row.predicted is not None and row.measured > row.predicted}
+        if self.inputs and differing & {"hbm_reads", "l2_reads", "sm_reads"}:
+            named = ", ".join(f"{name} {size:,}" for name, size in self.inputs.items())
+            yield f"The variant's inputs (bytes: {named}), and tables of them, are read through L1 and not predicted."
+        if "hbm_writes" in differing - more:
+            yield (
+                f"What a kernel wrote last still lies in the L2 cache ({self.l2_bytes:,} bytes) when it ends, and goes "
+                "to HBM later."
+            )
+        if "hbm_reads" in differing & more and self._held > self.l2_bytes:
+            yield "What is used again doesn't fit the L2 cache: some of it comes from HBM more than once."
+        if "local" in more:
+            yield "Local memory: registers are spilled, or an array of the kernel isn't in registers."
+        if differing & {"sm_writes", "hbm_writes"} and self._row_bytes % SECTOR:
+            yield f"Rows of {self._row_bytes} bytes aren't whole sectors of {SECTOR} bytes."
+        if self.plan.pass_name == "decode" and differing & {"l2_reads", "sm_reads", "sm_writes"}:
+            yield "How keys are shared out among thread blocks is settled by the launch; q comes once for each part."
+        elif self.plan.split_kv is None and not self.plan.is_backward and differing:
+            yield "The number of splits is settled by the launch; the prediction takes what it would be in whole waves."
+        if any(row.predicted is None for row in found):
+            yield "Kernels that prepare inputs, such as min_max_table, aren't predicted."
+
+    @property
+    def _held(self) -> int:
+        """Bytes of what a head's thread blocks share."""
+        problem, plan = self.problem, self.plan
+        rows = problem.q_len if plan.owns_keys else problem.kv_len
+        return rows * (plan.stored_head_dim + plan.stored_value_head_dim) * plan.element_bytes
+
+    @property
+    def _row_bytes(self) -> int:
+        return self.plan.stored_value_head_dim * self.plan.element_bytes

@@ -1,0 +1,173 @@
+"""Nsight Compute around one process, and what it counted."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..diagnostics import AttnccError, Diagnostic
+from .counters import Quantity, asked
+from .job import Runs, write
+
+SECONDS = 600  # that a run may take: each kernel runs once for each group of counters
+_ELSEWHERE = ("/usr/local/cuda*/bin/ncu", "/opt/nvidia/nsight-compute/*/ncu")
+_FORBIDDEN = "ERR_NVGPUCTRPERM"
+_MOST_LINES = 12  # of what ncu and the process said, in a diagnostic
+# What counters mean depends on these: no clock is changed (a machine may forbid it, and bytes don't depend on it); the
+# caches are emptied before each pass; kernels alone are run again, not the process.
+_OPTIONS = (
+    "--csv", "--print-units", "base", "--print-kernel-base", "function", "--clock-control", "none",
+    "--cache-control", "all", "--replay-mode", "kernel", "--profile-from-start", "off",
+    "--target-processes", "application-only",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What was counted of one launch: bytes by the name of a quantity."""
+
+    kernel: str
+    bytes: dict[str, int]
+
+
+def find(given: Path | None) -> Path:
+    """The executable. AttnccError A540 if there is none."""
+    if given is not None:
+        if os.access(given, os.X_OK) and given.is_file():
+            return given
+        raise AttnccError(Diagnostic("A540", f"{given} can't be run", help="give the path of ncu with --ncu"))
+    found = shutil.which("ncu")
+    if found is not None:
+        return Path(found)
+    for pattern in _ELSEWHERE:
+        for path in sorted(Path("/").glob(pattern[1:]), reverse=True):
+            return path
+    raise AttnccError(
+        Diagnostic(
+            "A540",
+            "counters can't be read: Nsight Compute isn't installed",
+            notes=(f"neither in PATH nor as {' or '.join(_ELSEWHERE)}",),
+            help="install nsight-compute, or give the path of ncu with --ncu",
+        )
+    )
+
+
+def count(ncu: Path, job: Runs, capability: int) -> list[Launch]:
+    """What each launch of a call moved, in their order.
+
+    AttnccError A541 without permission for the counters, A542 if ncu or the call fails, or a counter is missing.
+    """
+    quantities = asked(capability)
+    text, said, status = _counted(ncu, job, quantities)
+    if _unknown(said, quantities):
+        quantities = asked(capability, optional=False)
+        text, said, status = _counted(ncu, job, quantities)
+    rows, unknown = list(_rows(text)), _unknown(said, quantities)
+    if status or not rows or unknown:
+        raise _failed(said, status, unknown)
+    return _launches(rows, quantities, said)
+
+
+def _counted(ncu: Path, job: Runs, quantities: Sequence[Quantity]) -> tuple[str, str, int]:
+    """ncu's log, all that was said, and its status. AttnccError A541."""
+    names = [name for quantity in quantities for name in quantity.counters]
+    with tempfile.TemporaryDirectory(prefix="attncc-measure-") as folder:
+        path, log = Path(folder) / "job", Path(folder) / "log"
+        write(job, path)
+        process = [sys.executable, "-m", "attncc.measure.job", str(path)]
+        said, status = _run([str(ncu), *_OPTIONS, "--metrics", ",".join(names), "--log-file", str(log), *process])
+        text = log.read_text("utf-8", "replace") if log.exists() else ""
+    said = f"{text}\n{said}"
+    if _FORBIDDEN in said:
+        raise _forbidden()
+    return text, said, status
+
+
+def _unknown(said: str, quantities: Sequence[Quantity]) -> list[str]:
+    """The counters that this version of ncu doesn't know."""
+    names = (name for quantity in quantities for name in quantity.counters)
+    return [name for name in names if re.search(rf"find metric\W+{re.escape(name)}", said)]
+
+
+def _run(command: list[str]) -> tuple[str, int]:
+    """What it said on both streams, and its status."""
+    package = Path(__file__).resolve().parent.parent.parent
+    paths = [str(package), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    try:
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, errors="replace", timeout=SECONDS, env=environment
+        )
+    except subprocess.TimeoutExpired:
+        return f"it took longer than {SECONDS} s", 1
+    except OSError as error:
+        return str(error), 1
+    return f"{done.stdout}\n{done.stderr}", done.returncode
+
+
+def _rows(text: str) -> Iterator[dict[str, str]]:
+    """Of the table, which stands behind lines that begin with ==."""
+    lines = text.splitlines()
+    start = next((number for number, line in enumerate(lines) if line.startswith('"ID"')), len(lines))
+    return csv.DictReader(line for line in lines[start:] if line.startswith('"'))
+
+
+def _launches(rows: Sequence[dict[str, str]], quantities: Sequence[Quantity], said: str) -> list[Launch]:
+    values: dict[str, dict[str, float]] = {}
+    kernels: dict[str, str] = {}
+    for row in rows:
+        number = row.get("ID") or ""
+        kernels[number] = (row.get("Kernel Name") or "").partition("(")[0]
+        value = _number(row.get("Metric Value") or "")
+        if value is not None:
+            values.setdefault(number, {})[row.get("Metric Name") or ""] = value
+    names = [name for quantity in quantities for name in quantity.counters]
+    missing = [name for name in names if any(name not in values.get(number, {}) for number in kernels)]
+    if missing:
+        raise _failed(said, 0, missing)
+    return [
+        Launch(kernel, {quantity.name: quantity.bytes(values[number]) for quantity in quantities})
+        for number, kernel in kernels.items()
+    ]
+
+
+def _number(text: str) -> float | None:
+    """As ncu prints it: 1,234 in some locales; n/a where there is no value."""
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _forbidden() -> AttnccError:
+    return AttnccError(
+        Diagnostic(
+            "A541",
+            "this user may not read the GPU's counters",
+            notes=(f"Nsight Compute says {_FORBIDDEN}: the driver keeps them for administrators",),
+            help="run as root, or load the driver with NVreg_RestrictProfilingToAdminUsers=0 (see the page of A541)",
+        )
+    )
+
+
+def _failed(said: str, status: int, missing: Sequence[str]) -> AttnccError:
+    lines = [line for line in said.splitlines() if line.strip() and not line.startswith(("==PROF==", '"'))]
+    what = f"it has no counter {', '.join(missing)}" if missing else f"its status is {status}"
+    if not missing and not status:
+        what = "it saw no kernel"
+    return AttnccError(
+        Diagnostic(
+            "A542",
+            f"Nsight Compute counted nothing: {what}",
+            notes=tuple(lines[-_MOST_LINES:]),
+            help="attncc run --device cuda tells whether the call itself runs; `ncu --query-metrics` lists counters",
+        )
+    )
