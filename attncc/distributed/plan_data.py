@@ -43,6 +43,7 @@ class MaskPlan:
     inputs: tuple[tuple[str, str], ...]
     layers: int
     receives: tuple[tuple[Received, ...], ...]
+    local: tuple[bool, ...]  # of each chunk of q: its rank owns all rows that it needs
     compute: tuple[float, ...]
     from_node: tuple[int, ...]
     from_others: tuple[int, ...]
@@ -100,6 +101,10 @@ class PlanData:
         total = self.lengths.q_rows if of == "q" else self.lengths.kv_rows
         each = total // self.chunks
         return np.asarray((self.chunks_of(rank)[:, None] * each + np.arange(each)).ravel())
+
+    def local_rows(self, rank: int, mask: MaskPlan) -> NDArray[np.bool_]:
+        """Of each own row of q whether its chunk needs no rows of other ranks."""
+        return np.repeat(np.asarray(mask.local)[self.chunks_of(rank)], self.lengths.q_rows // self.chunks)
 
     def positions(self, rank: int) -> NDArray[np.int64]:
         """Of each own row of q, `q_pos`: its place among the keys of its sequence."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, warn
 from ..ir import Variant, reads
@@ -149,6 +150,7 @@ def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: 
         tuple((name, digest_of(value)) for name, value in inputs.items() if name in read),
         load.layers,
         tuple(_received(load.needs, owners, machine.ranks)),
+        tuple(_local(load.needs, owners).tolist()),
         tuple(found.compute.tolist()),
         tuple((np.where(same, found.rows, 0).sum(axis=1) * size).tolist()),
         tuple((np.where(same, 0, found.rows).sum(axis=1) * size).tolist()),
@@ -173,6 +175,12 @@ def _received(found: Needs, owners: Owners, ranks: int) -> Iterable[tuple[Receiv
             begin = int(ends[first] - found.rows[first])
             by_sender.setdefault(int(owner[first]), []).append((begin, int(ends[last])))
         yield tuple(Received(sender, tuple(rows)) for sender, rows in sorted(by_sender.items()))
+
+
+def _local(found: Needs, owners: Owners) -> NDArray[np.bool_]:
+    """Of each chunk of q whether its rank owns all rows that it needs."""
+    remote = np.repeat(owners, found.blocks)[None] != owners[:, None]
+    return np.asarray(~(found.needed & remote & (found.rows > 0)).any(axis=1))
 
 
 def _of_attempt(attempt: Attempt) -> Tried:

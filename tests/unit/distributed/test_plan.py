@@ -43,6 +43,8 @@ def test_ranks_receive_all_that_their_rows_keep(case: Case, consts: int) -> None
     by_row = kept.any(axis=(0, 1))
     for rank in range(4):
         assert received(made, rank)[by_row[made.rows(rank)].any(axis=0)].all()
+        own, local = made.rows(rank), made.local_rows(rank, made.masks[0])
+        assert np.isin(np.flatnonzero(by_row[own[local]].any(axis=0)), own).all()
 
 
 def test_rows_and_positions_of_packed_sequences() -> None:
@@ -68,6 +70,12 @@ def test_packed_sequences_need_nothing_of_each_other(name: str) -> None:
         blocks = np.repeat(wanted.reshape(-1, 24).any(axis=1), 24)
         assert (received(made, rank) >= wanted).all()
         assert (received(made, rank) <= (blocks | np.isin(np.arange(384), rows))).all()
+
+
+def test_chunks_of_a_window_are_local_behind_its_edge() -> None:
+    made = plan(attncc.parse("sliding_window", width=1024), 16384, ranks=2, chunk=1024)
+    assert made.tried[0].name == "sequential"
+    assert made.masks[0].local == (*[True] * 8, False, *[True] * 7)
 
 
 def test_masks_share_one_assignment() -> None:
