@@ -135,7 +135,9 @@ class ShardedDecode:
         """
         self._check(q, kv_lens, kv_starts, layout)
         first, rows = self._first(kv_lens, kv_starts), q.shape[-2 if layout == "bhsd" else -3]
-        place = (kv_lens - rows if q_offset is None else torch.as_tensor(q_offset, device=q.device)).to(torch.int32)
+        if isinstance(q_offset, int):
+            q_offset = torch.full_like(kv_lens, q_offset)  # filled there: a copy couldn't stand in a CUDA graph
+        place = (kv_lens - rows if q_offset is None else q_offset).to(torch.int32)
         moved = place.expand_as(first) if self.turns is not None else place - first
         softmax = self.variant.normalize == "softmax"
         found = self.kernel(

@@ -43,6 +43,7 @@ class MaskPlan:
     inputs: tuple[tuple[str, str], ...]
     layers: int
     receives: tuple[tuple[Received, ...], ...]
+    passed: tuple[tuple[Received, ...], ...]
     local: tuple[bool, ...]  # of each chunk of q: its rank owns all rows that it needs
     compute: tuple[float, ...]
     from_node: tuple[int, ...]
@@ -53,7 +54,14 @@ class MaskPlan:
     share_of_ideal: float
 
     def rows_received(self, rank: int) -> int:
-        return sum(each.count for each in self.receives[rank])
+        return sum(self.rows_by_sender(rank).values())
+
+    def rows_by_sender(self, rank: int) -> dict[int, int]:
+        """How many rows a rank receives from whom."""
+        found = dict[int, int]()
+        for each in (*self.receives[rank], *self.passed[rank]):
+            found[each.sender] = found.get(each.sender, 0) + each.count
+        return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True)

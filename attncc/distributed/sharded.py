@@ -183,12 +183,12 @@ class ContextParallel:
                     came=found,
                     help="make a plan for each batch whose masks differ",
                 )
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and not value.is_inference():  # those don't tell when they change
                 self._seen[name] = ref(value), value._version
 
     def _was_seen(self, name: str, value: Any) -> bool:
         tensor, version = self._seen.get(name, (None, None))
-        return tensor is not None and tensor() is value and version == value._version
+        return tensor is not None and tensor() is value and not value.is_inference() and version == value._version
 
     def exchange(self, like: Tensor, options: Options) -> Exchange:
         key = like.device, options.layout

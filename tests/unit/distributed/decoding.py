@@ -55,7 +55,7 @@ class Case:
     layout: str = "bhsd"
     result: str = "all"
     page: int | None = None
-    offset: int | None = None  # back from where the last query would be at the last key
+    offset: int | None = None  # back from where the last query would be at the last key; with turns, of all queries
 
     @property
     def kernel(self) -> attncc.Kernel:
@@ -156,7 +156,7 @@ def given(case: Case, call: Call, keys: list[Any] | None) -> tuple[list[Any], di
         (k, table), (v, _) = paged(k, case.page), paged(v, case.page)
         more["block_table"] = table
     if case.offset is not None:
-        more["q_offset"] = more["kv_lens"] - case.rows - case.offset
+        more["q_offset"] = case.offset if case.interleave else more["kv_lens"] - case.rows - case.offset
     return [laid_out(case, x) for x in (call.q, k, v)], more
 
 
