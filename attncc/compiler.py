@@ -239,6 +239,11 @@ class CompiledStore:
         """Without machine code, which another version or another GPU can't use: it is compiled where it is needed."""
         return CompiledStore, self._made_of
 
+    def changed(self, change: Callable[[Variant], Variant]) -> CompiledStore:
+        """The same configuration, targets and schedules for what the user's variant is changed to."""
+        specification, configuration, archs = self._made_of
+        return CompiledStore(replace(specification, variant=change(specification.variant)), configuration, archs)
+
     @property
     def variant(self) -> Variant:
         return self._specification.variant

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import reduce
 from importlib import import_module
 from math import inf
 from typing import Any
@@ -28,18 +30,23 @@ def merge(out_a: Array, lse_a: Array, out_b: Array, lse_b: Array, *, layout: str
     check_layout(layout)
     xp = _namespace(out_a, lse_a, out_b, lse_b)
     _check_shapes(out_a, lse_a, out_b, lse_b, layout)
-    lse_a, lse_b = (_as(xp, lse, xp.float32) for lse in (lse_a, lse_b))
-    largest = xp.maximum(lse_a, lse_b)
+    return merged(xp, (out_a, out_b), (lse_a, lse_b), layout)
+
+
+def merged(xp: Any, outs: Sequence[Array], lses: Sequence[Array], layout: str) -> tuple[Array, Array]:
+    """`merge` of any number of sets of keys, all at once: in their order, rounded once. `xp`: the arrays' framework."""
+    lses = [_as(xp, lse, xp.float32) for lse in lses]
+    largest = reduce(xp.maximum, lses)
     if xp.__name__ == "torch":
         largest = largest.detach()  # the result doesn't depend on it
     base = xp.where(largest == -inf, xp.zeros_like(largest), largest)
-    weights = xp.exp(lse_a - base), xp.exp(lse_b - base)
-    total = weights[0] + weights[1]
+    weights = [xp.exp(lse - base) for lse in lses]
+    total = sum(weights)
     seen = total > 0
     total = xp.where(seen, total, xp.ones_like(total))
     lse = xp.where(seen, base + xp.log(total), xp.full_like(total, -inf))
-    sides = (_weighted(xp, out, weight / total, layout) for out, weight in zip((out_a, out_b), weights, strict=True))
-    return _as(xp, sum(sides), out_a.dtype), lse
+    sides = (_weighted(xp, out, weight / total, layout) for out, weight in zip(outs, weights, strict=True))
+    return _as(xp, sum(sides), outs[0].dtype), lse
 
 
 def _weighted(xp: Any, out: Array, weight: Array, layout: str) -> Array:

@@ -25,6 +25,7 @@ Setting = Callable[[pytest.MonkeyPatch, Path], Iterator[Names]]  # yields names;
 NOT_RUN = {
     ("docs/packages.md", 1): "needs a built repository and `kernels`: tests/unit/package/test_hf_kernel.py loads one",
     ("docs/distributed.md", 1): "needs several processes: tests/unit/distributed/test_sharing.py has them",
+    ("docs/distributed.md", 2): "needs several processes: tests/unit/distributed/test_decoding.py has them",
     ("docs/serving.md", 5): "records a CUDA graph: tests/gpu/test_append.py does so",
 }
 

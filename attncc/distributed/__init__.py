@@ -4,8 +4,9 @@
     cp = attncc.distributed.shard(kernel, group, plan=plan)
     out = cp(q, k, v)                      # local rows; gradients by autograd
 
-Read `lengths`, `needs` (what the tile proof says), `machine`, `cost`, `assign`, `swaps`, `plan_data`, `planning`; then
-`transport`, `launches` and `sharded`, which need torch.
+Read `lengths`, `needs` (what the tile proof says), `machine`, `relays`, `cost`, `assign`, `swaps`, `plan_data`,
+`planning`; then `transport`, `launches`, `operator` and `sharded`, which need torch. `key_places` and `decoding` are of
+caches that ranks share.
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .decoding import ShardedDecode, decode
     from .machine import Machine
     from .planning import Plan, plan
     from .sharded import ContextParallel, shard
 
-__all__ = ["ContextParallel", "Machine", "Plan", "plan", "shard"]
+__all__ = ["ContextParallel", "Machine", "Plan", "ShardedDecode", "decode", "plan", "shard"]
 
 _HOMES = {
     "ContextParallel": ".sharded",
     "Machine": ".machine",
     "Plan": ".planning",
+    "ShardedDecode": ".decoding",
+    "decode": ".decoding",
     "plan": ".planning",
     "shard": ".sharded",
 }

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .machine import Machine
 from .needs import Needs
+from .relays import estimated, rows_sent, senders
 
 Floats = NDArray[np.float64]
 Owners = NDArray[np.int64]  # the rank of each chunk
@@ -68,20 +70,29 @@ class Figures:
         return float(self.compute.mean()) / slowest if slowest else 1.0
 
 
-def figures(load: Load, owners: Owners, machine: Machine, *, exact: bool = True) -> Figures:
-    """Not `exact`: as if the rows that chunks need of another were nested, which those of windows and documents are."""
-    wanted = _exactly(load, owners, machine.ranks) if exact else nested(load, owners, machine.ranks)
-    order = np.argsort(owners, kind="stable")
-    rows = wanted[:, order].reshape(machine.ranks, machine.ranks, -1).sum(axis=2).astype(np.int64)
-    np.fill_diagonal(rows, 0)
+def figures(load: Load, owners: Owners, machine: Machine) -> Figures:
+    """What plans say: by who sends each block to whom."""
+    sent = rows_sent(senders_of(load.needs, owners, machine), load.needs.rows)
     same = machine.same_node
-    inside, between = _busiest(np.where(same, rows, 0)), _busiest(np.where(same, 0, rows))
-    return Figures(
-        np.bincount(owners, load.by_chunk, machine.ranks).astype(np.float64),
-        inside * load.row_bytes / machine.nvlink,
-        between * load.row_bytes / machine.network,
-        rows,
-    )
+    inside, between = _busiest(np.where(same, sent, 0)), _busiest(np.where(same, 0, sent))
+    return Figures(*_seconds(load, owners, machine, inside, between), sent)
+
+
+def estimate(load: Load, wanted: NDArray[np.float32], owners: Owners, machine: Machine) -> Floats:
+    """`Figures.seconds` of what is `wanted` by `nested`: in a small part of the time."""
+    inside, between = estimated(wanted, owners, machine)
+    return np.asarray(np.maximum.reduce(_seconds(load, owners, machine, inside, between)))
+
+
+def _seconds(load: Load, owners: Owners, machine: Machine, inside: Any, between: Any) -> tuple[Floats, Floats, Floats]:
+    compute = np.bincount(owners, load.by_chunk, machine.ranks).astype(np.float64)
+    return compute, inside * load.row_bytes / machine.nvlink, between * load.row_bytes / machine.network
+
+
+def senders_of(needs: Needs, owners: Owners, machine: Machine) -> NDArray[np.int64]:
+    """Who sends each block of rows to each rank: `relays.senders`."""
+    wanted = wants(needs, owners, machine.ranks) & (needs.rows > 0)
+    return senders(wanted, np.repeat(owners, needs.blocks), machine)
 
 
 def _busiest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -89,15 +100,9 @@ def _busiest(rows: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(np.maximum(rows.sum(axis=1), rows.sum(axis=0)))
 
 
-def _exactly(load: Load, owners: Owners, ranks: int) -> NDArray[np.int64]:
-    """Rows that each rank needs of each kv chunk: [ranks, chunks]."""
-    wanted = wants(load.needs, owners, ranks) * load.needs.rows
-    rows: NDArray[np.int64] = wanted.reshape(ranks, len(owners), -1).sum(axis=2)
-    return rows
-
-
 def nested(load: Load, owners: Owners, ranks: int) -> NDArray[np.float32]:
-    """`_exactly`, if the rows that chunks need of another were nested."""
+    """Rows that each rank needs of each kv chunk, [ranks, chunks], if those that chunks need of another were nested, as
+    those of windows and documents are."""
     order = np.argsort(owners, kind="stable")
     return np.asarray(load.by_pair[order].reshape(ranks, -1, len(owners)).max(axis=1))
 
@@ -106,11 +111,6 @@ def wants(needs: Needs, owners: Owners, ranks: int) -> NDArray[np.bool_]:
     """Whether any chunk of a rank needs a block: [ranks, blocks]."""
     order = np.argsort(owners, kind="stable")
     return np.asarray(needs.needed[order].reshape(ranks, len(owners) // ranks, -1).any(axis=1))
-
-
-def total_seconds(loads: Loads, owners: Owners, machine: Machine) -> float:
-    """All layers, one after the other: each takes as long as its slowest rank."""
-    return sum(load.layers * float(figures(load, owners, machine).seconds.max()) for load in loads)
 
 
 def ideal_seconds(loads: Loads, ranks: int) -> float:

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..ir import Expr, Input, Load, Local, Symbol, Variant, symbol
 from ..problem.call_arguments import Arguments
@@ -26,9 +27,10 @@ from ..runtime.call.host import run_on_host
 from ..runtime.frameworks.arrays import framework_of
 from ..runtime.frameworks.framework import HostFramework
 from ..runtime.kernel import Kernel
-from .plan_data import PlanData
+from .plan_data import MaskPlan, PlanData
 
 Tensor = Any
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Options:
 
 
 class Given(NamedTuple):
-    """The forward call's operands and results: own rows of q, out and lse; k and v of full length."""
+    """The forward call's operands and results: own rows of q, out and lse; k and v as they were saved."""
 
     q: Tensor
     k: Tensor
@@ -59,6 +61,24 @@ class Given(NamedTuple):
 class ToBackward(NamedTuple):
     dout: Tensor
     dlse: Tensor | None
+
+
+class Arriving(Protocol):
+    """K and V of full length, which others' rows are on their way to."""
+
+    k: Tensor
+    v: Tensor
+
+    @property
+    def complete(self) -> bool: ...
+
+    def wait(self) -> None: ...
+
+
+class Leaving(Protocol):
+    """Gradients of others' rows, which go back once no launch adds to them."""
+
+    def start(self, dk: Tensor, dv: Tensor) -> None: ...
 
 
 def why_whole(variant: Variant, *, packed: bool) -> str:
@@ -105,11 +125,11 @@ def _names_beside_cuts(variant: Variant) -> set[str]:
     return names
 
 
-def launches_of(kernel: Kernel, plan: PlanData, rank: int, device: Any) -> ByOffset | OverWhole:
+def launches_of(kernel: Kernel, plan: PlanData, mask: MaskPlan, rank: int, device: Any) -> ByOffset | OverWhole:
     """How a rank computes. AttnccError A724 where a GPU can't."""
     why = why_whole(kernel.variant, packed=plan.lengths.packed)
     if not why:
-        return ByOffset(kernel, plan, rank, device)
+        return ByOffset(kernel, plan, mask, rank, device)
     if torch.device(device).type != "cpu":
         raise refused(
             "A724",
@@ -132,52 +152,89 @@ class _Run:
 
 
 class ByOffset:
-    """A launch for each run of neighbouring chunks."""
+    """A launch for each run of neighbouring chunks. Those whose keys are all here go first, while others travel."""
 
-    def __init__(self, kernel: Kernel, plan: PlanData, rank: int, device: Any) -> None:
+    def __init__(self, kernel: Kernel, plan: PlanData, mask: MaskPlan, rank: int, device: Any) -> None:
         self._kernel = kernel
         self._cut = dict(_cuts(kernel.variant, packed=plan.lengths.packed))  # axes of inputs along q
-        self._runs = [_run(plan, rows, begin, device) for begin, rows in _neighbours(plan.rows(rank))]
+        rows, local = plan.rows(rank), plan.local_rows(rank, mask)
+        runs = [(_run(plan, own, begin, device), local[begin]) for begin, own in _neighbours(rows, local)]
+        self._runs = [run for run, _ in runs]
+        self._here = [number for number, (_, here) in enumerate(runs) if here]
+        self._others = [number for number, (_, here) in enumerate(runs) if not here]
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+    def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
         softmax = self._kernel.variant.normalize == "softmax"
         more: dict[str, Any] = {"scale": options.scale, "layout": options.layout, "return_lse": softmax}
-        found = []
-        for run in self._runs:
+        found: dict[int, Any] = {}
+        for number in self._waiting(arriving):
+            run = self._runs[number]
             own = q.narrow(options.axis, run.begin, run.end - run.begin)
-            found.append(self._kernel(own, k, v, **run.arguments, **more, **self._inputs(run, options)))
+            inputs = self._inputs(run, options)
+            found[number] = self._kernel(own, arriving.k, arriving.v, **run.arguments, **more, **inputs)
+        in_order = [found[number] for number in range(len(self._runs))]
         if not softmax:
-            return torch.cat(found, dim=options.axis), None
-        outs, lses = zip(*found, strict=True)
+            return torch.cat(in_order, dim=options.axis), None
+        outs, lses = zip(*in_order, strict=True)
         return torch.cat(outs, dim=options.axis), torch.cat(lses, dim=-1)
 
-    def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> Gradients:
-        """dq of own rows; dk and dv of full length, in fp32 or wider."""
-        wide = torch.promote_types(given.k.dtype, torch.float32)
-        dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (given.k, given.v))
-        dq, inputs = [], dict[str, Tensor]()
-        for run in self._runs:
-            cut = _Cut(run.begin, run.end - run.begin, options.axis)
-            found = self._kernel.backward(
-                cut(back.dout),
-                cut(given.q),
-                given.k,
-                given.v,
-                cut(given.out) if given.lse is not None else None,
-                cut.of_lse(given.lse),
-                dlse=cut.of_lse(back.dlse),
-                deterministic=deterministic,
-                scale=options.scale,
-                layout=options.layout,
-                **run.arguments,
-                **self._inputs(run, options),
-            )
-            dq.append(found.dq)
-            dk += found.dk
-            dv += found.dv
-            for name, value in found.inputs.items():
-                self._add(inputs, name, value, run, options)
-        return Gradients(torch.cat(dq, dim=options.axis), dk, dv, inputs)
+    def _waiting(self, arriving: Arriving) -> Iterator[int]:
+        """The runs whose keys are here; when the others' are, too, the rest."""
+        yield from self._here
+        arriving.wait()
+        yield from self._others
+
+    def backward(
+        self, given: Given, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
+    ) -> Gradients:
+        """dq of own rows; dk and dv of full length, in fp32 or wider. `repeats`: to the bit in every run.
+
+        Runs whose keys are all here go on while rows travel: K and V before the others, their gradients behind them.
+        """
+        wide = torch.promote_types(arriving.k.dtype, torch.float32)
+        dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (arriving.k, arriving.v))
+        total = _Total(dk, dv, {}, {})
+        later = self._here if arriving.complete else []
+        for number in self._others if arriving.complete else self._waiting(arriving):
+            self._add_backward(number, total, given, arriving, back, options, repeats=repeats)
+        leaving.start(total.dk, total.dv)
+        for number in later:
+            self._add_backward(number, total, given, arriving, back, options, repeats=repeats)
+        dq = torch.cat([total.dq[number] for number in range(len(self._runs))], dim=options.axis)
+        return Gradients(dq, total.dk, total.dv, total.inputs)
+
+    def _add_backward(  # noqa: PLR0917  (what one launch reads, and where it adds)
+        self,
+        number: int,
+        total: _Total,
+        given: Given,
+        arriving: Arriving,
+        back: ToBackward,
+        options: Options,
+        *,
+        repeats: bool,
+    ) -> None:
+        run = self._runs[number]
+        cut = _Cut(run.begin, run.end - run.begin, options.axis)
+        found = self._kernel.backward(
+            cut(back.dout),
+            cut(given.q),
+            arriving.k,
+            arriving.v,
+            cut(given.out) if given.lse is not None else None,
+            cut.of_lse(given.lse),
+            dlse=cut.of_lse(back.dlse),
+            deterministic=repeats,
+            scale=options.scale,
+            layout=options.layout,
+            **run.arguments,
+            **self._inputs(run, options),
+        )
+        total.dq[number] = found.dq
+        total.dk.add_(found.dk)
+        total.dv.add_(found.dv)
+        for name, value in found.inputs.items():
+            self._add(total.inputs, name, value, run, options)
 
     def _inputs(self, run: _Run, options: Options) -> dict[str, Any]:
         """Those along q cut to the rows of a run."""
@@ -196,6 +253,15 @@ class ByOffset:
         own += part
 
 
+class _Total(NamedTuple):
+    """What launches found so far; dq by run."""
+
+    dk: Tensor
+    dv: Tensor
+    dq: dict[int, Tensor]
+    inputs: dict[str, Tensor]
+
+
 class _Cut(NamedTuple):
     """Some rows of local tensors."""
 
@@ -210,13 +276,14 @@ class _Cut(NamedTuple):
         return None if x is None else x.narrow(-1, self.begin, self.length).contiguous()
 
 
-def _neighbours(rows: np.ndarray[Any, np.dtype[np.int64]]) -> Iterator[tuple[int, np.ndarray[Any, np.dtype[np.int64]]]]:
-    """Runs of own rows that are neighbours in the sequence, and where each begins in local tensors."""
-    cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), len(rows)]
+def _neighbours(rows: Rows, local: NDArray[np.bool_]) -> Iterator[tuple[int, Rows]]:
+    """Runs of own rows that are neighbours in the sequence and alike in being `local`, and where each begins in local
+    tensors."""
+    cuts = [0, *(np.flatnonzero((np.diff(rows) != 1) | (local[1:] != local[:-1])) + 1).tolist(), len(rows)]
     yield from ((begin, rows[begin:end]) for begin, end in pairwise(cuts))
 
 
-def _run(plan: PlanData, rows: np.ndarray[Any, np.dtype[np.int64]], begin: int, device: Any) -> _Run:
+def _run(plan: PlanData, rows: Rows, begin: int, device: Any) -> _Run:
     lengths, first, end = plan.lengths, int(rows[0]), int(rows[-1]) + 1
     if not lengths.packed:
         return _Run(begin, begin + len(rows), first, {"q_offset": lengths.kv_rows - lengths.q_rows + first})
@@ -237,28 +304,35 @@ class OverWhole:
         self._own = np.zeros(plan.lengths.q_rows, np.bool_)
         self._own[plan.rows(rank)] = True
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> tuple[Tensor, Tensor | None]:
+    def forward(self, q: Tensor, arriving: Arriving, options: Options) -> tuple[Tensor, Tensor | None]:
         softmax = self._kernel.variant.normalize == "softmax"
-        call = self._call(q, k, v, options)._replace(return_lse=softmax)
+        call = self._call(q, arriving, options)._replace(return_lse=softmax)
         found = run_on_host(self._kernel.store, _framework(q), call, self._own)
         out, lse = found if softmax else (found, None)
         return out.index_select(options.axis, self._rows), None if lse is None else lse.index_select(-1, self._rows)
 
-    def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> Gradients:
+    def backward(
+        self, given: Given, arriving: Arriving, back: ToBackward, options: Options, leaving: Leaving, *, repeats: bool
+    ) -> Gradients:
         """As `ByOffset.backward`."""
         out = None if given.lse is None else self._whole(given.out, options.axis, 0)
         lse, dlse = (None if x is None else self._whole(x, -1, own) for x, own in ((given.lse, np.inf), (back.dlse, 0)))
-        call = self._call(given.q, given.k, given.v, options)
-        whole = BackwardArguments(call, self._whole(back.dout, options.axis, 0), out, lse, dlse, deterministic)
+        call = self._call(given.q, arriving, options)
+        whole = BackwardArguments(call, self._whole(back.dout, options.axis, 0), out, lse, dlse, repeats)
         found = run_backward_on_host(self._kernel.store, _framework(given.q), whole, self._own)
         wide = torch.promote_types(given.k.dtype, torch.float32)
-        dq = found.dq.index_select(options.axis, self._rows)
-        return Gradients(dq, found.dk.to(wide), found.dv.to(wide), found.inputs)
+        dk, dv = found.dk.to(wide), found.dv.to(wide)
+        leaving.start(dk, dv)
+        return Gradients(found.dq.index_select(options.axis, self._rows), dk, dv, found.inputs)
 
-    def _call(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> Arguments:
+    def _call(self, q: Tensor, arriving: Arriving, options: Options) -> Arguments:
+        """When all of its keys are here."""
+        arriving.wait()
         lengths = self._plan.lengths
         whole = self._whole(q, options.axis, 0)
-        call = Arguments(whole, k, v, options.inputs, options.scale, options.layout, seed=options.seed)
+        call = Arguments(
+            whole, arriving.k, arriving.v, options.inputs, options.scale, options.layout, seed=options.seed
+        )
         if not lengths.packed:
             return call
         starts = (torch.tensor(x, dtype=torch.int32) for x in (lengths.q_starts, lengths.kv_starts))

@@ -36,13 +36,14 @@ def _owners(plan: PlanData) -> Iterator[str]:
 
 def _traffic(plan: PlanData, mask: MaskPlan, top: int, cell: int) -> Iterator[str]:
     yield f'<text x="10" y="{top}">{escape(mask.variant)}: rows received (down: receiver, across: sender)</text>'
-    most = max((each.count for of_rank in mask.receives for each in of_rank), default=1)
-    for rank, of_rank in enumerate(mask.receives):
+    received = [mask.rows_by_sender(rank) for rank in range(plan.ranks)]
+    most = max((count for of_rank in received for count in of_rank.values()), default=1)
+    for rank, of_rank in enumerate(received):
         y = top + 8 + rank * cell
         yield f'<rect x="{10 + rank * cell}" y="{y}" width="{cell}" height="{cell}" fill="#ddd"/>'
-        for each in of_rank:
-            title = f"<title>{each.count} rows from {each.sender} to {rank}</title>"
-            shade = 0.1 + 0.9 * each.count / most
-            x = 10 + each.sender * cell
+        for sender, count in of_rank.items():
+            title = f"<title>{count} rows from {sender} to {rank}</title>"
+            shade = 0.1 + 0.9 * count / most
+            x = 10 + sender * cell
             box = f'x="{x}" y="{y}" width="{cell}" height="{cell}"'
             yield f'<rect {box} fill="#1f4e9c" opacity="{shade:.2f}">{title}</rect>'

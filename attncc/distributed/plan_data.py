@@ -43,6 +43,8 @@ class MaskPlan:
     inputs: tuple[tuple[str, str], ...]
     layers: int
     receives: tuple[tuple[Received, ...], ...]
+    passed: tuple[tuple[Received, ...], ...]
+    local: tuple[bool, ...]  # of each chunk of q: its rank owns all rows that it needs
     compute: tuple[float, ...]
     from_node: tuple[int, ...]
     from_others: tuple[int, ...]
@@ -52,7 +54,14 @@ class MaskPlan:
     share_of_ideal: float
 
     def rows_received(self, rank: int) -> int:
-        return sum(each.count for each in self.receives[rank])
+        return sum(self.rows_by_sender(rank).values())
+
+    def rows_by_sender(self, rank: int) -> dict[int, int]:
+        """How many rows a rank receives from whom."""
+        found = dict[int, int]()
+        for each in (*self.receives[rank], *self.passed[rank]):
+            found[each.sender] = found.get(each.sender, 0) + each.count
+        return dict(sorted(found.items()))
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,10 @@ class PlanData:
         total = self.lengths.q_rows if of == "q" else self.lengths.kv_rows
         each = total // self.chunks
         return np.asarray((self.chunks_of(rank)[:, None] * each + np.arange(each)).ravel())
+
+    def local_rows(self, rank: int, mask: MaskPlan) -> NDArray[np.bool_]:
+        """Of each own row of q whether its chunk needs no rows of other ranks."""
+        return np.repeat(np.asarray(mask.local)[self.chunks_of(rank)], self.lengths.q_rows // self.chunks)
 
     def positions(self, rank: int) -> NDArray[np.int64]:
         """Of each own row of q, `q_pos`: its place among the keys of its sequence."""

@@ -35,10 +35,12 @@ def _fields(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _mask(data: dict[str, Any]) -> MaskPlan:
-    receives = tuple(tuple(_received(item) for item in of_rank) for of_rank in data["receives"])
+    receives, passed = (
+        tuple(tuple(_received(item) for item in of_rank) for of_rank in data[name]) for name in ("receives", "passed")
+    )
     lists = {name: tuple(value) for name, value in data.items() if isinstance(value, list)}
     inputs = tuple((name, digest) for name, digest in data["inputs"])
-    return MaskPlan(**{**data, **lists, "receives": receives, "inputs": inputs})
+    return MaskPlan(**{**data, **lists, "receives": receives, "passed": passed, "inputs": inputs})
 
 
 def _received(data: dict[str, Any]) -> Received:

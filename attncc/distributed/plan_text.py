@@ -48,9 +48,15 @@ def _of_mask(plan: PlanData, mask: MaskPlan) -> Iterator[str]:
     if everything:
         share = sum(received) / (everything * plan.ranks)
         yield f"  rows received: {share:.1%} of an all-gather's; {1 - share:.1%} proven away"
+    passed = sum(each.count for of_rank in mask.passed for each in of_rank)
+    if passed:
+        yield f"  {passed / sum(received):.1%} of them were sent to their node once, and handed on inside it"
+    local = sum(mask.local) / plan.chunks
+    yield f"  {local:.1%} of chunks need no others: they are computed while rows travel"
     for rank, rows in enumerate(received[:_MOST_RANKS]):
-        senders = ", ".join(f"{each.count} from {each.sender}" for each in mask.receives[rank][:_MOST_RANKS])
-        more = ", …" if len(mask.receives[rank]) > _MOST_RANKS else ""
+        found = list(mask.rows_by_sender(rank).items())
+        senders = ", ".join(f"{count} from {sender}" for sender, count in found[:_MOST_RANKS])
+        more = ", …" if len(found) > _MOST_RANKS else ""
         size = rows * plan.row_bytes / 2**20
         yield f"  rank {rank}: computes {mask.compute[rank] * 1e3:.3g} ms, receives {size:.3g} MiB" + (
             f" ({senders}{more} rows)" if rows else ""

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..diagnostics import Diagnostic, warn
 from ..ir import Variant, reads
 from ..problem.refusal import refused
 from ..schedule.plan import DTYPE_BYTES
 from .assign import Attempt, attempts
-from .cost import Load, Owners, figures, wants
+from .cost import Load, Owners, figures, senders_of
 from .lengths import Lengths, chunks_of
 from .machine import Machine
 from .needs import Needs, needs
@@ -142,13 +143,16 @@ def _check_inputs(kernels: Any, inputs: Mapping[str, Any]) -> None:
 
 def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: Owners, machine: Machine) -> MaskPlan:
     found, same, size = figures(load, owners, machine), machine.same_node, load.row_bytes
+    sent, owner = senders_of(load.needs, owners, machine), np.repeat(owners, load.needs.blocks)
     read = reads(variant, *(keep.condition for keep in variant.keeps))
     return MaskPlan(
         variant.name,
         key_of(variant),
         tuple((name, digest_of(value)) for name, value in inputs.items() if name in read),
         load.layers,
-        tuple(_received(load.needs, owners, machine.ranks)),
+        tuple(_received(load.needs, owner, np.where(sent == owner, sent, -1))),
+        tuple(_received(load.needs, owner, np.where(sent == owner, -1, sent))),
+        tuple(_local(load.needs, owners).tolist()),
         tuple(found.compute.tolist()),
         tuple((np.where(same, found.rows, 0).sum(axis=1) * size).tolist()),
         tuple((np.where(same, 0, found.rows).sum(axis=1) * size).tolist()),
@@ -159,20 +163,25 @@ def _mask_plan(variant: Variant, inputs: Mapping[str, Any], load: Load, owners: 
     )
 
 
-def _received(found: Needs, owners: Owners, ranks: int) -> Iterable[tuple[Received, ...]]:
-    """Of each rank: blocks that it needs and others own, neighbours joined."""
-    owner = np.repeat(owners, found.blocks)
+def _received(found: Needs, owner: Owners, senders: NDArray[np.int64]) -> Iterable[tuple[Received, ...]]:
+    """Of each rank: blocks that come from some sender, [ranks, blocks], neighbours of one owner joined."""
     ends = np.cumsum(found.rows)
-    for rank, wanted in enumerate(wants(found, owners, ranks)):
-        blocks = np.flatnonzero(wanted & (owner != rank))
-        cut = np.flatnonzero((np.diff(blocks) != 1) | (np.diff(owner[blocks]) != 0)) + 1
-        runs = [run for run in np.split(blocks, cut) if run.size]
+    for sender in senders:
+        blocks = np.flatnonzero(sender >= 0)
+        new = (np.diff(blocks) != 1) | (np.diff(owner[blocks]) != 0) | (np.diff(sender[blocks]) != 0)
+        runs = [run for run in np.split(blocks, np.flatnonzero(new) + 1) if run.size]
         by_sender: dict[int, list[Rows]] = {}
         for run in runs:
             first, last = int(run[0]), int(run[-1])
             begin = int(ends[first] - found.rows[first])
-            by_sender.setdefault(int(owner[first]), []).append((begin, int(ends[last])))
-        yield tuple(Received(sender, tuple(rows)) for sender, rows in sorted(by_sender.items()))
+            by_sender.setdefault(int(sender[first]), []).append((begin, int(ends[last])))
+        yield tuple(Received(number, tuple(rows)) for number, rows in sorted(by_sender.items()))
+
+
+def _local(found: Needs, owners: Owners) -> NDArray[np.bool_]:
+    """Of each chunk of q whether its rank owns all rows that it needs."""
+    remote = np.repeat(owners, found.blocks)[None] != owners[:, None]
+    return np.asarray(~(found.needed & remote & (found.rows > 0)).any(axis=1))
 
 
 def _of_attempt(attempt: Attempt) -> Tried:

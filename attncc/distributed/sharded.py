@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 from weakref import ref
 
 import torch
 import torch.distributed as dist
 
+from ..problem.call_arguments import Arguments
 from ..problem.refusal import refused, shape_text
 from ..runtime.kernel import Kernel, kernel_of
+from ..runtime.torch.recordable import lost_gradient
+from . import operator
 from .launches import Given, Options, ToBackward, launches_of
 from .plan_data import digest_of
 from .planning import Plan
-from .transport import Exchange
+from .transport import Exchange, Fetched
 
 Tensor = Any
 GRADIENTS = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -70,6 +72,10 @@ class ContextParallel:
         self.mask = plan.mask(kernel.variant)
         self.exchanges: dict[tuple[Any, str], Exchange] = {}
         self._launches: dict[Any, Any] = {}
+        self.softmax = kernel.variant.normalize == "softmax"
+        self.learnable = frozenset(item.name for item in kernel.variant.inputs if item.learnable)
+        self.kv_rows = plan.lengths.kv_rows // plan.ranks, plan.lengths.kv_rows
+        self._token = operator.token_of(self)
         self._seen: dict[str, tuple[Any, int]] = {}  # inputs of the mask that were compared with the plan's
 
     def rows(self, *, of: str = "q") -> Tensor:
@@ -96,7 +102,6 @@ class ContextParallel:
         whole[torch.cat(rows).to(x.device)] = torch.cat(parts)
         return whole.movedim(0, dim)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]  # compiled graphs break around the collectives
     def __call__(
         self,
         q: Tensor,
@@ -113,20 +118,46 @@ class ContextParallel:
 
         q, k and v are this rank's rows; of a packed batch they have no batch axis, and the plan knows where sequences
         start. `inputs` are whole and the same on all ranks. Gradients of learnable inputs are summed over all ranks.
-        AttnccError A721 for other lengths than the plan's, A612 for a missing seed, A6xx as the kernel.
+        torch.compile keeps the call in its graph. AttnccError A721 for other lengths than the plan's, A612 for a
+        missing seed, A652 for a gradient that would be lost, A6xx as the kernel.
         """
-        options = Options(inputs, scale, layout, seed)
-        each = self.plan.lengths.q_rows // self.plan.ranks, self.plan.lengths.kv_rows // self.plan.ranks
+        loss = lost_gradient(torch, self.kernel.variant, Arguments(q, k, v, inputs))
+        if loss:
+            raise refused("A652", **loss)
+        out, lse = operator.call(self._token, q, k, v, Options(inputs, scale, layout, seed))
+        return (out, lse if self.softmax else None) if return_lse else out
+
+    # ------------------------------------------------------------ what the operators run
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> operator.Results:
+        """Fetches K and V, computes own rows."""
+        self._check(q, k, v, options)
+        fetched = self.exchange(k, options).fetch(k, v)
+        out, lse = self.launches(q.device).forward(q, fetched, options)
+        empty = [x.new_empty(0) for x in (q, k, v)]
+        kept = (fetched.k, fetched.v) if self.keep_kv else empty[1:]
+        return operator.Results(out.contiguous(), empty[0] if lse is None else lse.contiguous(), *kept)
+
+    def backward(self, given: Given, back: ToBackward, options: Options, *, deterministic: bool) -> operator.Found:
+        """Gives dK and dV back to their owners. `given` has k and v of own rows, or as they were kept."""
+        exchange, k, v = self.exchange(given.k, options), given.k, given.v
+        fetched = Fetched(k, v) if self.keep_kv else exchange.fetch(k, v)
+        wide = k.dtype if k.dtype == torch.float64 else self.gradients
+        giving = exchange.giving(wide)
+        found = self.launches(given.q.device).backward(given, fetched, back, options, giving, repeats=deterministic)
+        dk, dv = (x.to(k.dtype, memory_format=torch.contiguous_format) for x in giving.finished(found.dk, found.dv))
+        learned = [(name, x) for name, x in options.inputs.items() if isinstance(x, torch.Tensor)]
+        inputs = [_summed(found.inputs[name], self.group).to(x.dtype) for name, x in learned if name in self.learnable]
+        return operator.Found(found.dq.contiguous(), dk.contiguous(), dv.contiguous(), inputs)
+
+    def _check(self, q: Tensor, k: Tensor, v: Tensor, options: Options) -> None:
+        each = self.plan.lengths.q_rows // self.plan.ranks, self.kv_rows[0]
         for name, x, rows in (("q", q, each[0]), ("k", k, each[1]), ("v", v, each[1])):
             self._check_length(x, options.axis, rows, name)
-        if self.kernel.variant.dropout is not None and seed is None:
+        if self.kernel.variant.dropout is not None and options.seed is None:
             expected = "an int, the same on all ranks, which must drop by the same bits"
             raise refused("A612", "`seed` is missing", expected=expected, came="None")
-        self._check_inputs(inputs)
-        learnable = [item.name for item in self.kernel.variant.inputs if item.learnable]
-        tensors = [name for name in learnable if isinstance(inputs.get(name), torch.Tensor)]
-        out, lse = _Attention.apply(_Call(self, options, tensors), q, k, v, *(inputs[name] for name in tensors))
-        return (out, lse) if return_lse else out
+        self._check_inputs(options.inputs)
 
     def _check_length(self, x: Tensor, dim: int, rows: int, name: str) -> None:
         """A721: what is no tensor of so many rows."""
@@ -152,12 +183,12 @@ class ContextParallel:
                     came=found,
                     help="make a plan for each batch whose masks differ",
                 )
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and not value.is_inference():  # those don't tell when they change
                 self._seen[name] = ref(value), value._version
 
     def _was_seen(self, name: str, value: Any) -> bool:
         tensor, version = self._seen.get(name, (None, None))
-        return tensor is not None and tensor() is value and version == value._version
+        return tensor is not None and tensor() is value and not value.is_inference() and version == value._version
 
     def exchange(self, like: Tensor, options: Options) -> Exchange:
         key = like.device, options.layout
@@ -167,58 +198,8 @@ class ContextParallel:
 
     def launches(self, device: Any) -> Any:
         if device not in self._launches:
-            self._launches[device] = launches_of(self.kernel, self.plan, self.rank, device)
+            self._launches[device] = launches_of(self.kernel, self.plan, self.mask, self.rank, device)
         return self._launches[device]
-
-
-class _Call(NamedTuple):
-    """`learned` names the inputs that come apart, as tensors that may want gradients."""
-
-    cp: ContextParallel
-    options: Options
-    learned: list[str]
-
-    def with_inputs(self, values: Iterable[Tensor]) -> Options:
-        """What autograd saved stands in place of what the call gave: torch checks that nobody wrote into it."""
-        inputs = {**self.options.inputs, **dict(zip(self.learned, values, strict=True))}
-        return replace(self.options, inputs=inputs)
-
-
-class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch's types aren't read here
-    """Fetches K and V, computes own rows; gives dK and dV back to their owners."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, q: Tensor, *others: Tensor) -> Any:
-        k, v, *learned = others
-        cp, options = call.cp, call.options
-        k_whole, v_whole = cp.exchange(k, options).fetch(k, v)
-        out, lse = cp.launches(q.device).forward(q, k_whole, v_whole, options)
-        ctx.call, ctx.has_lse = call, lse is not None
-        kept = (k_whole, v_whole) if cp.keep_kv else (k, v)
-        ctx.save_for_backward(q, *kept, out, *([lse] if lse is not None else []), *learned)
-        ctx.set_materialize_grads(False)
-        return out, lse
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, dout: Tensor, dlse: Tensor) -> Any:
-        cp = ctx.call.cp
-        q, k, v, out, *more = ctx.saved_tensors
-        lse, learned = (more[0], more[1:]) if ctx.has_lse else (None, more)
-        options = ctx.call.with_inputs(learned)
-        exchange, launches = cp.exchange(k, options), cp.launches(q.device)
-        k_whole, v_whole = (k, v) if cp.keep_kv else exchange.fetch(k, v)
-        given = Given(q, k_whole, v_whole, out, lse)
-        dout = torch.zeros_like(out) if dout is None else dout.contiguous()
-        back = ToBackward(dout, dlse.contiguous() if dlse is not None else None)
-        deterministic = torch.are_deterministic_algorithms_enabled()
-        found = launches.backward(given, back, options, deterministic=deterministic)
-        wide = found.dk.dtype == torch.float64
-        dk, dv = exchange.give_back(found.dk, found.dv, torch.float64 if wide else cp.gradients)
-        inputs = [
-            _summed(found.inputs[name], cp.group).to(x.dtype) for name, x in zip(ctx.call.learned, learned, strict=True)
-        ]
-        return None, found.dq, dk.to(k.dtype), dv.to(v.dtype), *inputs
 
 
 def _summed(x: Tensor, group: Any) -> Tensor:

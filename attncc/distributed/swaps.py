@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .cost import Floats, Load, Loads, Owners, combined_work, figures, ideal_seconds, nested
+from .cost import Floats, Load, Loads, Owners, combined_work, estimate, ideal_seconds, nested
 from .machine import Machine
+from .relays import share
 
 GOOD = 1.005  # times the ideal: nothing is left to gain
 CANDIDATES = 64  # swaps of a step that are looked at closely
@@ -34,20 +35,24 @@ class _Search:
         self._measure()
 
     def _measure(self) -> None:
-        found = [figures(load, self.owners, self.machine, exact=False) for load in self.loads]
-        pairs = list(zip(self.loads, found, strict=True))
-        self.total = sum(load.layers * float(each.seconds.max()) for load, each in pairs)
-        self.by_rank = np.asarray(sum(load.layers * each.seconds for load, each in pairs))
+        self.wanted = [nested(load, self.owners, self.machine.ranks) for load in self.loads]
+        pairs = list(zip(self.loads, self.wanted, strict=True))
+        found = [(load, estimate(load, wanted, self.owners, self.machine)) for load, wanted in pairs]
+        self.total = sum(load.layers * float(seconds.max()) for load, seconds in found)
+        self.by_rank = np.asarray(sum(load.layers * seconds for load, seconds in found))
         self.compute = np.bincount(self.owners, self.work, self.machine.ranks)
-        self.sent = np.asarray(sum(load.layers * self._sent(load) for load in self.loads))
+        self.sent = np.asarray(sum(load.layers * self._sent(load, wanted) for load, wanted in pairs))
         self.sends = np.bincount(self.owners, self.sent, self.machine.ranks)
 
-    def _sent(self, load: Load) -> Floats:
-        """Seconds in which each chunk's rows go to those that need them."""
+    def _sent(self, load: Load, wanted: NDArray[np.float32]) -> Floats:
+        """Seconds in which each chunk's rows go to those that need them: once to each other node."""
         machine, chunk = self.machine, np.arange(len(self.owners))
-        seconds = np.where(machine.same_node, 1 / machine.nvlink, 1 / machine.network)[:, self.owners]
-        seconds[self.owners, chunk] = 0
-        return np.asarray((nested(load, self.owners, machine.ranks) * seconds).sum(axis=0) * load.row_bytes)
+        near = np.where(machine.same_node[:, self.owners], wanted, 0)
+        near[self.owners, chunk] = 0
+        of_node = wanted.reshape(machine.nodes, -1, len(chunk)).max(axis=1)
+        of_node[machine.node[self.owners], chunk] = 0
+        seconds = near.sum(axis=0) / machine.nvlink + of_node.sum(axis=0) / machine.network
+        return np.asarray(seconds * load.row_bytes)
 
     def step(self) -> bool:
         """Makes the best of the swaps looked at; False if none helps."""
@@ -117,9 +122,20 @@ class _Search:
         owner[each, comes] = ranks
         node, total = self.machine.node, np.zeros(len(ranks))
         remote, near = owner != ranks[:, None], node[owner] == node[ranks][:, None]
-        for load in self.loads:
+        for load, wanted in zip(self.loads, self.wanted, strict=True):
             rows = load.by_pair[members].max(axis=1)
             inside = (rows * (remote & near)).sum(axis=1) * load.row_bytes / self.machine.nvlink
-            between = (rows * ~near).sum(axis=1) * load.row_bytes / self.machine.network
+            most, sum_of_others = self._of_others(wanted, ranks)
+            taken = rows * share(np.maximum(rows, most), rows + sum_of_others)
+            between = (taken * ~near).sum(axis=1) * load.row_bytes / self.machine.network
             total += load.layers * np.maximum(load.by_chunk[members].sum(axis=1), np.maximum(inside, between))
         return total
+
+    def _of_others(self, wanted: NDArray[np.float32], ranks: Ints) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Rows of each chunk that the other ranks of each rank's node need, the most and the sum: [ranks, chunks]."""
+        each, most, total = self.machine.ranks // self.machine.nodes, np.zeros_like(wanted), np.zeros_like(wanted)
+        for rank in np.unique(ranks) if self.machine.nodes > 1 else ():
+            first = int(rank) // each * each
+            others = wanted[[other for other in range(first, first + each) if other != rank]]
+            most[rank], total[rank] = others.max(axis=0, initial=0), others.sum(axis=0)
+        return most[ranks], total[ranks]

@@ -90,7 +90,7 @@ class TorchOperators:
         forward.register_fake(self._fake_forward)
         backward.register_fake(self._fake_backward)
         forward.register_autograd(self._by_formula, setup_context=_keep)
-        backward.register_autograd(_no_second_derivative)
+        backward.register_autograd(no_second_derivative)
         self.forward, self.backward = forward._opoverload, backward._opoverload
 
     @property
@@ -182,7 +182,7 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, Array]) -> Non
     ctx.set_materialize_grads(False)
 
 
-def _no_second_derivative(*_: Any) -> None:
+def no_second_derivative(*_: Any) -> None:
     """The derivative of the backward operator with respect to whatever it takes."""
     raise refused(
         "A652",
@@ -278,7 +278,7 @@ def _once() -> Any:
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Array, ...]) -> None:
             ctx.set_materialize_grads(False)
 
-        backward = staticmethod(_no_second_derivative)
+        backward = staticmethod(no_second_derivative)
         vmap = staticmethod(_no_vmap)
 
     return AttentionBackward

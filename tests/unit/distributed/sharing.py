@@ -67,6 +67,7 @@ class Case:
     layout: str = "bhsd"
     keep_kv: bool = False
     random: int | None = None
+    nodes: int = 1  # of four ranks
 
     @property
     def kernel(self) -> attncc.Kernel:
@@ -99,6 +100,10 @@ def cases() -> Iterator[Case]:
     yield Case("sunk", SUNK)
     yield Case("query_bias packed", "query_bias", lengths=packed[0], batch=None)
     yield Case("learned packed", LEARNED, lengths=packed[0], batch=None)
+    for spec, consts in (("causal", {}), ("full", {}), ("dropout_attention", {}), ("sliding_window", {"width": 60})):
+        yield Case(f"{spec} nodes", spec, consts, nodes=2, keep_kv=spec == "full")
+    yield Case("packed nodes", "causal", lengths=packed[0], batch=None, layout="bshd", nodes=2)
+    yield Case("learned nodes", LEARNED, nodes=2)
 
 
 @dataclass(frozen=True)
@@ -177,9 +182,10 @@ class _With:
 
 
 def plan_of(case: Case, kernel: attncc.Kernel, call: Call, ranks: int) -> Any:
-    sizes = {"batch": case.batch, "heads": HEADS, "head_dim": DIM, "dtype": case.dtype}
+    sizes: dict[str, Any] = {"batch": case.batch, "heads": HEADS, "head_dim": DIM, "dtype": case.dtype}
     rows = Lengths.of(case.lengths).q_rows
-    return shared.plan(kernel, case.lengths, ranks=ranks, chunk=rows // ranks // 2, **sizes, **call.inputs)
+    sizes |= {"ranks": ranks, "nodes": case.nodes, "chunk": rows // ranks // 2}
+    return shared.plan(kernel, case.lengths, **sizes, **call.inputs)
 
 
 def many_processes(case: Case, cp: Any, call: Call) -> Found:
@@ -205,6 +211,8 @@ def bytes_trouble(case: Case, cp: Any) -> str:
     wide, fetched = one * {"bf16": 2}.get(case.dtype, 1), (1 if case.keep_kv else 2) * one
     wanted = rows * fetched + sent * wide, sent * fetched + rows * wide
     came = exchange.bytes_received, exchange.bytes_sent
+    if case.nodes > 1 and case.spec in ("causal", "full") and case.batch and not any(cp.mask.passed):
+        return "no row is handed on inside a node"
     return "" if came == wanted else f"bytes received and sent: {came}, by the plan {wanted}"
 
 
@@ -258,7 +266,9 @@ class _Process:
 def chosen(*, rest: bool) -> Iterator[tuple[Case, tuple[int, ...]]]:
     """Each case, and how many ranks share it: one number each day, the others where the `rest` is asked for."""
     for number, case in enumerate(cases()):
-        own = RANKS[number % len(RANKS)]
+        own = RANKS[number % len(RANKS)] if case.nodes == 1 else 4
+        if rest and case.nodes > 1:
+            continue
         yield case, tuple(ranks for ranks in RANKS if (ranks != own) is rest)
 
 

@@ -22,10 +22,19 @@ def received(made: Plan, rank: int, mask: int = 0) -> np.ndarray[Any, np.dtype[n
     """Rows of K and V that a rank has in the end: its own, and those that it receives, each once and from its owner."""
     has = np.zeros(made.lengths.kv_rows, np.int64)
     has[made.rows(rank, of="kv")] += 1
-    for each in made.masks[mask].receives[rank]:
+    by_owner, passed = made.masks[mask].receives, made.masks[mask].passed
+    for each in by_owner[rank]:
         for begin, end in each.rows:
             has[begin:end] += 1
             assert np.isin(np.arange(begin, end), made.rows(each.sender, of="kv")).all()
+    for each in passed[rank]:  # from a rank of the same node, which another node sent them to
+        assert made.machine.same_node[rank, each.sender]
+        sent = [range(*rows) for one in by_owner[each.sender] for rows in one.rows]
+        owners = {one.sender for one in by_owner[each.sender]}
+        assert not all(made.machine.same_node[rank, owner] for owner in owners)
+        for begin, end in each.rows:
+            has[begin:end] += 1
+            assert np.isin(np.arange(begin, end), np.concatenate(sent)).all()
     assert has.max() == 1
     return has > 0
 
@@ -43,6 +52,8 @@ def test_ranks_receive_all_that_their_rows_keep(case: Case, consts: int) -> None
     by_row = kept.any(axis=(0, 1))
     for rank in range(4):
         assert received(made, rank)[by_row[made.rows(rank)].any(axis=0)].all()
+        own, local = made.rows(rank), made.local_rows(rank, made.masks[0])
+        assert np.isin(np.flatnonzero(by_row[own[local]].any(axis=0)), own).all()
 
 
 def test_rows_and_positions_of_packed_sequences() -> None:
@@ -70,6 +81,12 @@ def test_packed_sequences_need_nothing_of_each_other(name: str) -> None:
         assert (received(made, rank) <= (blocks | np.isin(np.arange(384), rows))).all()
 
 
+def test_chunks_of_a_window_are_local_behind_its_edge() -> None:
+    made = plan(attncc.parse("sliding_window", width=1024), 16384, ranks=2, chunk=1024)
+    assert made.tried[0].name == "sequential"
+    assert made.masks[0].local == (*[True] * 8, False, *[True] * 7)
+
+
 def test_masks_share_one_assignment() -> None:
     masks = [(attncc.parse("causal"), 2), (attncc.parse("sliding_window", width=64), 10)]
     made = plan(masks, 4096, ranks=4, chunk=128, **SIZES)
@@ -87,7 +104,7 @@ def test_figures_are_those_of_the_send_lists() -> None:
     (mask,) = made.masks
     assert made.row_bytes == 2 * (64 + 64) * 4
     for rank in range(8):
-        of_node = sum(each.count for each in mask.receives[rank] if each.sender // 4 == rank // 4)
+        of_node = sum(count for sender, count in mask.rows_by_sender(rank).items() if sender // 4 == rank // 4)
         assert mask.from_node[rank] == of_node * made.row_bytes
         assert mask.from_others[rank] == (mask.rows_received(rank) - of_node) * made.row_bytes
     assert sum(mask.sent) == sum(mask.from_node) + sum(mask.from_others)
@@ -97,6 +114,27 @@ def test_figures_are_those_of_the_send_lists() -> None:
     assert sum(mask.compute) * 1e12 == pytest.approx(pairs * 8 * 2 * 128)
 
 
+@pytest.mark.parametrize("spec", ["causal", "full", "documents"])
+def test_rows_go_once_to_each_node(spec: str) -> None:
+    doc = np.arange(4096)[None] // 1500
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", AttnccWarning)  # A723
+        inputs = {"doc": doc} if spec == "documents" else {}
+        made = plan(attncc.parse(spec), 4096, ranks=8, nodes=2, chunk=128, **SIZES, **inputs)
+        alone = plan(attncc.parse(spec), 4096, ranks=8, chunk=128, **SIZES, **inputs)
+    (mask,) = made.masks
+    for node in (range(4), range(4, 8)):
+        came = np.zeros(4096, np.int64)
+        for rank in node:
+            received(made, rank)
+            for each in mask.receives[rank]:
+                for begin, end in each.rows if each.sender not in node else ():
+                    came[begin:end] += 1
+        assert came.max() <= 1
+    assert any(mask.passed)
+    assert not any(alone.masks[0].passed)
+
+
 def test_plans_go_to_json_and_back_and_depend_on_nothing_else() -> None:
     def made() -> Plan:
         return plan(attncc.parse("sliding_window", width=300), 4096, ranks=4, **SIZES)
@@ -104,6 +142,8 @@ def test_plans_go_to_json_and_back_and_depend_on_nothing_else() -> None:
     first = made()
     again = Plan.from_json(first.to_json())
     assert again == first == made()
+    nodes = plan(attncc.parse("causal"), 4096, ranks=4, nodes=2, **SIZES)
+    assert Plan.from_json(nodes.to_json()) == nodes
     assert again.digest == first.digest == made().digest
     assert plan(attncc.parse("causal"), 4096, ranks=4, **SIZES).digest != first.digest
 
