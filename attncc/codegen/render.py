@@ -19,6 +19,7 @@ from ..schedule.plan import KernelPlan
 from ..schedule.target import TARGETS
 from . import header
 from .contents import with_contents
+from .empty_calls import without_empty_calls
 from .line_marks import restored
 from .structs import params_struct
 from .unused import LEAF_END, without_unused
@@ -115,7 +116,7 @@ def assemble(text: str, name: str) -> str:
 
 def assemble_kernel(text: str, name: str) -> str:
     """The same for a kernel: without what it doesn't use, and with a table of contents."""
-    return restored(with_contents(_squeezed(without_unused(_inlined(text)))), f"{name}.cu")
+    return restored(with_contents(_squeezed(without_unused(without_empty_calls(_inlined(text))))), f"{name}.cu")
 
 
 def _inlined(text: str) -> str:

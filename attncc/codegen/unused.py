@@ -1,8 +1,9 @@
 """Leaves out of a rendered kernel what it doesn't use: functions, structs and their methods, constants, macros.
 
-Reachability by names: the kernel is used, and so is each definition whose name stands in the code of a used one; a
-function's name only where `(` or `<` follows it. All definitions of a used name stay (overloads, specialisations), so
-more may stay than is called, never less. Nothing changes its place.
+Reachability by names: the kernel is used, and so is each definition whose name stands in the code of a used one; of
+functions those that some call may mean by its name and its number of arguments. What shares both with what is called
+stays too (overloads by type, methods of other structs), so more may stay than is called, never less. Nothing changes
+its place.
 
 The text must be as templates and `structs.py` write it: a definition begins on a line of its own, and ends with the
 line on which `;` or `}` closes it. No function is handed over by its name. What isn't recognised stays.
@@ -15,13 +16,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from .calls import calls, function_words
+
 LEAF_END = "#leaf end"  # a line behind each leaf file, which `without_unused` takes away
 
 _LEAF = re.compile(r"// ---- \S")
 _LEAF_BEGIN = "\n// ---- "
 _NO_CODE = re.compile(r'"(?:[^"\\\n]|\\.)*"| *//.*')  # texts and comments: names in them don't count
 _NO_BRACKET = re.compile(r"[^\n(){}]+")
-_NAME = re.compile(r"[A-Za-z_]\w*[(<]?")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _TEMPLATE = re.compile(r"^\s*template\s*<.*?>\s*\n", re.S)
 _STRUCT = re.compile(r"\s*struct\s+(?:alignas\(\d+\)\s*)?(\w+)[^;(]*\{")
 _ENUM = re.compile(r"\s*enum\s+(\w+)\s*\{([^}]*)\}")
@@ -38,8 +41,8 @@ class _Item:
 
     first: int
     last: int
-    names: frozenset[str] = frozenset()  # what it defines, functions with `(`; if nothing, it stays with what it is in
-    uses: frozenset[str] = frozenset()  # names in its code; not those in its members'
+    names: frozenset[str] = frozenset()  # words of what it defines; if none, it stays with what it is in
+    uses: frozenset[str] = frozenset()  # words in its code; not those in its members'
     members: list[_Item] = field(default_factory=list)
     is_comment: bool = False  # belongs to the definitions below it, up to an empty line or another comment
     is_empty: bool = False
@@ -198,7 +201,7 @@ def _item(source: _Source, first: int, last: int, owner: str) -> _Item:
     text = "\n".join(code[first : last + 1])
     struct = _STRUCT.match(_behind_template(text))
     if struct is None or last == first:
-        names = frozenset(_defined(text)) - {f"{owner}("}  # a constructor is called by other names
+        names = frozenset(word for word in _defined(text) if not word.startswith(f"{owner}("))
         return _Item(first, last, names, _used(text))
     head = next(n for n in range(first, last + 1) if code[n].endswith("{"))
     frame = "\n".join([*code[first : head + 1], code[last]])
@@ -207,10 +210,8 @@ def _item(source: _Source, first: int, last: int, owner: str) -> _Item:
 
 @lru_cache(maxsize=4096)  # kernels of a family have most definitions in common
 def _used(text: str) -> frozenset[str]:
-    """The names in some code, and those of functions that it calls, with `(` behind them."""
-    found = set(_NAME.findall(text))
-    called = {name[:-1] for name in found if name[-1] in "(<"}
-    return frozenset(found | called).union(f"{name}(" for name in called)
+    """The names in some code, and the words of its calls."""
+    return calls(text).union(_NAME.findall(text))
 
 
 def _defined(text: str) -> Iterator[str]:
@@ -226,7 +227,7 @@ def _defined(text: str) -> Iterator[str]:
     elif _CONSTANT.match(text):
         yield from _ASSIGNED.findall(text)
     elif found := _FUNCTION.search(text):
-        yield f"{found[1]}("
+        yield from function_words(found[1], text[found.end(1) :])
     elif found := _MACRO.match(text):
         yield found[1]
 

@@ -65,63 +65,66 @@ def wgmma(
     """
     count, depth = columns // 2, STEP_BYTES // DTYPE_BYTES[dtype]
     a_type = f"const unsigned (&a)[{steps}][4]" if a_in_registers else "unsigned long long a"
+    each_step = _lines(list(_steps(count, steps, a_in_registers)), " ")
     outputs = _lines([f"SUM_TILE({tile})" for tile in range(columns // 8)])
     inputs = _lines(list(_inputs(steps, a_in_registers)))
     return "\n".join(
         [
             f"/// sum = A B, added to what it holds if `accumulate`: 64 x {columns}, over {steps} times {depth}.",
-            *_sum_operand(count),
+            *_step(columns, dtype, a_in_registers, transposed_b),
             f"template <{'' if a_in_registers else 'class ASteps, '}class BSteps>",
             f"__device__ __forceinline__ void {name}(float (&sum)[{columns // 8}][4],",
             f"    {a_type}, unsigned long long b, int accumulate) {{",
             "    asm volatile(",
             f'        "{{ .reg .pred first, more; setp.ne.b32 first, %{count}, 0; setp.eq.b32 more, 0, 0;\\n"',
             f'        ".reg .b64 {"b" if a_in_registers else "a, b"};\\n"',
-            *(f'        "{line}\\n"' for line in _instructions(columns, steps, dtype, a_in_registers, transposed_b)),
+            *(f"        {line}" for line in each_step),
             '        "}"',
             *(f"        {'  ' if number else ': '}{line}" for number, line in enumerate(outputs)),
             *(f"        {'  ' if number else ': '}{line}" for number, line in enumerate(inputs)),
             "    );",
             "}",
-            "#undef SUM",
+            "#undef STEP",
         ]
     )
 
 
-def _instructions(columns: int, steps: int, dtype: str, a_in_registers: bool, transposed_b: bool) -> Iterator[str]:
-    """What a product's steps are; operands are numbered as `_inputs` lists them, behind the accumulators."""
+def _step(columns: int, dtype: str, a_in_registers: bool, transposed_b: bool) -> Iterator[str]:
+    """The instructions of a product's step as a macro: of the numbers of its operands, and of the predicate that says
+    whether it adds to what the accumulators hold."""
     count, depth = columns // 2, STEP_BYTES // DTYPE_BYTES[dtype]
     kind = {"fp16": "f16", "bf16": "bf16", "e4m3": "e4m3"}[dtype]
     transpositions = [str(int(transposed_b))] if a_in_registers else ["0", str(int(transposed_b))]
-    flags = ["1, 1", *(transpositions if depth == STEP else [])]  # 8-bit operands are never transposed
-    operation = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind}"
+    flags = ", ".join(["1, 1", *(transpositions if depth == STEP else [])])  # 8-bit operands are never transposed
+    sums = _lines([f"%{number}" for number in range(count)])
+    moves = f'"add.s64 b, %{count + 1}, %" #b_step ";'
+    if a_in_registers:
+        parameters, a = "b_step, a0, a1, a2, a3, adds", '"}, {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, b, "'
+    else:
+        parameters, a = "b_step, a_step, adds", '"}, a, b, "'
+        moves += f' add.s64 a, %{count + 2}, %" #a_step ";'
+    yield f"#define STEP({parameters}) \\"
+    yield f'    {moves}\\n" \\'
+    yield f'    "wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.f32.{kind}.{kind} " \\'
+    yield from (f'    "{" " if number else "{"}{line}" \\' for number, line in enumerate(sums))
+    yield f'    {a} #adds ", {flags};\\n"'
+
+
+def _steps(count: int, steps: int, a_in_registers: bool) -> Iterator[str]:
+    """The steps of a product; operands are numbered as `_inputs` lists them, behind the accumulators."""
     for step in range(steps):
-        first = count + (2 + 5 * step if a_in_registers else 3 + 2 * step)
-        moves = f"add.s64 b, %{count + 1}, %{first};"
-        if a_in_registers:
-            a = f"{{{', '.join(f'%{first + 1 + word}' for word in range(4))}}}"
-        else:
-            a = "a"
-            moves += f" add.s64 a, %{count + 2}, %{first + 1};"
-        yield moves
-        yield f'{operation} " SUM ", {", ".join([a, "b", "more" if step else "first", *flags])};'
+        operands = range(count + 2 + 5 * step, count + 7 + 5 * step) if a_in_registers else ()
+        places = operands or range(count + 3 + 2 * step, count + 5 + 2 * step)
+        yield f"STEP({', '.join(map(str, places))}, {'more' if step else 'first'})"
 
 
 def _inputs(steps: int, a_in_registers: bool) -> Iterator[str]:
     """The operands that a product reads: those of all steps, then those of each."""
     yield '"r"(accumulate), "l"(b)' + ("" if a_in_registers else ', "l"(a)')
-    for step in range(steps):
-        yield f'"n"(BSteps::at({step})), ' + (f"A_WORDS({step})" if a_in_registers else f'"n"(ASteps::at({step}))')
+    yield from (f"{'A_IN_REGISTERS' if a_in_registers else 'A_IN_SMEM'}({step})" for step in range(steps))
 
 
-def _sum_operand(count: int) -> Iterator[str]:
-    """The accumulators as an operand, which all steps share: a macro of several lines."""
-    lines = [f'    "{line}"' for line in _lines([f"%{number}" for number in range(count)])]
-    yield from (f"{line} \\" for line in ["#define SUM", '    "{"', *lines])
-    yield '    "}"'
-
-
-def _lines(items: list[str]) -> Iterator[str]:
-    """The items with commas between them, several on a line."""
-    for line in textwrap.wrap(", ".join(item.replace(" ", "\u00a0") for item in items), _WIDTH):
+def _lines(items: list[str], separator: str = ", ") -> Iterator[str]:
+    """The items with commas between them, or another separator, several on a line."""
+    for line in textwrap.wrap(separator.join(item.replace(" ", "\u00a0") for item in items), _WIDTH):
         yield line.replace("\u00a0", " ")

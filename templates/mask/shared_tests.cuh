@@ -1,7 +1,7 @@
 #include "score/scores.cuh"
 
 /// What of a mask is tested, where tests ask of a row for values that rows near it often have too: once for all rows of
-/// the warp that have the same, each lane a key of its own, until no row is left. See pair_tests.cuh for the other way.
+/// the warp that have the same, each lane a key of its own, until no row is left.
 template <class KvOrder, int M_TILES, int N_TILES>
 struct Tests {
     static constexpr int ROWS = 2 * M_TILES, WORDS = (N_TILES + 3) / 4;  // of 32 keys

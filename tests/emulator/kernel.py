@@ -251,9 +251,9 @@ def _on_host(text: str) -> str:
 def _product(text: str, name: str) -> str:
     """The beginning of the body of a product: its steps, A in registers or in shared memory."""
     start = text.index(f" {name}(float")
-    function = text[start : text.index("#undef SUM", start)]
-    a = "a + ASteps::at(step)" if "ASteps" in function else "a[step]"
-    steps = f"for (int step = 0; step < {function.count('BSteps::at')}; ++step)"
+    function = text[start : text.index("#undef STEP", start)]
+    a = "a + ASteps::at(step)" if "A_IN_SMEM(" in function else "a[step]"
+    steps = f"for (int step = 0; step < {function.count('STEP(')}; ++step)"
     return f"{steps} start_product(sum, {a}, b + BSteps::at(step), step > 0 || accumulate"
 
 

@@ -52,7 +52,10 @@ def test_what_nothing_uses_goes(definition: str) -> None:
 @pytest.mark.parametrize(
     ("definition", "code"),
     [
-        ("__device__ int used() { return 0; }\n__device__ int used(int x) { return x; }", "used()"),
+        ("__device__ int used(float x) { return 0; }\n__device__ int used(int x) { return x; }", "used(1)"),
+        ("__device__ int used(int x, int y = 0) { return x; }", "used(1)"),
+        ("__device__ int used(Pair<A, B> x) { return x; }", "used(Pair<A, B>{})"),
+        ("template <class... All>\n__device__ int used(All... all) { return 0; }", "used(1, 2, 3)"),
         (
             "template <class T>\n__device__ T used();\ntemplate <>\n__device__ int used<int>() { return 1; }",
             "used<A>()",
@@ -106,6 +109,13 @@ def test_a_method_of_an_unused_struct_uses_nothing() -> None:
         )
         == ""
     )
+
+
+def test_functions_of_another_number_of_arguments_go() -> None:
+    one, two = "__device__ int used(int x) { return x; }", "__device__ int used(int x, int y) { return y; }"
+    assert left(f"{one}\n{two}", "used(f(1, 2))") == one
+    assert left(f"{one}\n{two}", "used<A, B>({1, 2}, [] { return g(1, 2, 3); })") == two
+    assert left(f"{one}\n{two}", "used(a < b, c > d)") == f"{one}\n{two}"  # or a<b, c> d
 
 
 def test_a_variable_is_no_call() -> None:

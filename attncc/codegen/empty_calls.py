@@ -1,0 +1,78 @@
+"""Leaves out of a rendered kernel the calls of functions that do nothing.
+
+Leaf files have interfaces, and one that a kernel doesn't need (no dropout, no cluster, no ping-pong) has functions with
+empty bodies. Calls of those say nothing to a reader. A call goes if it is a whole statement, each definition that it
+may mean is empty, and its arguments can't have effects: they call and change nothing. Then nothing uses the
+definitions, and `unused.py` drops them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+_DEFINITION = re.compile(r"__device__ ([^;{}()]*?)\b(\w+)\(")
+_LOCAL = re.compile(r"\bauto (\w+) =|\b[A-Z]\w*&? (\w+)[,)]")  # may hide a function: lambdas, parameters
+_EMPTY_BODY = re.compile(r"[^;{}]*?\)(?: const)? \{\s*\}")
+_STRUCT = re.compile(r"^struct (\w+)[^;(]*?\{\n(.*?)^\};", re.M | re.S)
+_LOOP = re.compile(r"(?:#pragma unroll.*\n *)?for \([^()]*\) ")
+_EFFECT = re.compile(r"\+\+|--|(?<![=!<>])=(?!=)")
+_STATEMENT_ENDS = (";", "{", "}")
+
+
+def without_empty_calls(text: str) -> str:
+    """The text without them, and without calls of what becomes empty by that."""
+    while True:
+        changed = _without(text, list(_empty_functions(text)))
+        if changed == text:
+            return text
+        text = changed
+
+
+def _empty_functions(text: str) -> Iterator[str]:
+    """What their calls look like: `name`, or `Struct::name` where others of that name do something."""
+    empty, busy = _sorted_names(text)
+    busy |= {name for found in _LOCAL.findall(text) for name in found}
+    yield from empty - busy
+    if not empty & busy:
+        return
+    for struct in _STRUCT.finditer(text):
+        empty_here, busy_here = _sorted_names(struct[2])
+        yield from (f"{struct[1]}::{name}" for name in empty_here & busy - busy_here)
+
+
+def _sorted_names(text: str) -> tuple[set[str], set[str]]:
+    """The names of functions that have an empty body, and of those that have another."""
+    empty: set[str] = set()
+    busy: set[str] = set()
+    for found in _DEFINITION.finditer(text):
+        is_empty = found[1].endswith("void ") and _EMPTY_BODY.match(text, found.end())
+        (empty if is_empty else busy).add(found[2])
+    return empty, busy
+
+
+def _without(text: str, functions: Sequence[str]) -> str:
+    if not functions:
+        return text
+    names = "|".join(map(re.escape, functions))
+    call = re.compile(rf"^( *)({_LOOP.pattern})?((?:[\w.]|::)*?)\b({names})(?:<[\w, ]*>)?\(([^();{{}}]*)\);\n", re.M)
+    return "".join(_pieces(text, call.finditer(text)))
+
+
+def _pieces(text: str, calls: Iterable[re.Match[str]]) -> Iterator[str]:
+    end = 0
+    for call in calls:
+        start = call.start()
+        if _is_removable(text[:start], call):
+            yield text[end:start]
+            end = call.end()
+    yield text[end:]
+
+
+def _is_removable(before: str, call: re.Match[str]) -> bool:
+    """Whether the call is a statement in a block, of what it seems to be, and without effects."""
+    owner, arguments = call[3], call[5]
+    lines = (line.split("//")[0].rstrip() for line in reversed(before.split("\n")))
+    in_block = next(filter(None, lines), "").endswith(_STATEMENT_ENDS)
+    is_call = not owner or owner.endswith((".", "::"))
+    return in_block and is_call and _EFFECT.search(arguments) is None
