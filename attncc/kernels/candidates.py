@@ -189,7 +189,8 @@ def make_tiles_2d(tiles_1d: Candidates, schedule: Schedule | None = None) -> Can
 def _can_have_tiles_2d(plan: KernelPlan) -> bool:
     if plan.is_backward:
         return find(plan.family, TILES_2D_PASSES[plan.pass_name]) is not None
-    return plan.loop == "q_outer" and plan.split_kv == 1
+    has_pass = find(plan.family, TILES_2D_PASSES[plan.pass_name]) is not None
+    return has_pass and plan.loop == "q_outer" and plan.split_kv == 1
 
 
 def _in_tiles_2d(tiles_1d: Candidates, name: str) -> Candidates | None:
