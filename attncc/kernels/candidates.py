@@ -107,10 +107,10 @@ class Candidates:
     def _choices(self) -> Iterator[Choice]:
         seen: set[Choice] = set()
         for kind in self.families:
-            family = find(kind, self.build.pass_name)
-            if family is None:
-                lacked, loop = why_not(kind, self.build.pass_name), loop_set(self.settings, self.build)
-                raise AttnccError(legality.no_kernel(kind, lacked, self.build, loop, self.schedule.where))
+            family, loop = find(kind, self.build.pass_name), loop_set(self.settings, self.build)
+            lacked = why_not(kind, self.build.pass_name) if family is None else family.lacks_dims(self.build, loop)
+            if family is None or lacked is not None:
+                raise AttnccError(legality.no_kernel(kind, str(lacked), self.build, loop, self.schedule.where))
             for choice in family.begin(self):
                 if choice not in seen:
                     yield choice

@@ -29,6 +29,27 @@ __device__ __forceinline__ void put_probs(unsigned probs, int first_row, int fir
     }
 }
 
+/// Where a lane reads V, transposed: 16 rows at a time, of the pairs of fragments from `first` on. Slices of whole panels take one
+/// address, others one for each pair.
+template <class VTile, int SLICE, int PAIRS>
+struct SliceLane {
+    static constexpr bool PANELS = SLICE % 8 == 0;
+
+    unsigned pairs[PANELS ? 1 : SLICE / 2];
+
+    __device__ __forceinline__ SliceLane(unsigned values, int first) {
+        const int lane = threadIdx.x % 32;
+#pragma unroll
+        for (int d = 0; d < (PANELS ? 1 : SLICE / 2); ++d)
+            pairs[d] = VTile::place(values, lane % 16, 2 * min(first + d, PAIRS - 1) + lane / 16).address;
+    }
+
+    __device__ __forceinline__ unsigned at(int step, int d) const {
+        if constexpr (PANELS) return (pairs[0] ^ d % 4 * 32) + VTile::panel(d / 4 * 8) + step * 16 * 128;
+        return pairs[PANELS ? 0 : d] + step * 16 * 128;
+    }
+};
+
 /// out += P V: the columns of a warp's slice, which begins at pair `first` of fragments. V has COLUMNS columns, a multiple of 16, in
 /// panels of 128 bytes.
 template <class Dtype, class PTile, class VTile, int COLUMNS, int WARPS, int ROW_TILES, int SLICE>
@@ -38,9 +59,7 @@ __device__ __forceinline__ void multiply_slice(float (&out)[ROW_TILES][SLICE][4]
     constexpr bool WHOLE = WARPS * SLICE / 2 == PAIRS;  // all slices are
     const int lane = threadIdx.x % 32;
     const auto p_lane = PTile::lane(probs, lane % 16, lane / 16);
-    unsigned v_lane[SLICE / 2];
-#pragma unroll
-    for (int d = 0; d < SLICE / 2; ++d) v_lane[d] = VTile::place(values, lane % 16, 2 * min(first + d, PAIRS - 1) + lane / 16).address;
+    const SliceLane<VTile, SLICE, PAIRS> v_lane(values, first);
 #pragma unroll
     for (int step = 0; step < PTile::CHUNKS / 2; ++step) {
         unsigned p[ROW_TILES][4];
@@ -50,7 +69,7 @@ __device__ __forceinline__ void multiply_slice(float (&out)[ROW_TILES][SLICE][4]
         for (int d = 0; d < SLICE / 2; ++d) {
             if (!WHOLE && first + d >= PAIRS) continue;
             unsigned v[4];
-            load_matrices_transposed(v, v_lane[d] + step * 16 * 128);
+            load_matrices_transposed(v, v_lane.at(step, d));
 #pragma unroll
             for (int m = 0; m < ROW_TILES; ++m) {
                 Dtype::mma(out[m][2 * d], p[m], v[0], v[1]);

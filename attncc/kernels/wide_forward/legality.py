@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from ...diagnostics import Diagnostic
 from ...schedule.plan import FRAGMENT, KernelPlan
@@ -24,14 +25,14 @@ def misfits(plan: KernelPlan, where: Where) -> Iterator[Diagnostic]:
             help=f"choose block_q = 16, 32 or 64, and a multiple of block_q / {FRAGMENT} warps",
         )
         return
-    least = FRAGMENT * key_groups(plan)
-    if plan.block_kv not in _KEYS or plan.block_kv % least:
+    able = [keys for keys in _KEYS if keys % (FRAGMENT * key_groups(replace(plan, block_kv=keys))) == 0]
+    if plan.block_kv not in able:
         yield Diagnostic(
             "A405",
             f"block_kv can't be {plan.block_kv}",
             where("block_kv", "warps"),
             notes=(f"{key_groups(plan)} warps with the same rows share its keys, {FRAGMENT} or more each",),
-            help=f"choose {' or '.join(str(keys) for keys in _KEYS if keys % least == 0) or 'fewer warps'}",
+            help=f"choose {' or '.join(map(str, able))}",
         )
         return
     yield from bad_keys(plan, where, FRAGMENT)

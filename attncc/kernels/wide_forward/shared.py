@@ -38,14 +38,15 @@ def panels(head_dim: int) -> int:
 
 
 def key_groups(tile: Tile) -> int:
-    """Of warps that have the same rows and other keys."""
-    return max(tile.warps * FRAGMENT // tile.block_q, 1)
+    """Of warps that have the same rows and other keys: as many as there are, but with 16 keys at least. Warps beyond have
+    columns of O alone."""
+    return max(min(tile.warps * FRAGMENT // tile.block_q, tile.block_kv // FRAGMENT), 1)
 
 
 def latent_stages(tile: Tile, build: Build) -> int:
     """How many tiles of K are in flight where V is its first columns: as many as fit in place of K and V, or beyond, as
-    far as the target has memory. 0: V is always loaded for itself."""
-    if build.value_head_dim > build.head_dim:
+    far as the target has memory. 0: V is always loaded for itself, as where it is as wide as K, which no model has."""
+    if build.value_head_dim >= build.head_dim:
         return 0
     besides = shared_bytes(_q(tile, build) | _rows(tile, build))
     room = TARGETS[build.target].shared_bytes - _KEPT_BYTES - besides

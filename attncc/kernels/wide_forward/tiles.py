@@ -28,10 +28,10 @@ _FORWARD = (
     Tile(64, 32, 8, 1),
     Tile(32, 64, 8, 1),
     Tile(32, 32, 4, 1),
-    Tile(16, 32, 2, 1),
+    Tile(16, 32, 4, 1),
 )
 # Few rows: the memory must be kept busy.
-_DECODE = (Tile(16, 64, 4, 2), Tile(16, 64, 4, 1), Tile(16, 32, 2, 2), Tile(16, 32, 2, 1))
+_DECODE = (Tile(16, 64, 4, 2), Tile(16, 64, 4, 1), Tile(16, 32, 4, 2), Tile(16, 32, 4, 1))
 _TABLES = {"forward": _FORWARD, "decode": _DECODE}
 
 
