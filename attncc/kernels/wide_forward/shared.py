@@ -38,8 +38,8 @@ def panels(head_dim: int) -> int:
 
 
 def key_groups(tile: Tile) -> int:
-    """Of warps that have the same rows and other keys: as many as there are, but with 16 keys at least. Warps beyond have
-    columns of O alone."""
+    """Of warps that have the same rows and other keys: as many as there are, but with 16 keys at least. Warps beyond
+    have columns of O alone."""
     return max(min(tile.warps * FRAGMENT // tile.block_q, tile.block_kv // FRAGMENT), 1)
 
 
