@@ -24,16 +24,22 @@ from .sweep import PASSES, SPECS, Case, names, settled
 
 DTYPES = ("fp16", "bf16", "fp32")
 HEAD_DIMS = ((16, 16), (40, 40), (64, 64), (72, 72), (80, 80), (96, 96), (128, 128), (192, 128), (256, 256))
+WIDE = ((264, 264), (320, 320), (384, 384), (512, 512), (576, 512))  # of forward passes in 16 bits
+WIDE_DTYPES = ("fp16", "bf16")
 TARGETS = ("sm_80", "sm_90", "sm_90a", "sm_100", "sm_120")
 
 
 def cover(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
     for (i, spec), (j, head_dims) in product(enumerate(specs), enumerate(HEAD_DIMS)):
         yield Case(spec, DTYPES[(i + j) % len(DTYPES)], head_dims, targets[(i + i // 3 + j // 2) % len(targets)])
+    for i, spec in enumerate(specs):  # two of them each
+        for j in (i, i + 2 + i // 5 % 2):
+            yield Case(spec, WIDE_DTYPES[j % 2], WIDE[j % len(WIDE)], targets[(j + i // 5) % len(targets)])
 
 
 def every(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
-    return (Case(*case) for case in product(specs, DTYPES, HEAD_DIMS, targets))
+    narrow, wide = product(specs, DTYPES, HEAD_DIMS, targets), product(specs, WIDE_DTYPES, WIDE, targets)
+    return (Case(*case) for case in (*narrow, *wide))
 
 
 def shipped(specs: tuple[str, ...], targets: tuple[str, ...]) -> Iterator[Case]:
@@ -47,6 +53,8 @@ DESIGNS = {"cover": cover, "every": every, "shipped": shipped}
 def report(passes: tuple[str, ...], case: Case) -> list[tuple[str, bool]]:
     """A line for each kernel that spills, or that didn't get its first guess of tiles; and whether it spills."""
     name = f"{case.spec} {case.dtype} {case.head_dims[0]}:{case.head_dims[1]} {case.target}"
+    if case.head_dims in WIDE:
+        passes = tuple(item for item in passes if item != "backward")
     return [
         (f"{name} {item.plan.pass_name}: {item.plan.tiles}: {item.why}; not {dict(item.rejected)}", bool(item.troubles))
         for item in settled(case, passes)

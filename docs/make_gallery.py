@@ -173,6 +173,7 @@ GALLERY: dict[str, tuple[Entry, ...]] = {
         Entry("sink_attention"),
         Entry("dropout_attention"),
         Entry("mla"),
+        Entry("mla_decode"),
         Entry("flash_attention_1"),
     ),
 }

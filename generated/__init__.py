@@ -3,6 +3,7 @@
 
 from .alibi_documents import alibi_documents
 from .causal import causal
+from .mla_decode import mla_decode
 from .natten import natten
 from .relative_bias import relative_bias
 from .softcap import softcap
@@ -10,6 +11,7 @@ from .softcap import softcap
 __all__ = [
     "alibi_documents",
     "causal",
+    "mla_decode",
     "natten",
     "relative_bias",
     "softcap",

@@ -61,7 +61,7 @@ def test_help_lists_every_command() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [["chek"], ["check"], ["check", "no_such_file.attn"], ["show", SPECS / "causal.attn", "--q-len", "0"],
-     ["explain", SPECS / "causal.attn", "--head-dim", "257"], ["check", SPECS / "causal.attn", "-D", "width"],
+     ["explain", SPECS / "causal.attn", "--head-dim", "577"], ["check", SPECS / "causal.attn", "-D", "width"],
      ["show", SPECS / "causal.attn", "--heads", "6", "--kv-heads", "4"], ["explain", "A999"],
      ["explain", SPECS / "causal.attn", "--device", "tpu"], ["show", SPECS / "causal.attn", "--h", "3"],
      ["show", SPECS / "causal.attn", "--png", "x.txt"], ["show", SPECS / "causal.attn", "--svg", "x.png"],
@@ -371,7 +371,7 @@ def test_build_as_json(spec, tmp_path: Path) -> None:
     [
         (["--arch", "sm_81"], 1, "A513"),
         (["--dtype", "fp64"], 2, "fp64"),
-        (["--head-dim", "64,264"], 2, "from 1 to 256"),
+        (["--head-dim", "64,584"], 2, "from 1 to 576"),
         (["--head-dim", "64;128"], 2, "192:128"),
         (["-D", "nothing=1"], 1, "nothing"),
     ],

@@ -26,7 +26,7 @@ NOT_RUN = {
     ("docs/packages.md", 1): "needs a built repository and `kernels`: tests/unit/package/test_hf_kernel.py loads one",
     ("docs/distributed.md", 1): "needs several processes: tests/unit/distributed/test_sharing.py has them",
     ("docs/distributed.md", 2): "needs several processes: tests/unit/distributed/test_decoding.py has them",
-    ("docs/serving.md", 5): "records a CUDA graph: tests/gpu/test_append.py does so",
+    ("docs/serving.md", 6): "records a CUDA graph: tests/gpu/test_append.py does so",
 }
 
 BIASED = """attn 1
@@ -224,6 +224,18 @@ def chunks(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     assert names["out"].shape == (2, 6, 128)
 
 
+def latents(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
+    torch = pytest.importorskip("torch")
+    rows = torch.randn(4, 1, 16, 576, dtype=torch.bfloat16)
+    ints = {"lengths": [20, 30], "table": [[0, 1], [2, 3]]}
+    names: Names = {name: torch.tensor(value, dtype=torch.int32) for name, value in ints.items()}
+    names |= {"attncc": attncc, "q": torch.randn(2, 128, 1, 576, dtype=torch.bfloat16), "pool": rows}
+    names["cache"] = rows.reshape(2, 1, 32, 576)
+    yield names
+    apart = names["mla"](names["q"], names["cache"], names["cache"][..., :512], kv_lens=names["lengths"])
+    assert torch.equal(names["out"], apart) and apart.shape == (2, 128, 1, 512)
+
+
 def drafted_tree(_: pytest.MonkeyPatch, __: Path) -> Iterator[Names]:
     names: Names = {}
     yield names
@@ -251,6 +263,7 @@ SETTINGS: dict[tuple[str, int], Setting] = {
     ("docs/serving.md", 2): static_cache,
     ("docs/serving.md", 3): chunks,
     ("docs/serving.md", 4): drafted_tree,
+    ("docs/serving.md", 5): latents,
 }
 
 

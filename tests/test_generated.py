@@ -49,12 +49,13 @@ class Build(NamedTuple):
     serving: bool = False
     backward: bool = False
     only: str = ""  # the one kernel that is kept, where the others would read like it
+    head_dims: tuple[int, int] = (HEAD_DIM, HEAD_DIM)
 
     def packages(self) -> tuple[VariantPackage, ...]:
         path = f"specs/{self.spec}.attn"
         source = SourceFile(path, (ROOT / path).read_text(encoding="utf-8"))
         passes = {"serving": self.serving, "backward": self.backward}
-        return prepare(source, archs=self.archs, dtypes=[self.dtype], head_dims=[HEAD_DIM], **passes)
+        return prepare(source, archs=self.archs, dtypes=[self.dtype], head_dims=[self.head_dims], **passes)
 
     def leaves_out(self, path: str) -> bool:
         """Of a file that this build makes: a path in the folder."""
@@ -71,6 +72,8 @@ CHOSEN = {
         Build("natten", ("sm_90a",)),  # two-dimensional tiles
         # Few queries, over a cache in pages.
         Build("softcap", ("sm_80",), serving=True, only="softcap_decode_bf16_d128_paged_sm_80"),
+        # Wide heads, whose columns warps share; latents.
+        Build("mla_decode", ("sm_90",), only="mla_decode_forward_bf16_d576x512_sm_90", head_dims=(576, 512)),
     ),
     "generated/e4m3": (Build("causal", ("sm_90a",), dtype="e4m3"),),
 }

@@ -115,6 +115,8 @@ class HeadDims(click.ParamType[Any]):
     name = "dim[:dim]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        from ..schedule.plan import LEAST_HEAD_DIM, MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM
+
         if isinstance(value, tuple):
             return value
         key, _, own = value.partition(":")
@@ -122,8 +124,9 @@ class HeadDims(click.ParamType[Any]):
             dims = int(key), int(own or key)
         except ValueError:
             self.fail(f"{value!r}: write a head dim as in 128, or 192:128 for q, k and for v", param, ctx)
-        if any(not 1 <= dim <= 256 for dim in dims):
-            self.fail(f"{value!r}: head dims are from 1 to 256", param, ctx)
+        most = MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM
+        if any(not LEAST_HEAD_DIM <= dim <= limit for dim, limit in zip(dims, most, strict=True)):
+            self.fail(f"{value!r}: head dims are from 1 to {most[0]}, those of values to {most[1]}", param, ctx)
         return dims
 
 

@@ -108,10 +108,10 @@ class Candidates:
     def _choices(self) -> Iterator[Choice]:
         seen: set[Choice] = set()
         for kind in self.families:
-            family = find(kind, self.build.pass_name)
-            if family is None:
-                lacked, loop = why_not(kind, self.build.pass_name), loop_set(self.settings, self.build)
-                raise AttnccError(legality.no_kernel(kind, lacked, self.build, loop, self.schedule.where))
+            family, loop = find(kind, self.build.pass_name), loop_set(self.settings, self.build)
+            lacked = why_not(kind, self.build.pass_name) if family is None else family.lacks_dims(self.build, loop)
+            if family is None or lacked is not None:
+                raise AttnccError(legality.no_kernel(kind, str(lacked), self.build, loop, self.schedule.where))
             for choice in family.begin(self):
                 if choice not in seen:
                     yield choice
@@ -190,7 +190,8 @@ def make_tiles_2d(tiles_1d: Candidates, schedule: Schedule | None = None) -> Can
 def _can_have_tiles_2d(plan: KernelPlan) -> bool:
     if plan.is_backward:
         return find(plan.family, TILES_2D_PASSES[plan.pass_name]) is not None
-    return plan.loop == "q_outer" and plan.split_kv == 1
+    has_pass = find(plan.family, TILES_2D_PASSES[plan.pass_name]) is not None
+    return has_pass and plan.loop == "q_outer" and plan.split_kv == 1
 
 
 def _in_tiles_2d(tiles_1d: Candidates, name: str) -> Candidates | None:

@@ -233,6 +233,16 @@ class ForwardFacts(Facts):
         return False
 
     @property
+    def shares_rows(self) -> bool:
+        """Whether all warps have columns of O of all rows of a tile; else each has rows of its own."""
+        return False
+
+    @property
+    def warp_rows(self) -> str:
+        """Of a tile, those of S that a warp works on, as the kernel says it."""
+        return "BLOCK_Q / WARPS"
+
+    @property
     def query_rows(self) -> str:
         """The leaf file that says which queries the rows of a tile are."""
         return "kept_rows"

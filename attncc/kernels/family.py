@@ -69,13 +69,17 @@ class Family(ABC):
         """What of these the family has no kernel for; None if it has one."""
         return None
 
+    def lacks_dims(self, build: Build, loop: str) -> str | None:
+        """The same of head dims that the family has no tiles for, so that none can be asked about."""
+        return self.lacks(build, loop) if build.is_wide else None
+
     @abstractmethod
     def facts(self, plan: KernelPlan) -> Facts:
         """What follows from one of its plans."""
 
     @abstractmethod
     def tiles(self, settings: Settings, build: Build) -> Tiles:
-        """What it can be, made to agree with what is set. LookupError for a head dim above 256."""
+        """What it can be, made to agree with what is set. LookupError for head dims that it lacks."""
 
     @abstractmethod
     def begin(self, asked: Asked) -> Iterator[Choice]:

@@ -10,10 +10,22 @@ from ..analysis.mask.skipping import finds_empty
 from ..analysis.tiles_2d import windows
 from ..diagnostics import AttnccError, Diagnostic, did_you_mean
 from ..ir import const
-from ..schedule.plan import DTYPE_BYTES, HEAD_DIMS, KEY_PASSES, PASSES, Build, KernelPlan
+from ..schedule.plan import (
+    BACKWARD_PASSES,
+    DTYPE_BYTES,
+    KEY_PASSES,
+    LEAST_HEAD_DIM,
+    MOST_HEAD_DIM,
+    MOST_VALUE_HEAD_DIM,
+    NARROW,
+    PASSES,
+    WIDE_DTYPES,
+    Build,
+    KernelPlan,
+)
 from ..schedule.target import TARGETS, target_help
 from ..source import Span
-from .facts import Facts
+from .facts import Facts, ForwardFacts
 from .family import Where
 from .registry import facts_of, family_of, kinds
 from .settings import loop_of
@@ -26,6 +38,7 @@ _ORDERS = {
     "backward_dq": "a block owns rows, whose dQ its warps hold, and goes over the keys",
 }
 KEEPS_ALL = "the mask keeps every pair"
+_WIDE = f"above {NARROW} there are forward passes alone, in {' and '.join(WIDE_DTYPES)}"
 TOO_FINE = "it is decided on tiles much smaller than the kernel's alone"
 
 
@@ -135,14 +148,22 @@ def _unknown(code: str, what: str, name: str, span: Span | None, *, known: Itera
 
 
 def _bad_head_dims(build: Build, span: Span | None) -> Iterator[Diagnostic]:
-    least, most = HEAD_DIMS
-    for value in dict.fromkeys((build.head_dim, build.value_head_dim)):
-        if not least <= value <= most:
+    most, most_of_values, where = MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM, ""
+    if build.pass_name in BACKWARD_PASSES:
+        most = most_of_values = NARROW
+        where = " in the backward pass"
+    elif build.dtype not in WIDE_DTYPES:
+        most = most_of_values = NARROW
+        where = f" in {build.dtype}"
+    dims = {("head dim", build.head_dim, most), ("value head dim", build.value_head_dim, most_of_values)}
+    for name, value, limit in sorted(dims):
+        if not LEAST_HEAD_DIM <= value <= limit:
             yield Diagnostic(
                 "A410",
-                f"a head dim can't be {value}",
+                f"a {name} can't be {value}{where}",
                 span,
-                help=f"head dims are from {least} to {most}",
+                notes=(_WIDE,) if where and value >= LEAST_HEAD_DIM else (),
+                help=f"{name}s{where} are from {LEAST_HEAD_DIM} to {limit}",
             )
 
 
@@ -237,7 +258,7 @@ def _registers(facts: Facts, where: Where) -> Iterator[Diagnostic]:
             f"the tiles take about {needed} registers a thread; {facts.plan.target} lends it {limit}",
             where("block_q", "block_kv", "warps"),
             notes=(
-                *_shown_accumulators(facts.plan, parts),
+                *_shown_accumulators(facts, parts),
                 f"the rest, an estimate: {facts.other_registers}",
                 f"limit: {most}",
             ),
@@ -245,8 +266,12 @@ def _registers(facts: Facts, where: Where) -> Iterator[Diagnostic]:
         )
 
 
-def _shown_accumulators(plan: KernelPlan, parts: dict[str, int]) -> Iterator[str]:
+def _shown_accumulators(facts: Facts, parts: dict[str, int]) -> Iterator[str]:
+    plan = facts.plan
     rows = plan.warp_rows
+    if isinstance(facts, ForwardFacts) and facts.shares_rows:
+        yield from (f"{name}: {count}" for name, count in parts.items())
+        return
     if plan.is_backward:
         yield from (f"{name}, of {rows} rows a warp: {count}" for name, count in parts.items())
         return

@@ -40,10 +40,15 @@ def kinds(build: Build, loop: str) -> tuple[str, ...]:
 
 
 def most_general(build: Build, loop: str) -> str:
-    """The kind whose refusal tells most, where none has such kernels: one that would have them on another target."""
+    """The kind whose refusal tells most, where none has such kernels: one that would have them on another target, or
+    else in another loop order."""
     for kind in KINDS:
         family = find(kind, build.pass_name)
         if family is None or any(family.lacks(replace(build, target=name), loop) is None for name in TARGETS):
+            return kind
+    for kind in KINDS:  # one that would have them in another loop order
+        family = find(kind, build.pass_name)
+        if family is not None and any(family.lacks(replace(build, target=name), "q_outer") is None for name in TARGETS):
             return kind
     return KINDS[-1]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 FAMILIES = {
     "hopper_forward": "hopper",
     "hopper_backward": "hopper",
+    "wide_forward": "wide",
     "portable_forward": "portable",
     "decode": "portable",
     "portable_backward": "portable",

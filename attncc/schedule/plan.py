@@ -21,7 +21,10 @@ TILES_2D_PASSES = {"forward": "patches", "backward": "backward_patches"}  # what
 BY_LENGTH = ("forward", "decode", "backward")  # whose calls may have kernels of their own by how many keys they have
 LOOPS = ("q_outer", "kv_outer")
 
-HEAD_DIMS = (1, 256)  # the least and the most
+LEAST_HEAD_DIM = 1
+NARROW = 256  # the most that all families have but wide_forward; beyond, no warp holds a row of O
+MOST_HEAD_DIM, MOST_VALUE_HEAD_DIM = 576, 512  # of forward passes in WIDE_DTYPES
+WIDE_DTYPES = ("fp16", "bf16")
 HEAD_DIM_STEP, LEAST_STORED = 8, 16  # of the columns that kernels read
 ROW_STEP_BYTES = 16  # rows in memory begin at multiples of this
 MAX_SPLITS = 256  # of the keys of a row: the combine kernel has room for so many weights
@@ -55,6 +58,11 @@ class Build:
     def element_bytes(self) -> int:
         """Of the kernels' tiles; fp64, which the CPU executor alone runs, is walked in tiles of fp32."""
         return min(DTYPE_BYTES[self.dtype], 4)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a head dim is too large for kernels whose warps hold whole rows of O."""
+        return max(self.head_dim, self.value_head_dim) > NARROW
 
     @property
     def padded_head_dims(self) -> tuple[int, int]:

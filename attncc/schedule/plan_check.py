@@ -37,12 +37,11 @@ from ..ir import (
 from ..operators import OPERATORS
 from .families import KINDS
 from .knobs import KNOBS
-from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, LOOPS, PASSES, TILES_2D_PASSES, KernelPlan
+from .plan import BY_LENGTH, DTYPE_BYTES, KEY_PASSES, LOOPS, MOST_HEAD_DIM, PASSES, TILES_2D_PASSES, KernelPlan
 from .target import TARGETS
 
 NORMALIZERS = ("softmax", "sigmoid", "none")
 MOST_WARPS = 32  # of a thread block
-MOST_COLUMNS = 256  # of q, k and v
 MOST_PAIRS = 2**16  # far more than any tile has
 MAX_RANK = 4
 
@@ -67,7 +66,7 @@ def check_plan(plan: KernelPlan) -> None:
             _require(knob.allows(getattr(plan, name)), f"`{name}`")
     sizes = (plan.block_q, plan.block_kv, plan.warps, plan.stages, 1 if plan.split_kv is None else plan.split_kv)
     _require(all(0 < size <= MOST_PAIRS for size in sizes) and plan.warps <= MOST_WARPS, "a size of the tile")
-    _require(all(0 < dim <= MOST_COLUMNS for dim in (plan.head_dim, plan.value_head_dim)), "a head dim")
+    _require(all(0 < dim <= MOST_HEAD_DIM for dim in (plan.head_dim, plan.value_head_dim)), "a head dim")
     if plan.lengths is not None:
         first, last = plan.lengths
         _require(plan.pass_name in BY_LENGTH and 0 < first <= last <= MAX_LENGTH, "a range of lengths")

@@ -83,7 +83,7 @@ class Call:
 
 def forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     """out and lse of one launch, and of the combine kernel's where the keys are split."""
-    return decode(plan, call) if plan.pass_name == "decode" else _forward(plan, call)
+    return decode(plan, call) if isinstance(facts_of(plan), Decode) else _forward(plan, call)
 
 
 def decode(plan: KernelPlan, call: Call) -> tuple[Array, Array]:

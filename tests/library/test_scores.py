@@ -70,6 +70,22 @@ def test_scores(spec: str, lengths: tuple[int, int]) -> None:
         np.testing.assert_allclose(own_lse, lse, rtol=1e-9, atol=1e-12)
 
 
+def test_mla_decode_is_mla_absorbed() -> None:
+    """Keys and values of all heads are products of the same latents, with which queries and results are multiplied in
+    their place."""
+    random = np.random.default_rng(0)
+    shapes = [(2, 4, 3, 24), (2, 4, 3, 8), (2, 1, 13, 40), (2, 1, 13, 8), (4, 40, 24), (4, 40, 16)]
+    q, q_rope, latents, k_rope, keys_of, values_of = (random.standard_normal(shape) for shape in shapes)
+    k = np.concatenate([latents @ keys_of, np.repeat(k_rope, 4, axis=1)], axis=-1)
+    expected, lse = parsed("mla").reference(np.concatenate([q, q_rope], axis=-1), k, latents @ values_of)
+    absorbed = np.concatenate([q @ keys_of.swapaxes(-1, -2), q_rope], axis=-1)
+    cache = np.concatenate([latents, k_rope], axis=-1)
+    variant = parsed("mla_decode", (("columns", 32),))
+    out, own_lse = variant.reference(absorbed, cache, cache[..., :40])
+    np.testing.assert_allclose(out @ values_of, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(own_lse, lse, rtol=1e-9, atol=1e-12)
+
+
 def test_mla_is_two_products() -> None:
     """Content and rotary parts, the latter shared by all heads, with one scale and causal."""
     random = np.random.default_rng(0)

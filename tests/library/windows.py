@@ -41,6 +41,7 @@ def everything(random: Random, q_len: int, kv_len: int) -> Drawn:
 @case("silu_attention")
 @case("sandwich")
 @case("mla")
+@case("mla_decode")
 @case("relative_causal")
 def causal(random: Random, q_len: int, kv_len: int) -> Drawn:
     return {}, np.tri(q_len, kv_len, kv_len - q_len, dtype=bool)

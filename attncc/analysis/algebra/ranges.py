@@ -28,7 +28,7 @@ SYMBOL_RANGES: dict[str, Range] = {
     "kv_len": _LENGTH,
     "num_heads": Range(1, MAX_LENGTH),
     "num_kv_heads": Range(1, MAX_LENGTH),
-    "head_dim": Range(1, 256),
+    "head_dim": Range(1, 576),
     "q_first": _POSITION,
     "q_last": _POSITION,
     "kv_first": _POSITION,

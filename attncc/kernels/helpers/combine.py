@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import HEAD_DIMS, MAX_SPLITS, KernelPlan
+from ...schedule.plan import MAX_SPLITS, NARROW, KernelPlan
 from ..facts import Facts
 from ..parameters import ELEMENT_TYPES, Parameter, ints, ordered, pointers, strides
 from .helper import HelperKernel
@@ -16,7 +16,7 @@ def needed(facts: Facts) -> tuple[HelperKernel, ...]:
 
 
 def kernel(plan: KernelPlan) -> HelperKernel:
-    dtype, most = plan.out_dtype, HEAD_DIMS[1]
+    dtype, most = plan.out_dtype, NARROW
     return HelperKernel(
         name=f"combine_{dtype}_{plan.target}",
         template="combine",

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from ...schedule.plan import Build
+from ...schedule.plan import NARROW, Build
 
 
 def lacks(build: Build) -> str | None:
     """None if there is a kernel. A plan in fp64, which the CPU executor alone runs, may have any family."""
     if build.target != "sm_90a":
         return f"the target {build.target}: TMA and wgmma are instructions of sm_90a alone"
+    if build.is_wide:
+        return f"head dims above {NARROW}: a warpgroup holds whole rows of what it computes"
     if build.dtype == "fp32":
         return "fp32: the tensor cores of wgmma take 16-bit operands, or e4m3"
     return None

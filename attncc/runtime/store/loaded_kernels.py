@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ...diagnostics import AttnccError, Diagnostic
-from ...kernels.decode.facts import MOST_BLOCKS
+from ...kernels.decode.facts import MOST_BLOCKS, Decode
 from ...kernels.launched import structs
 from ...kernels.parameters import HINT_PIECES, input_prepasses
+from ...kernels.registry import facts_of
 from ...kernels.serving import plan_for
 from ...problem import Problem
 from ...schedule.plan import KernelPlan
@@ -49,7 +50,7 @@ class LoadedKernels:
             self._functions[name] = driver.load(device, code.image, code.entry, code.threads, code.shared_bytes)
         self.counters = Counters(driver, device)
         # Of decode kernels, which whole models record in graphs: one for each launch.
-        decodes = any(plan.pass_name == "decode" for plan in self.plans)
+        decodes = not backward and any(isinstance(facts_of(plan), Decode) for plan in self.plans)
         self.arrivals = Counters(driver, device, MOST_BLOCKS, _RECORDED) if decodes else None
         hints = any(prepass.sorted_hint for plan in self.plans for prepass in input_prepasses(plan))
         # The table of a sorted hint that doesn't hold, a byte for each piece.

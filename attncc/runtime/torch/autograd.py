@@ -15,6 +15,7 @@ from ...problem.call_arguments import Arguments
 from ...problem.facts import ArrayFacts
 from ...problem.gradients import Gradients
 from ...problem.refusal import refused
+from ...schedule.plan import NARROW
 from ..call.backward_arguments import BackwardArguments
 from ..call.configurations import configuration_of
 from .autocast import autocast
@@ -79,8 +80,16 @@ def recorded(kernel: RecordedKernel, call: Arguments) -> Any:
 
 
 def _check_backward(kernel: RecordedKernel, call: Arguments) -> None:
-    """AttnccError A520 now rather than from `loss.backward()`; asked once for each form of call."""
+    """AttnccError A520 or A652 now rather than from `loss.backward()`; asked once for each form of call."""
     q, v = call.q, call.v
+    dims = q.shape[-1], v.shape[-1]
+    if max(dims) > NARROW:
+        raise refused(
+            "A652",
+            "a gradient is wanted of a call whose head dims have no backward pass",
+            expected=f"head dims up to {NARROW}, or tensors without gradients (`torch.no_grad()`)",
+            came=f"head dims {dims[0]} and {dims[1]}",
+        )
     form = kernel.token, q.get_device(), q.dtype, q.shape[-1:], v.shape[-1:]
     if form in _served or q.get_device() < 0:
         return

@@ -218,9 +218,15 @@ def test_head_dims_too_large_for_both_gradients_have_them_in_two_blocks() -> Non
     assert facts_of(planned("", pass_name="backward", head_dim=256, value_head_dim=256)).gradient_parts == 2
 
 
-@pytest.mark.parametrize("head_dim", [0, -8, 257])
+@pytest.mark.parametrize("head_dim", [0, -8, 577])
 def test_head_dims(head_dim: int) -> None:
     assert "A410" in refused("", head_dim=head_dim)
+
+
+@pytest.mark.parametrize("build", [{"dtype": "fp32"}, {"pass_name": "backward"}])
+def test_wide_head_dims_are_for_forward_passes_in_16_bits(build: dict[str, str]) -> None:
+    text = refused("", head_dim=264, **build)
+    assert "A410" in text and "from 1 to 256" in text and "in fp16 and bf16" in text
 
 
 def test_builds_that_cannot_be() -> None:

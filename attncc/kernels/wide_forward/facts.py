@@ -1,0 +1,96 @@
+"""What a kernel of wide heads is beyond its tiles. Thread blocks share out keys as those of decode do. Warps of a block
+share the keys of a tile for S and P, and the columns of V for O: no warp could hold whole rows of it."""
+
+from __future__ import annotations
+
+from ...problem import Problem
+from ...schedule.plan import FRAGMENT
+from ..decode.facts import Decode
+from ..instruction_cost import Steps, steps
+from ..shared import Parts, shared_bytes
+from .shared import key_groups, latent_stages, ring_bytes, shared_parts
+
+
+class WideForward(Decode):
+    """Of a plan of the pass `forward` or `decode`."""
+
+    @property
+    def template(self) -> str:
+        return "wide_forward"
+
+    def serves(self, problem: Problem) -> bool:
+        return self.plan.pass_name == "forward" or super().serves(problem)
+
+    @property
+    def calls(self) -> str:
+        if self.plan.pass_name == "forward":
+            return "all that no other pass serves"
+        return f"up to {self.plan.block_q} rows (queries times the query heads of a key head)"
+
+    # ------------------------------------------------------------ the kernel
+
+    @property
+    def shares_rows(self) -> bool:
+        return True
+
+    @property
+    def warp_rows(self) -> str:
+        return str(FRAGMENT)
+
+    @property
+    def warp_keys(self) -> int:
+        return self.plan.block_kv // key_groups(self.plan)
+
+    @property
+    def slice_columns(self) -> int:
+        """Of O, that a warp has of all rows: pairs of fragments."""
+        pairs = self.plan.padded_value_head_dim // FRAGMENT
+        return -(-pairs // self.plan.warps) * FRAGMENT
+
+    @property
+    def latent_stages(self) -> int:
+        """Tiles of K in flight where V is its first columns, which calls tell by where k and v are."""
+        return latent_stages(self.plan, self.plan.build)
+
+    @property
+    def has_max(self) -> bool:
+        """Whether rows have maxima and sums."""
+        return self.plan.variant.normalize == "softmax"
+
+    @property
+    def has_scores(self) -> bool:
+        return bool(self.plan.variant.scores)
+
+    @property
+    def steps(self) -> Steps:
+        return steps(self.plan.variant, self.plan.warps, 1, self.warp_keys // 8)
+
+    @property
+    def warps_see_less(self) -> bool:
+        return False
+
+    @property
+    def loads_by_tma(self) -> bool:
+        return False
+
+    @property
+    def may_list_tiles(self) -> bool:
+        return False
+
+    # ------------------------------------------------------------ what it takes of a multiprocessor
+
+    def accumulators(self) -> dict[str, int]:
+        return {"score": self.warp_keys * FRAGMENT // 32, "out": self.plan.block_q * self.slice_columns // 32}
+
+    def shared_parts(self) -> Parts:
+        return shared_parts(self.plan, self.plan.build)
+
+    @property
+    def ring_bytes(self) -> int:
+        """Of tiles of K and V."""
+        return ring_bytes(self.plan, self.plan.build)
+
+    @property
+    def result_bytes(self) -> int:
+        """All of it: where parts are merged, nothing else is there."""
+        return shared_bytes(self.shared_parts())

@@ -1,0 +1,103 @@
+# Written by attncc 0.2.0 from specs/mla_decode.attn. Do not edit: `attncc build` writes this file anew.
+"""Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1).
+The cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All
+query heads share it. K is the whole row, and V is its latents: `kernel(q, cache, cache[...,
+:512])`, built with `--head-dim 576:512`. Each row is then loaded once. The scale is that of
+a head before absorption, which has 128 + 64 columns. Causal.
+
+variant mla_decode
+  const columns = 192
+  keep if causal()
+  scale 1 / sqrt(columns)
+
+Kernels:
+    forward bf16, head dim 576:512, sm_90: q_outer, tiles of 64 x 64
+
+Without decode (calls with few queries run the forward kernel) and backward (gradients of
+arrays on a GPU raise A520); `attncc build FILE --decode --backward` makes them.
+"""
+
+from __future__ import annotations
+
+from attncc.runtime.package import Array, Package, Scalar, Stream
+
+_package = Package(__file__)
+
+
+@_package.exported(
+    configurations=(
+        ("bf16", 576, 512),
+    )
+)
+def mla_decode(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    layout: str = "bhsd",
+    cu_seqlens_q: Array | None = None,
+    cu_seqlens_kv: Array | None = None,
+    kv_lens: Array | None = None,
+    block_table: Array | None = None,
+    q_offset: Scalar | None = None,
+    seed: Scalar | None = None,
+    out: Array | None = None,
+    return_lse: bool = False,
+    stream: Stream | None = None,
+) -> Array:
+    """Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1).
+    The cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All
+    query heads share it. K is the whole row, and V is its latents: `kernel(q, cache, cache[...,
+    :512])`, built with `--head-dim 576:512`. Each row is then loaded once. The scale is that of
+    a head before absorption, which has 128 + 64 columns. Causal.
+
+    q: [batch, heads, q_len, head dim]
+    k, v: [batch, kv heads, kv_len, head dim]; heads is a multiple of kv heads
+    scale: what q·k is multiplied by; the variant's own, if not given
+    layout: "bhsd" as above, or "bshd": [batch, length, heads, head dim]
+    cu_seqlens_q, cu_seqlens_kv: int32 [batch + 1], the starts of the sequences of a packed
+        batch and its end; q, k, v and out have no batch axis, rows of no sequence are undefined
+        then
+    kv_lens: int32 [batch], on the device: how many keys each sequence has, where k and v have
+        room for more (a cache). Rows behind them may hold anything
+    block_table: int32 [batch, max_blocks]: k and v are pools of pages, [pages, kv_heads, page,
+        head dim] in layout bhsd, [pages, page, kv_heads, head dim] in bshd, and key j of
+        sequence b is row j % page of page block_table[b, j // page]. Needs kv_lens; entries
+        behind these are never read
+    q_offset: an int, or int32 [batch] or 0-d on the device: q_pos = q_idx + q_offset. If not
+        given, the last query is at the last key
+    seed: not used
+    out: where the result is written, if given: memory that q, k and v don't share
+    return_lse: also return the log-sum-exp of each row's scores, fp32 [batch, heads, q_len]; of
+        packed batches [heads, all rows]
+    stream: where the work is queued; the current stream of the arrays' framework, if not given
+
+    Returns out [batch, heads, q_len, value head dim] in q's dtype and framework, with
+    return_lse (out, lse). A row that keeps no key is 0, its lse -inf. On a GPU the call returns
+    at once; NumPy arrays and CPU tensors run on the CPU executor. Raises attncc.AttnccError
+    before any launch if an argument doesn't suit.
+
+    Torch tensors that require a gradient are recorded by autograd; `mla_decode.backward(dout,
+    q, k, v, out, lse, ...)` gives the gradients of any arrays: on a GPU where the package was
+    built with --backward.
+    """
+    return _package.kernel.called(
+        (
+            q,
+            k,
+            v,
+            {},
+            scale,
+            layout,
+            cu_seqlens_q,
+            cu_seqlens_kv,
+            kv_lens,
+            block_table,
+            q_offset,
+            seed,
+            out,
+            return_lse,
+        ),
+        stream,
+    )
