@@ -86,7 +86,7 @@ class Explanation:
     def to_json(self) -> dict[str, Any]:
         """The numbers, for programs. Times are in seconds."""
         plan = self.plan
-        names = ("dtype", "target", "loop", "block_q", "block_kv", "warps", "stages", "split_kv", "skip")
+        names = ("dtype", "target", "lengths", "loop", "block_q", "block_kv", "warps", "stages", "split_kv", "skip")
         return {
             "variant": plan.variant.name,
             "problem": asdict(self.problem),

@@ -25,7 +25,9 @@ from attncc.measure import ncu
 from attncc.measure.job import Job, Runs
 from attncc.measure.ncu import Launch
 from attncc.runtime.cuda.driver import driver
+from attncc.runtime.cuda.nvrtc_pool import jobs
 from attncc.schedule.plan import KernelPlan
+from attncc.threads import DaemonThreads
 from attncc.tune.model import device_like
 
 from .io_points import BATCH, HEADS, STANDARD, Call, Point, points
@@ -84,9 +86,12 @@ class Compiled:
     def of(cls, call: Call) -> Compiled:
         configuration, target, problem = call.configuration, call.kernel.build.target, call.point.problem
         store = CompiledStore(call.kernel.specification, configuration, (target,))
-        if call.point.pass_name == "backward":
-            return cls(call, backward_plan_for(store.backward_plans(configuration, target), problem))
-        return cls(call, plan_for(store.plans(configuration, target), problem, call.device.multiprocessors))
+        backward = call.point.pass_name == "backward"
+        plans = store.backward_plans(configuration, target) if backward else store.plans(configuration, target)
+        store.machine_codes(plans)
+        if backward:
+            return cls(call, backward_plan_for(plans, problem))
+        return cls(call, plan_for(plans, problem, call.device.multiprocessors))
 
     @property
     def own(self) -> str:
@@ -127,23 +132,27 @@ class Measurer:
 
     def rows(self, chosen: Sequence[Point]) -> list[dict[str, Any]]:
         found = [self._standard(point) for point in chosen if point.order == STANDARD]
-        compiled = []
-        for point in chosen:
-            if point.order == STANDARD:
-                continue
-            try:
-                compiled.append(Compiled.of(Call(point, self.device)))
-            except AttnccError as error:
-                found.append({**point.row(), "trouble": error.diagnostics[0].message})
+        own = [point for point in chosen if point.order != STANDARD]
+        with DaemonThreads(jobs()) as pool:
+            made = list(pool.map(self._compiled, own))
+        compiled = [item for item in made if isinstance(item, Compiled)]
+        found += [item for item in made if not isinstance(item, Compiled)]
         if compiled:
-            jobs = Jobs(tuple(Job(item.call.kernel, item.call.work) for item in compiled))
-            launches = by_call(self._count(jobs), [item.own for item in compiled])
+            calls = Jobs(tuple(Job(item.call.kernel, item.call.work) for item in compiled))
+            launches = by_call(self._count(calls), [item.own for item in compiled])
             for item, seen in zip(compiled, launches, strict=True):
                 kernels = [{"kernel": launch.kernel, **launch.bytes} for launch in seen]
                 predicted, tiles = item.call.predicted(item.plan), item.plan.tiles
                 measured = {"tiles": tiles, "predicted": predicted, "measured": total(seen), "kernels": kernels}
                 found.append({**item.call.point.row(), **measured})
         return found
+
+    def _compiled(self, point: Point) -> Compiled | dict[str, Any]:
+        """Or the row of one that can't be."""
+        try:
+            return Compiled.of(Call(point, self.device))
+        except AttnccError as error:
+            return {**point.row(), "trouble": error.diagnostics[0].message}
 
     def _standard(self, point: Point) -> dict[str, Any]:
         measured = total(self._count(StandardJob(point.length, point.head_dim)))

@@ -39,6 +39,7 @@ BY_HAND: dict[str, list[tuple[str, str]]] = {
     "A004_library_file_misspelt": [("import mask", "import masks")],
     "A005_brace_never_closed": [("kv_idx\n", "kv_idx\n}\n")],
     "A005_parenthesis_never_closed": [("kv_idx\n", "kv_idx)\n")],
+    "A007_lengths_without_a_range": [("lengths 8192", "lengths 1024..8192")],
     "A006_version_of_the_future": [("attn 2", "attn 1")],
     "A007_if_without_else": [("kv_idx\n", "kv_idx else 0\n")],
     "A007_function_without_parameters": [("fn half =", "fn half() =")],

@@ -97,7 +97,9 @@ def test_rows_of_a_measured_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
         def __init__(self, call: Call) -> None:
             self.call, self.plan, self.own = call, call.plan, "full_forward"
 
-        of = classmethod(lambda cls, call: cls(call))
+        @classmethod
+        def of(cls, call: Call) -> Compiled:
+            return cls(call)
 
     monkeypatch.setattr(measurer, "_count", count)
     monkeypatch.setattr("benchmarks.io_model.Compiled", Compiled)

@@ -364,6 +364,8 @@ def _kernel(explained: Explanation, resources: Resources | str | None) -> Iterat
         f"{_counted(plan.warps, 'warp')}, {_counted(plan.stages, 'stage')}, {splits}, on {plan.target}"
     )
     yield f"its calls      {facts_of(plan).calls}"
+    if plan.lengths is not None:
+        yield "lengths        {:,} to {:,} keys: the schedule is for these".format(*plan.lengths)
     for names, own, columns in explained.filled:
         yield f"rows           each call copies {names}: {own} columns, filled with zeros up to {columns}"
     shown = ", ".join(f"{name} {size}" for name, size in parts.items())

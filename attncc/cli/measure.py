@@ -101,9 +101,10 @@ def _plans(kernel: TunedKernel, work: Work, device: Device) -> list[KernelPlan]:
 
     configuration, target = kernel.configuration, kernel.build.target
     store = CompiledStore(kernel.specification, configuration, (target,))
+    plans = store.backward_plans(configuration, target) if work.is_backward else store.plans(configuration, target)
+    store.machine_codes(plans)
     if not work.is_backward:
-        return [plan_for(store.plans(configuration, target), work.problem, device.multiprocessors)]
-    plans = store.backward_plans(configuration, target)
+        return [plan_for(plans, work.problem, device.multiprocessors)]
     serving = backward_plan_for(plans, work.problem)
     adds = backward_facts(serving).adds_dq
     return [serving, *(plan for plan in plans if plan.pass_name == "backward_dq" and not adds)]

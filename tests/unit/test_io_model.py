@@ -12,9 +12,11 @@ from numpy.typing import NDArray
 
 from attncc import api, reference
 from attncc.analysis.cost.roofline import DEVICES
+from attncc.compiler import load_specification
 from attncc.io_model import IoModel, Predicted
 from attncc.kernels.candidates import make_plan
 from attncc.problem.facts import KERNEL_DTYPES, numpy_dtype
+from attncc.runtime.store.store import Configuration
 from attncc.schedule.plan import KernelPlan
 from attncc.schedule.schedule import Schedule
 from tests.emulator import backward, kernel
@@ -142,6 +144,16 @@ def test_documents_whose_bounds_are_searched_for() -> None:
     for target, family in (("sm_80", "portable"), ("sm_90a", "hopper")):
         plan = plan_of(DOCUMENTS, "forward", target, family=family, block_q=64, block_kv=32)
         held_against(plan, Call(*arrays(plan, (2, 1), (170, 300), 2), inputs={"doc": doc}))
+
+
+@pytest.mark.parametrize(("target", "head_dim"), [("sm_80", 64), ("sm_90a", 64), ("sm_90a", 128)])
+def test_2d_tiles(target: str, head_dim: int) -> None:
+    """Fixed ones, and with head dim 128 windows."""
+    specification, _ = load_specification("natten", None, {})
+    *_, tiles_2d = specification.candidates(Configuration("bf16", head_dim, head_dim), target)
+    plan = tiles_2d.first
+    assert plan.grid_2d is not None and plan.grid_2d.window == (head_dim == 128)
+    held_against(plan, Call(*arrays(plan, (2, 1), (1024, 1024))))
 
 
 def test_decode_loads_keys_once_for_a_group() -> None:
