@@ -1,8 +1,8 @@
 """What a rank computes itself: its rows of q, with K and V in logical order.
 
-Two ways. Variants that read positions of queries as `q_pos` run as any kernel does, one launch for each run of
-neighbouring chunks, by `q_offset`. Those that depend on q_idx, q_len or dropout need the place of a row in the whole
-sequence; the executor computes such calls over q of full length, tiles of own rows alone.
+Two ways. Kernels have one launch for each run of neighbouring chunks, by `q_offset`; where the variant reads q_idx or
+q_len, a further input says what they are (`query_places`). Dropout needs the place of a row for its bits: the executor
+computes such calls over q of full length, tiles of own rows alone, and GPUs don't.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..ir import Expr, Input, Load, Local, Symbol, Variant, symbol
+from ..compiler import CompiledStore
+from ..diagnostics import AttnccError
+from ..ir import Variant
 from ..problem.call_arguments import Arguments
 from ..problem.gradients import Gradients
-from ..problem.inputs import merges
+from ..problem.inputs import check_positions
 from ..problem.refusal import refused
 from ..runtime.call.backward import run_backward_on_host
 from ..runtime.call.backward_arguments import BackwardArguments
@@ -28,6 +30,7 @@ from ..runtime.frameworks.arrays import framework_of
 from ..runtime.frameworks.framework import HostFramework
 from ..runtime.kernel import Kernel
 from .plan_data import MaskPlan, PlanData
+from .query_places import Q_PLACE, cuts, why_not_placed, why_placed, with_places
 
 Tensor = Any
 Rows = NDArray[np.int64]
@@ -81,64 +84,34 @@ class Leaving(Protocol):
     def start(self, dk: Tensor, dv: Tensor) -> None: ...
 
 
-def why_whole(variant: Variant, *, packed: bool) -> str:
-    """Why a call needs the place of its rows in the whole sequence; empty if `q_offset` says enough.
-
-    An input along q that is read at q_idx alone is cut to own rows, which then have their own entries.
-    """
-    names = _names_beside_cuts(variant)
-    found = [f"reads `{name}`" for name in ("q_idx", "q_len") if name in names]
-    found += ["has dropout"] if variant.dropout is not None else []
-    shared = [item.name for item in variant.inputs if packed and q_axis(item) is not None and not merges(item)]
-    return ", ".join(found + [f"has the input `{name}` along q, which all sequences share" for name in shared])
-
-
-def q_axis(declared: Input) -> int | None:
-    """The axis of an input that is along q."""
-    return next((place for place, axis in enumerate(declared.axes) if axis.tag == "q"), None)
-
-
-def _cuts(variant: Variant, *, packed: bool) -> Iterator[tuple[str, int]]:
-    """The axis along q of each input that has one, as calls pass it: packing leaves `batch` out."""
-    for item in variant.inputs:
-        place = q_axis(item)
-        if place is not None:
-            yield item.name, place - (sum(axis.tag == "batch" for axis in item.axes[:place]) if packed else 0)
-
-
-def _names_beside_cuts(variant: Variant) -> set[str]:
-    """The symbols that a variant reads, without `q_idx` where it is the index of an axis along q."""
-    lets, names, seen = variant.lets, set[str](), set[Expr]()
-    pending = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
-    pending += [] if variant.scale is None else [variant.scale]
-    while pending:
-        node = pending.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if isinstance(node, Symbol):
-            names.add(node.name)
-        if isinstance(node, Local):
-            pending.append(lets[node.name].value)
-        place = q_axis(variant.input(node.input)) if isinstance(node, Load) else None
-        pending += [child for number, child in enumerate(node.children) if number != place or child != symbol("q_idx")]
-    return names
-
-
 def launches_of(kernel: Kernel, plan: PlanData, mask: MaskPlan, rank: int, device: Any) -> ByOffset | OverWhole:
-    """How a rank computes. AttnccError A724 where a GPU can't."""
-    why = why_whole(kernel.variant, packed=plan.lengths.packed)
-    if not why:
-        return ByOffset(kernel, plan, mask, rank, device)
-    if torch.device(device).type != "cpu":
-        raise refused(
-            "A724",
-            f"{kernel.variant.name} can't be shared between GPUs yet",
-            expected="a variant that reads the positions of queries as `q_pos`, without dropout",
-            came=f"one that {why}",
-            help="write q_pos instead of q_idx where that means the same: wherever q_len = kv_len it does",
-        )
-    return OverWhole(kernel, plan, rank)
+    """How a rank computes. AttnccError A724 where a GPU can't, A611 where lengths of q and k have to be the same."""
+    variant, lengths = kernel.variant, plan.lengths
+    why = why_placed(variant, packed=lengths.packed)
+    signature = kernel.configurations[0].signature(variant)
+    for q_len, kv_len in zip(lengths.q, lengths.kv, strict=True):
+        check_positions(signature, q_len, kv_len)
+    stuck, makes = why_not_placed(variant, packed=lengths.packed), isinstance(kernel.store, CompiledStore)
+    if torch.device(device).type == "cpu" and (stuck or (why and not makes)):
+        return OverWhole(kernel, plan, rank)
+    if stuck:
+        raise _not_shared(variant, stuck, "compute the whole sequence on one GPU, or change the variant")
+    if why and not makes:
+        what = f"what {why}, which needs another kernel: a built package can't make one"
+        raise _not_shared(variant, what, "compile it with attncc.compile, or write q_pos instead of q_idx")
+    return ByOffset(_placed(kernel, packed=lengths.packed) if why else kernel, plan, mask, rank, device)
+
+
+def _not_shared(variant: Variant, came: str, help_: str) -> AttnccError:
+    what, expected = f"{variant.name} can't be shared between GPUs", "a variant that kernels compute by parts"
+    return refused("A724", what, expected=expected, came=f"one with {came}", help=help_)
+
+
+def _placed(kernel: Kernel, *, packed: bool) -> Kernel:
+    """The kernel of the variant that reads the places of a launch's queries."""
+    store = cast(CompiledStore, kernel.store).changed(lambda variant: with_places(variant, packed=packed))
+    store.compile_now()
+    return Kernel(store)
 
 
 @dataclass(frozen=True)
@@ -149,6 +122,8 @@ class _Run:
     end: int
     row: int  # that the first is among those of all ranks
     arguments: Mapping[str, Any]
+    place: Tensor  # int32 [sequences, 2]: of the first query in its sequence, and how many the sequence has
+    packed: bool
 
 
 class ByOffset:
@@ -156,7 +131,8 @@ class ByOffset:
 
     def __init__(self, kernel: Kernel, plan: PlanData, mask: MaskPlan, rank: int, device: Any) -> None:
         self._kernel = kernel
-        self._cut = dict(_cuts(kernel.variant, packed=plan.lengths.packed))  # axes of inputs along q
+        self._cut = dict(cuts(kernel.variant, packed=plan.lengths.packed))  # axes of inputs along q
+        self._placed = any(item.name == Q_PLACE for item in kernel.variant.inputs)
         rows, local = plan.rows(rank), plan.local_rows(rank, mask)
         runs = [(_run(plan, own, begin, device), local[begin]) for begin, own in _neighbours(rows, local)]
         self._runs = [run for run, _ in runs]
@@ -170,7 +146,7 @@ class ByOffset:
         for number in self._waiting(arriving):
             run = self._runs[number]
             own = q.narrow(options.axis, run.begin, run.end - run.begin)
-            inputs = self._inputs(run, options)
+            inputs = self._inputs(run, q, options)
             found[number] = self._kernel(own, arriving.k, arriving.v, **run.arguments, **more, **inputs)
         in_order = [found[number] for number in range(len(self._runs))]
         if not softmax:
@@ -228,7 +204,7 @@ class ByOffset:
             scale=options.scale,
             layout=options.layout,
             **run.arguments,
-            **self._inputs(run, options),
+            **self._inputs(run, given.q, options),
         )
         total.dq[number] = found.dq
         total.dk.add_(found.dk)
@@ -236,13 +212,16 @@ class ByOffset:
         for name, value in found.inputs.items():
             self._add(total.inputs, name, value, run, options)
 
-    def _inputs(self, run: _Run, options: Options) -> dict[str, Any]:
-        """Those along q cut to the rows of a run."""
+    def _inputs(self, run: _Run, q: Tensor, options: Options) -> dict[str, Any]:
+        """Those along q cut to the rows of a run, and where these are."""
         length = run.end - run.begin
-        return {
+        found = {
             name: value.narrow(self._cut[name], run.row, length) if name in self._cut else value
             for name, value in options.inputs.items()
         }
+        if self._placed:
+            found[Q_PLACE] = run.place if run.packed else run.place.expand(q.shape[0], 2).contiguous()
+        return found
 
     def _add(self, total: dict[str, Tensor], name: str, part: Tensor, run: _Run, options: Options) -> None:
         """Adds the gradient of an input that one launch found to that of the whole input."""
@@ -285,14 +264,20 @@ def _neighbours(rows: Rows, local: NDArray[np.bool_]) -> Iterator[tuple[int, Row
 
 def _run(plan: PlanData, rows: Rows, begin: int, device: Any) -> _Run:
     lengths, first, end = plan.lengths, int(rows[0]), int(rows[-1]) + 1
-    if not lengths.packed:
-        return _Run(begin, begin + len(rows), first, {"q_offset": lengths.kv_rows - lengths.q_rows + first})
     starts = np.asarray(lengths.q_starts)
     inside = np.clip(starts, first, end)
-    offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + inside[:-1] - starts[:-1]
+    begins = inside[:-1] - starts[:-1]
+    place = _int32(np.stack([begins, np.asarray(lengths.q)], axis=1), device)
+    offset = np.asarray(lengths.kv) - np.asarray(lengths.q) + begins
+    if not lengths.packed:
+        return _Run(begin, begin + len(rows), first, {"q_offset": int(offset[0])}, place, packed=False)
     arguments = {"cu_seqlens_q": inside - first, "cu_seqlens_kv": np.asarray(lengths.kv_starts), "q_offset": offset}
-    tensors = {name: torch.from_numpy(x.astype(np.int32)).to(device) for name, x in arguments.items()}
-    return _Run(begin, begin + len(rows), first, tensors)
+    tensors = {name: _int32(x, device) for name, x in arguments.items()}
+    return _Run(begin, begin + len(rows), first, tensors, place, packed=True)
+
+
+def _int32(x: Rows, device: Any) -> Tensor:
+    return torch.from_numpy(x.astype(np.int32)).to(device)
 
 
 class OverWhole:

@@ -22,7 +22,12 @@ import attncc
 import attncc.distributed as shared
 
 RANKS, ROWS, DIM, HEADS = 2, 2048, 64, (4, 2)
-SPECS: dict[str, dict[str, Any]] = {"causal": {}, "sliding_window": {"width": 500}, "documents": {}}
+SPECS: dict[str, dict[str, Any]] = {
+    "causal": {},
+    "causal_top_left": {},
+    "sliding_window": {"width": 500},
+    "documents": {},
+}
 LENGTHS = (700, 64, 1000)
 
 

@@ -73,7 +73,7 @@ def no_seed(rank: int) -> None:
 
 
 def on_gpus(rank: int) -> None:
-    kernel = _kernel("causal_top_left")
+    kernel = _kernel("dropout_attention")
     plan = shared.plan(kernel, 64, **SIZES)
     launches_of(kernel, plan, plan.masks[0], rank, "cuda:0")
 
@@ -90,7 +90,7 @@ REFUSED: dict[str, tuple[Callable[[int], None], str]] = {
     "other inputs": (other_inputs, "A722"),
     "other rows": (whole_rows, "A721"),
     "no seed": (no_seed, "A612"),
-    "q_idx on GPUs": (on_gpus, "A724"),
+    "dropout on GPUs": (on_gpus, "A724"),
     "no type of gradients": (other_gradients, "A722"),
 }
 

@@ -1,0 +1,162 @@
+"""What a variant says of the queries that one launch has: their places among all queries of the sequence.
+
+Kernels count queries from 0. `q_offset` moves q_pos alone, so where a variant reads q_idx or q_len it gets an input
+that says what they are in the whole sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ..ir import (
+    Apply,
+    Axis,
+    Const,
+    Expr,
+    Input,
+    Keep,
+    Let,
+    Load,
+    Local,
+    Score,
+    Statement,
+    Symbol,
+    Type,
+    Variant,
+    apply,
+    const,
+    symbol,
+    walk,
+)
+from ..problem.inputs import merges
+
+Q_PLACE = "q_place"  # no variant's own input: calls keep the name
+_Q_IDX, _Q_LEN = symbol("q_idx"), symbol("q_len")
+
+
+def q_axis(declared: Input) -> int | None:
+    """The axis of an input that is along q."""
+    return next((place for place, axis in enumerate(declared.axes) if axis.tag == "q"), None)
+
+
+def cuts(variant: Variant, *, packed: bool) -> Iterator[tuple[str, int]]:
+    """The inputs along q that a launch gets its own rows of, and the axis, as calls pass it (packing drops `batch`).
+
+    An input that is read at other places than q_idx can't be cut, nor one that all packed sequences share.
+    """
+    elsewhere = {
+        node.input for node in _loads(variant) if node.indices[q_axis(variant.input(node.input)) or 0] != _Q_IDX
+    }
+    for item in variant.inputs:
+        place = q_axis(item)
+        if place is not None and item.name not in elsewhere and (not packed or merges(item)):
+            yield item.name, place - (sum(axis.tag == "batch" for axis in item.axes[:place]) if packed else 0)
+
+
+def _loads(variant: Variant) -> Iterator[Load]:
+    """Of inputs along q."""
+    values = [item.condition if isinstance(item, Keep) else item.value for item in variant.statements]
+    for node in walk(*values):
+        if isinstance(node, Load) and q_axis(variant.input(node.input)) is not None:
+            yield node
+
+
+def why_placed(variant: Variant, *, packed: bool) -> str:
+    """Why the queries of a launch need their places; empty if `q_offset` says enough."""
+    names = _names_beside_cuts(variant)
+    found = [f"reads `{name}`" for name in ("q_idx", "q_len") if name in names]
+    cut = dict(cuts(variant, packed=packed))
+    whole = [item.name for item in variant.inputs if q_axis(item) is not None and item.name not in cut]
+    return ", ".join(found + [f"has the input `{name}` along q, which can't be cut" for name in whole])
+
+
+def why_not_placed(variant: Variant, *, packed: bool) -> str:
+    """What places can't be given to; empty if all of the variant can have them."""
+    if variant.dropout is not None:
+        return "dropout, whose bits belong to places that kernels count from a launch's first query"
+    cut = dict(cuts(variant, packed=packed))
+    whole = [item.name for item in variant.inputs if q_axis(item) is not None and merges(item) and item.name not in cut]
+    return (
+        f"the input `{whole[0]}` along q of packed batches, read at other places than q_idx" if packed and whole else ""
+    )
+
+
+def _names_beside_cuts(variant: Variant) -> set[str]:
+    """The symbols that a variant reads, without `q_idx` where it is the index of an axis along q."""
+    lets, names, seen = variant.lets, set[str](), set[Expr]()
+    pending = [item.condition for item in variant.keeps] + [item.value for item in variant.scores]
+    pending += [] if variant.scale is None else [variant.scale]
+    while pending:
+        node = pending.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Symbol):
+            names.add(node.name)
+        if isinstance(node, Local):
+            pending.append(lets[node.name].value)
+        place = q_axis(variant.input(node.input)) if isinstance(node, Load) else None
+        pending += [child for number, child in enumerate(node.children) if number != place or child != _Q_IDX]
+    return names
+
+
+def with_places(variant: Variant, *, packed: bool) -> Variant:
+    """The variant for some queries of each sequence, of a call that brings `q_place`, i32[batch, 2].
+
+    It holds the place of a launch's first query in its sequence, and how many queries the sequence has. Inputs along q
+    that can be cut are; others are whole, and of any length.
+    """
+    cut = dict(cuts(variant, packed=packed))
+    placed = _Placed({item.name: q_axis(item) for item in variant.inputs if item.name in cut})
+    inputs = (item if item.name in cut else _whole(item) for item in variant.inputs)
+    return replace(
+        variant,
+        inputs=(*inputs, Input(Q_PLACE, "i32", (Axis("batch"), Axis(length=2)))),
+        statements=tuple(placed.statement(item) for item in variant.statements),
+        scale=None if variant.scale is None else placed(variant.scale),
+    )
+
+
+def _whole(item: Input) -> Input:
+    return replace(item, axes=tuple(Axis() if axis.tag == "q" else axis for axis in item.axes))
+
+
+class _Placed:
+    """Expressions with the places of queries in them, `cut` inputs apart: these are read as they were."""
+
+    def __init__(self, cut: Mapping[str, int | None]) -> None:
+        first, every = (Load(Type.INT, Q_PLACE, (symbol("b"), const(column))) for column in (0, 1))
+        self._cut = cut
+        self._known: dict[Expr, Expr] = {_Q_IDX: apply("add", _Q_IDX, first), _Q_LEN: every}
+
+    def __call__(self, expr: Expr) -> Expr:
+        for node in walk(expr):
+            if node not in self._known:
+                self._known[node] = self._made(node)
+        return self._known[expr]
+
+    def _made(self, node: Expr) -> Expr:
+        below = tuple(self._known[child] for child in node.children)
+        match node:
+            case Apply():
+                return Apply(node.type, node.op, below, span=node.span)
+            case Load():
+                own = self._cut.get(node.input)
+                indices = (
+                    old if number == own and old == _Q_IDX else new
+                    for number, (old, new) in enumerate(zip(node.indices, below, strict=True))
+                )
+                return Load(node.type, node.input, tuple(indices), span=node.span)
+            case Const() | Symbol() | Local():
+                return node
+        raise TypeError(f"{type(node).__name__} stands in no variant")
+
+    def statement(self, item: Statement) -> Statement:
+        match item:
+            case Let():
+                return replace(item, value=self(item.value))
+            case Keep():
+                return replace(item, condition=self(item.condition))
+            case Score():
+                return replace(item, value=self(item.value))
