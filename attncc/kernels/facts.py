@@ -232,6 +232,11 @@ class ForwardFacts(Facts):
         return "BLOCK_Q / WARPS"
 
     @property
+    def score_unit(self) -> str:
+        """Natural units in one unit of the scores. Those that score lines make are in natural units, products aren't."""
+        return "1.0f" if self.plan.variant.scores else "block.magnitude"
+
+    @property
     def query_rows(self) -> str:
         """The leaf file that says which queries the rows of a tile are."""
         return "kept_rows"

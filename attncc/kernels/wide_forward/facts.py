@@ -58,10 +58,6 @@ class WideForward(Decode):
         return self.plan.variant.normalize == "softmax"
 
     @property
-    def has_scores(self) -> bool:
-        return bool(self.plan.variant.scores)
-
-    @property
     def steps(self) -> Steps:
         return steps(self.plan.variant, self.plan.warps, 1, self.warp_keys // 8)
 
