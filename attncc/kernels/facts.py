@@ -233,7 +233,7 @@ class ForwardFacts(Facts):
 
     @property
     def score_unit(self) -> str:
-        """Natural units in one unit of the scores. Those that score lines make are in natural units, products aren't."""
+        """Natural units in one unit of the scores: those that score lines make are natural, products aren't."""
         return "1.0f" if self.plan.variant.scores else "block.magnitude"
 
     @property
