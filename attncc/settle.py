@@ -26,6 +26,7 @@ from .schedule.plan import KernelPlan
 # Longer code isn't good, if any other is: a quiet core compiles 5,000 to 7,000 instructions a second, and a kernel
 # should take about a second, or of a backward pass two.
 LONGEST_CODE = {False: 7_000, True: 14_000}  # instructions, by whether the pass is a backward one
+LONGEST_WIDE_CODE = 10_000  # of wide heads: it has the loop twice, and smaller tiles make it little shorter, but slow
 MOST_AT_ONCE = 3  # more candidates than that a kernel seldom needs
 # What says of a candidate that it can't be judged, while others may be: too much time or memory for NVRTC, and two
 # accounts of what it takes that differ.
@@ -184,11 +185,16 @@ def _attempt(plan: KernelPlan, source: KernelSource, begun: Future[Cubin] | None
         return _Attempt(plan, source, error)
 
 
+def longest_code(plan: KernelPlan) -> int:
+    """Instructions that a kernel may have, if others have fewer."""
+    return LONGEST_WIDE_CODE if plan.build.is_wide else LONGEST_CODE[plan.is_backward]
+
+
 def troubles(found: Compiled, plan: KernelPlan) -> str:
     """What costs the kernel much of its speed, or is slow to compile; empty if nothing does."""
     stored, loaded = found.resources.spill_stores, found.resources.spill_loads
     spills = [f"{stored} bytes of spills stored and {loaded} loaded"] if stored or loaded else []
-    most, length = LONGEST_CODE[plan.is_backward], found.instructions
+    most, length = longest_code(plan), found.instructions
     long = [f"{length:,} instructions, more than {most:,}, take long to compile"] if length > most else []
     return "; ".join([*spills, *found.resources.losses, *long])
 
@@ -196,5 +202,5 @@ def troubles(found: Compiled, plan: KernelPlan) -> str:
 def _badness(attempt: _Attempt) -> tuple[bool, int, int, int]:
     if isinstance(attempt.found, AttnccError):
         return True, 0, 0, 0
-    resources, excess = attempt.found.resources, attempt.found.instructions - LONGEST_CODE[attempt.plan.is_backward]
+    resources, excess = attempt.found.resources, attempt.found.instructions - longest_code(attempt.plan)
     return False, len(resources.losses), resources.spill_stores + resources.spill_loads, max(excess, 0)

@@ -12,23 +12,23 @@
 //        keep_bits 933, KvBounds 942, kv_bounds 946
 //   956  a block of queries
 //  1094  leaf code of wide heads: layout.cuh 1096, copy.cuh 1158, words.cuh 1226, queries.cuh 1245,
-//        stream_k.cuh 1262, kv_rows.cuh 1347, kv_stream.cuh 1367, partial_results.cuh 1465,
-//        load_rows.cuh 1626, latents.cuh 1649, row_exchange.cuh 1675, lanes.cuh 1762,
-//        mma_16bit.cuh 1772, column_slices.cuh 1826
-//  1932  items, and the units that they have
-//  2031  the keys of a tile of Q
-//  2075  how warps share a tile
-//  2109  one part of an item
-//  2118    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each ...
-//  2135    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
-//  2165    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
-//  2176    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
-//  2188    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
-//  2196    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
-//  2207  parts of an item
-//  2265  the kernel
-//  2271    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
-//  2306    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
+//        stream_k.cuh 1262, kv_rows.cuh 1347, source_rows.cuh 1367, kv_stream.cuh 1388,
+//        partial_results.cuh 1486, load_rows.cuh 1647, latents.cuh 1670, row_exchange.cuh 1679,
+//        lanes.cuh 1766, mma_16bit.cuh 1776, column_slices.cuh 1830
+//  1936  items, and the units that they have
+//  2035  the keys of a tile of Q
+//  2079  how warps share a tile
+//  2113  one part of an item
+//  2122    FlashAttention-2, Algorithm 1, line 8: S = Q K^T. The columns of a panel in each ...
+//  2139    FlashAttention-2, Algorithm 1, line 4: load Q, with the first tile of K and V.
+//  2169    FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
+//  2180    FlashAttention-2, Algorithm 1, line 9: m, where a row needs a new one; with it O is ...
+//  2192    FlashAttention-2, Algorithm 1, lines 9 and 10: P = exp(S - m), l += rowsum(P).
+//  2200    FlashAttention-2, Algorithm 1, line 10: O += P V, of the warp's columns.
+//  2211  parts of an item
+//  2269  the kernel
+//  2275    Flash-Decoding, step 1, as in LeanAttention: this thread block's run of the units of ...
+//  2310    FlashAttention-2, Algorithm 1, lines 12 to 15; or Flash-Decoding, step 2.
 //
 // Decoding with multi-head latent attention in its absorbed form (DeepSeek-V2, section 2.1). The
 // cache has one row for each key: 512 latents, and 64 columns with rotary embeddings. All query
@@ -1364,6 +1364,27 @@ struct KvRows {
     }
 };
 
+// ---- source_rows.cuh
+
+/// Where tiles of K and V come from, as KvStream asks for them; of latents, which are both, those of K alone.
+template <bool LATENTS>
+struct KvSource {
+    const KvRows& kv;
+    int kv_len;
+
+    __device__ __forceinline__ explicit KvSource(const KvRows& kv) : kv(kv), kv_len(kv.kv_len) {}
+
+    template <class Tile, class Order, int THREADS, int BYTES>
+    __device__ __forceinline__ void load_keys(unsigned target, int first, int count) const {
+        kv.load_keys<Tile, Order, THREADS, BYTES>(target, first, count);
+    }
+
+    template <class Tile, class Order, int THREADS, int BYTES>
+    __device__ __forceinline__ void load_values(unsigned target, int first, int count) const {
+        if constexpr (!LATENTS) kv.load_values<Tile, Order, THREADS, BYTES>(target, first, count);
+    }
+};
+
 // ---- kv_stream.cuh
 
 /// The live tiles (see LiveTiles), loaded into a ring of STAGES buffers for K and for V while earlier ones are worked on. Nothing
@@ -1654,23 +1675,6 @@ __device__ __forceinline__ bool values_are_keys(const Params& params) {
     return params.v == params.k && params.v_stride_batch == params.k_stride_batch && params.v_stride_head == params.k_stride_head &&
            params.v_stride_row == params.k_stride_row;
 }
-
-/// Where tiles of K and V come from (kv_rows.cuh, kv_pages.cuh); of latents, which are both, those of K alone.
-template <bool LATENTS, class Kv>
-struct KvSource {
-    const Kv& kv;
-    int kv_len;
-
-    template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_keys(unsigned target, int first, int count) const {
-        kv.template load_keys<Tile, Order, THREADS, BYTES>(target, first, count);
-    }
-
-    template <class Tile, class Order, int THREADS, int BYTES>
-    __device__ __forceinline__ void load_values(unsigned target, int first, int count) const {
-        if constexpr (!LATENTS) kv.template load_values<Tile, Order, THREADS, BYTES>(target, first, count);
-    }
-};
 
 // ---- row_exchange.cuh
 
@@ -2077,7 +2081,7 @@ __device__ __forceinline__ TileRange part_of(TileRange range, int begin, int end
 constexpr int ROW_TILES = BLOCK_Q / WARP_ROWS, KEY_GROUPS = BLOCK_KV / WARP_KEYS;  // warps with the same rows are in other groups
 constexpr int SLICE = 64 / 8;                                  // fragments of O that a warp has, of all rows
 constexpr int LATENT_STAGES = 2;                               // where V is the first columns of K; below 2: not used
-constexpr bool HAS_MAX = true, HAS_SCORES = false;  // whether rows have maxima and sums; score lines
+constexpr bool HAS_MAX = true;  // whether rows have maxima and sums
 constexpr int RING_BYTES = 147456, SHARED_FLOATS = 230656 / 4;
 
 /// Bytes of a row in shared memory: whole panels.
@@ -2151,7 +2155,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
     };
     const KvRows kv = {(const char*)uniform(k), (const char*)uniform(v), bytes(params.k_stride_row), bytes(params.v_stride_row),
                        work.kv_len};
-    const KvSource<LATENTS, decltype(kv)> source{kv, kv.kv_len};
+    const KvSource<LATENTS> source(kv);
     auto kind_of = [&](int kv_first, int kv_last) { return GroupBlock{block, rows}.kind(kv_first, kv_last); };
     LiveTiles<KvOrder, false, decltype(kind_of)> tiles(part, work.kv_len, kind_of);
     KvStream<DEPTH, KvOrder, THREADS, KTile, VTile, HEAD_DIM * sizeof(Element), VALUE_HEAD_DIM * sizeof(Element), decltype(source),
@@ -2160,7 +2164,7 @@ __device__ __forceinline__ void attend_part(const Params& params, const Rows& ro
     // The sign of the scale goes to Q, so that the softmax has a positive one.
     block.magnitude = uniform_float(take_sign<Dtype, QTile, THREADS>(queries, block.context.scale));
     stream.wait_first();
-    normalizer = Normalizer<M_TILES>(HAS_SCORES ? 1.0f : block.magnitude);
+    normalizer = Normalizer<M_TILES>(block.magnitude);
 
     // FlashAttention-2, Algorithm 1, lines 6 and 7: for each tile of K and V.
     for (; stream.live(); stream.step()) {

@@ -3,12 +3,16 @@ share the keys of a tile for S and P, and the columns of V for O: no warp could 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ...problem import Problem
 from ...schedule.plan import FRAGMENT
 from ..decode.facts import Decode
-from ..instruction_cost import Steps, steps
 from ..shared import Parts, shared_bytes
 from .shared import key_groups, latent_stages, ring_bytes, shared_parts
+
+if TYPE_CHECKING:
+    from ..instruction_cost import Steps
 
 
 class WideForward(Decode):
@@ -58,11 +62,9 @@ class WideForward(Decode):
         return self.plan.variant.normalize == "softmax"
 
     @property
-    def has_scores(self) -> bool:
-        return bool(self.plan.variant.scores)
-
-    @property
     def steps(self) -> Steps:
+        from ..instruction_cost import steps  # analyses expressions: calls of built kernels needn't load that
+
         return steps(self.plan.variant, self.plan.warps, 1, self.warp_keys // 8)
 
     @property

@@ -180,7 +180,7 @@ def test_the_python_text_compiles_and_documents(built: Path) -> None:
         ({"dtypes": ["fp64"]}, "A514"),
         ({"dtypes": ["float16"]}, "A410"),
         ({"dtypes": ["int8"]}, "A4"),
-        ({"head_dims": [300]}, "A4"),
+        ({"head_dims": [600]}, "A4"),
         ({"defines": {"width": 3}}, "A114"),
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from attncc import api
+from attncc.checks import schedule_errors
 from attncc.diagnostics import AttnccError
 from attncc.kernels import legality
 from attncc.kernels.candidates import make_candidates, make_plan, make_tiles_2d
@@ -78,6 +79,15 @@ def test_a_schedule_for_wide_heads_serves_no_narrow_ones() -> None:
     scheduled("family = wide block_q = 32 warps = 4 block_kv = 32 split_kv = 2")
     with pytest.raises(AttnccError, match="A412"):
         scheduled("family = wide", head_dim=128)
+
+
+def test_check_judges_such_a_schedule_by_wide_heads() -> None:
+    def found(settings: str) -> set[str]:
+        text = f"{CAUSAL}schedule s for causal on sm_90 {{ {settings} }}\n"
+        return {item.code for item in schedule_errors(load(SourceFile("<text>", text), {}))}
+
+    assert found("family = wide block_q = 32 warps = 4 block_kv = 32") == set()
+    assert found("family = wide block_q = 32 warps = 5") == {"A405"}
 
 
 def test_few_rows_run_decode() -> None:
