@@ -141,7 +141,6 @@ class _Printer:
         row = structs.row(fields, self.facts.packs_heads)
         context = structs.context(fields, self.scale(), self.descale())
         leaves = ({"tiles/tile_kind.cuh"} if kind else set()) | ({"score/score_form.cuh"} if form else set())
-        leaves |= {"mask/known_tests.cuh" if hold else "mask/shared_tests.cuh"} if rows_alike else set()
         leaves |= {"score/near_factor.cuh"} if self.near_form is not None else set()
         leaves |= {"score/distances.cuh"} if "distances" in self.whole_tile else set()
         if learned:
