@@ -91,6 +91,14 @@ def test_floats_without_all_ints_stay(limit: str) -> None:
     assert "to_float" in normal(f"keep if q_idx - kv_idx <= {limit}")
 
 
+@pytest.mark.parametrize("other", ["q_idx - kv_idx == 3", "two", "q_idx - kv_idx == 0 or two"])
+def test_a_range_that_holds_what_else_is_listed_stays(other: str) -> None:
+    """Ranges that lets, or masks, have united already."""
+    near = "let near = any(q_idx - kv_idx == i for i in range(5))"
+    two = "let two = any(q_idx - kv_idx == i + 2 for i in range(2))"
+    assert normal(near, two, f"keep if near or {other}") == normal(near, "keep if near")
+
+
 def test_a_clamp_that_moves_alone_stays() -> None:
     """The centre of a neighbourhood: its own interval is as good as three comparisons, and shorter."""
     assert normal("keep if clamp(q_idx, 3, 60) - kv_idx <= 3") == "(kv_idx >= (min(max(q_idx, 3), 60) - 3))"
