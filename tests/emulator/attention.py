@@ -123,7 +123,10 @@ def _forward(plan: KernelPlan, call: Call) -> tuple[Array, Array]:
     values |= fields
     blocks = _blocks(plan, values)
     counter = np.zeros(1, np.uint32)
-    values |= {"blocks": blocks, "head_swizzle": 2, "next_block": counter.ctypes.data if plan.variant.keeps else 0}
+    group = values["num_heads"] // values["num_kv_heads"]
+    assert not call.paired or group * values["q_blocks"] % 2 == 0, "two thread blocks look at one head of k"
+    values |= {"blocks": blocks, "head_swizzle": group if call.paired else 2}
+    values |= {"next_block": counter.ctypes.data if plan.variant.keeps else 0}
     lists = np.full(_list_words(plan, call, values), 2**64 - 1, np.uint64)
     if facts_of(plan).tile_lists:
         values["tile_lists"] = lists.ctypes.data

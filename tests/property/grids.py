@@ -105,7 +105,34 @@ def _of_one_side(random: Random, width: int) -> Expr:
     return apply(pick(random, ("lt", "ge", "ne")), place, const(int(random.integers(0, 5)) * unit))
 
 
-_BOUNDS = (_within, _within, _within, _one_sided, _one_sided, _squared, _summed, _divided, _listed, _of_one_side)
+def _numbered(random: Random, width: int) -> Expr:
+    """Blocks of rows and columns, numbered along their rows: of a query and a key, or short of each other."""
+    rows, columns = (int(size) for size in random.integers(1, 6, 2))
+    across = -(-width // columns) - int(random.random() < 0.2)  # too few: numbers of two blocks are one
+
+    def number(side: str) -> Expr:
+        row, column = (_place(random, side, width, axis) for axis in ("row", "column"))
+        of_rows = apply("mul", apply("floordiv", row, const(rows)), const(across))
+        return apply("add", of_rows, apply("floordiv", column, const(columns)))
+
+    moved = apply("add", number("kv_idx"), const(int(random.integers(-1, 2)) * int(random.integers(1, 9))))
+    return apply(pick(random, ("eq", "eq", "ne", "ge")), number(pick(random, ("q_idx", "q_pos"))), moved)
+
+
+def _half(random: Random, width: int) -> Expr:
+    """A distance beside a float, such as half a window."""
+    distance, reach = _distance(random, width)
+    half = apply("div", const(float(random.integers(-reach, 2 * reach))), const(2.0))
+    sides = [apply("to_float", apply(pick(random, ("abs", "neg")), distance)), half]
+    if random.random() < 0.3:
+        sides.reverse()
+    return apply(pick(random, ("lt", "le", "gt", "ge", "eq", "ne")), *sides)
+
+
+_BOUNDS = (
+    _within, _within, _within, _one_sided, _one_sided, _squared, _summed, _divided, _listed, _of_one_side, _numbered,
+    _half,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

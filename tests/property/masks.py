@@ -139,11 +139,18 @@ def comparison(random: Random) -> Expr:
         (1, lambda: apply("le", apply("abs", apply("sub", clamp(random, position(random)), position(random))), size)),
         (0.5, lambda: apply(order, lookup(random, 0), affine(random))),
         (1, lambda: apply("eq", *(load("doc", symbol("b"), key_position(random)) for _ in range(2)))),
+        (0.5, lambda: apply(either, apply("to_float", affine(random)), constant(random))),
         (0.5, lambda: apply(either, load("wide", key_position(random)), load("wide", key_position(random)))),
         (1, lambda: apply(order, bits(random, symbol("q_idx")), bits(random, symbol("kv_idx")))),
         (2, lambda: apply(either, integer(random, 2), integer(random, int(random.integers(0, 3))))),
     ]
     return _choose(random, kinds)
+
+
+def constant(random: Random) -> Expr:
+    """A float: mostly half an int, at times where fp32 no longer has all ints, or none at all."""
+    value = random.integers(-40, 300) / 2 if random.random() < 0.8 else 10.0 ** random.integers(-3, 20)
+    return apply("div", const(float(value)), const(pick(random, (1.0, 2.0, 3.0, 0.0))))
 
 
 def affine(random: Random, side: str | None = None) -> Expr:

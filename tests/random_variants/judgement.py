@@ -48,10 +48,14 @@ def backward_faults(variant: Variant, given: RandomCall, found: Gradients, dtype
 
 
 def _fault(name: str, found: Array, plain: Array, exact: Array, dtype: str) -> Iterator[str]:
-    """Of fp32 twice the limits: no operand is rounded, so what counts is how functions such as tanh are computed."""
+    """Of fp32 twice the limits, and the roundoff of lse: no operand is rounded, so what counts is how functions such as
+    tanh are computed, and that kernels find P again from a lse of 24 bits, where the baseline divides by the sum."""
     judged = reference.accuracy(found, plain, exact, dtype)
-    slack = 2 if dtype == "fp32" else 1
-    if not (judged.max_error <= slack * judged.max_limit and judged.mean_error <= slack * judged.mean_limit):
+    slack, sizes = 1, np.zeros(1)
+    if dtype == "fp32" and exact.size:
+        slack, sizes = 2, 2.0**-22 * np.abs(exact).ravel()
+    in_limits = judged.max_error <= slack * judged.max_limit + sizes.max()
+    if not (in_limits and judged.mean_error <= slack * judged.mean_limit + sizes.mean()):
         yield f"{name}: {judged}"
 
 

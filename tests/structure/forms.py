@@ -52,6 +52,11 @@ SQUARE = Grid(
         "chained": """
             keep if -6 <= q_idx // 64 - kv_idx // 64 <= 6
             keep if -7 < q_idx % 64 - kv_idx % 64 < 7""",
+        "half a size": """
+            const size: int = 13
+            let row = q_idx // 64
+            let column = q_idx % 64
+            keep if abs(kv_idx // 64 - row) <= size / 2 and size / 2 > abs(kv_idx % 64 - column)""",
         "pairs of comparisons": """
             let row = q_idx // 64
             let column = q_idx % 64
@@ -285,6 +290,9 @@ TILED = Grid(
             let dy = q_idx // (64 * 16) - kv_idx // (64 * 16)
             let dx = q_idx % 64 // 8 - kv_idx % 64 // 8
             keep if abs(dy) < 1 and abs(dx) < 1""",
+        "numbers of the tiles": """
+            mask same(i, j) = i // 1024 * 8 + i % 64 // 8 == j // 1024 * 8 + j % 64 // 8
+            keep if same(q_pos, kv_idx)""",
         "from the first of the tile": """
             let y = q_idx // 64 // 16 * 16
             let x = q_idx % 64 - q_idx % 8

@@ -147,7 +147,8 @@ class Algebra(Integers):
                 if len(of) > 1 and len(known) == 2:
                     united = self.both(*known)
                     self._ranges[united] = key, first, last
-                    parts = {part: None for part in (*parts, united) if part not in of}
+                    others = {part: None for part in parts if part not in of}
+                    parts = {**others, united: None}  # it may be one of those that it stands for
         return parts
 
     def _listed(self, part: Expr) -> Iterator[tuple[_Key, int, int]]:

@@ -10,6 +10,7 @@ from ...operators import COMPARISONS
 from ..grid_2d import Grid2D, position
 from .affine import Affine
 from .algebra import FALSE, TRUE, Algebra, Relation
+from .float_bounds import of_ints
 
 # A comparison is taken apart at most so many times along one path: min(a, min(b, ...)) < c and the like.
 _MOST_SPLITS = 5
@@ -46,11 +47,16 @@ class Canonical:
             case Load():
                 return algebra.leaf(Load(node.type, node.input, tuple(self._known[index] for index in node.indices)))
             case Apply():
-                args = [self._known[arg] for arg in node.args]
-                if node.op in COMPARISONS and args[0].type is Type.INT:
-                    return self._comparison(node.op, args[0], args[1])
-                return algebra.make(node.op, *args)
+                return self._applied(node, [self._known[arg] for arg in node.args])
         return algebra.leaf(node)
+
+    def _applied(self, node: Apply, args: list[Expr]) -> Expr:
+        op = node.op
+        if op in COMPARISONS and args[0].type is Type.FLOAT and (ints := of_ints(op, *args)) is not None:
+            op, *args = ints[0], *map(self._algebra.leaf, ints[1:])
+        if op in COMPARISONS and args[0].type is Type.INT:
+            return self._comparison(op, args[0], args[1])
+        return self._algebra.make(op, *args)
 
     def _symbol(self, node: Symbol) -> Expr:
         algebra = self._algebra

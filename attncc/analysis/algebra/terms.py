@@ -111,7 +111,8 @@ class Terms:
             case Const():
                 return Range(int(expr.value), int(expr.value))
             case Symbol():
-                return self.ranges.symbol(expr.name)
+                known = self._places.get(expr)  # a column lies below the width of its grid
+                return self.ranges.symbol(expr.name) if known is None else self._facts[known[1]].range({known[0]: 1})
             case Load():
                 found = self.ranges.load(expr.input)
                 return NEAR if self._near and found == INT64 and self.uniform(expr) else found

@@ -103,11 +103,13 @@ class _Together:
     def _comparison(self, part: Expr, others: tuple[Expr, ...]) -> Expr:
         relation, form = self.algebra.relations[part]
         digits = list(_digits(form))
-        plain = len(digits) == 1 and sum(not self.algebra.uniform(atom) for atom in form.terms) <= 2
-        if relation is not Relation.BELOW or plain:
+        if len(digits) == 1 and sum(not self.algebra.uniform(atom) for atom in form.terms) <= 2:
             return part
         known = _Known(self.algebra)
         known.add(inequality for other in others for inequality in self._inequalities(other))
+        if relation is not Relation.BELOW:
+            equal = self._equality(form, known)
+            return part if equal is None else equal if relation is Relation.ZERO else self.algebra.negation(equal)
         ranges = [known.of(digit) for _, digit in digits]
         low = form.const + sum(size * found.low for (size, _), found in zip(digits, ranges, strict=True))
         high = form.const + sum(size * found.high for (size, _), found in zip(digits, ranges, strict=True))
@@ -119,6 +121,22 @@ class _Together:
         if len(digits) == 1 or len(limits) > 1:
             return part
         return self.algebra.related(Relation.BELOW, digit.shifted(-limits.pop())) or part
+
+    def _equality(self, form: Affine, known: _Known) -> Expr | None:
+        """form == 0 as one equality a digit, as two numbers are equal if all their digits are. None where the smaller
+        digits leave the larger one more than one value."""
+        digits, parts = list(_digits(form)), []
+        for place, (size, digit) in enumerate(digits):
+            form = form.plus(digit, -size)
+            smaller = [(each, known.of(rest)) for each, rest in digits[place + 1 :]]
+            low, high = (form.const + sum(each * found[end] for each, found in smaller) for end in (0, 1))
+            first, last = -(high // size), -low // size
+            if first != last:
+                return FALSE if first > last else None
+            parts.append(self.algebra.related(Relation.ZERO, digit.shifted(-first)))
+            form = form.shifted(size * first)
+        written = [part for part in parts if part is not None]
+        return self.algebra.both(*written) if 1 < len(written) == len(parts) else None
 
     def _inequalities(self, part: Expr) -> Iterator[Affine]:
         """Forms f of which the part says f <= 0."""

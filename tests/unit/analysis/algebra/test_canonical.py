@@ -67,6 +67,38 @@ def test_distances_that_are_listed_are_ranges(text: str, form: str) -> None:
     assert normal(f"keep if {text}") == form
 
 
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("q_idx - kv_idx <= 129 / 2", "(kv_idx >= (q_idx - 64))"),
+        ("129 / 2 > q_idx - kv_idx", "(kv_idx >= (q_idx - 64))"),
+        ("q_idx - kv_idx < 128 / 2", "(kv_idx >= (q_idx - 63))"),
+        ("-2.5 <= q_idx - kv_idx", "(kv_idx <= (q_idx + 2))"),
+        ("q_idx - kv_idx > -3.0", "(kv_idx <= (q_idx + 2))"),
+        ("q_idx - kv_idx == 2.0", "(kv_idx == (q_idx - 2))"),
+        ("q_idx - kv_idx == 2.5", "false"),
+        ("q_idx - kv_idx != 2.5", "true"),
+        ("abs(q_idx - kv_idx) < 6.5", "((kv_idx >= (q_idx - 6)) and (kv_idx <= (q_idx + 6)))"),
+    ],
+)
+def test_constant_floats_lie_between_ints(text: str, form: str) -> None:
+    assert normal(f"keep if {text}") == form
+
+
+@pytest.mark.parametrize("limit", ["16777216.0", "-1e30", "0.5 * kv_idx"])
+def test_floats_without_all_ints_stay(limit: str) -> None:
+    """In fp32 16777217 is 16777216."""
+    assert "to_float" in normal(f"keep if q_idx - kv_idx <= {limit}")
+
+
+@pytest.mark.parametrize("other", ["q_idx - kv_idx == 3", "two", "q_idx - kv_idx == 0 or two"])
+def test_a_range_that_holds_what_else_is_listed_stays(other: str) -> None:
+    """Ranges that lets, or masks, have united already."""
+    near = "let near = any(q_idx - kv_idx == i for i in range(5))"
+    two = "let two = any(q_idx - kv_idx == i + 2 for i in range(2))"
+    assert normal(near, two, f"keep if near or {other}") == normal(near, "keep if near")
+
+
 def test_a_clamp_that_moves_alone_stays() -> None:
     """The centre of a neighbourhood: its own interval is as good as three comparisons, and shorter."""
     assert normal("keep if clamp(q_idx, 3, 60) - kv_idx <= 3") == "(kv_idx >= (min(max(q_idx, 3), 60) - 3))"

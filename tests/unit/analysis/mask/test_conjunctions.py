@@ -108,3 +108,18 @@ def test_the_lines_of_the_file_are_those_of_the_variant_that_was_given() -> None
     assert first == second
     for variant in (first, second):
         assert [keep.span for keep in plain_on(variant, 64).keeps] == [keep.span for keep in variant.keeps]
+
+
+NUMBER = "({0} // 512 * 8 + {0} % 64 // 8)"
+
+
+@pytest.mark.parametrize("op", ["==", "!="])
+def test_equal_numbers_of_blocks_are_equal_rows_and_columns(op: str) -> None:
+    """Of blocks that are numbered along their rows; not where two of them have one number."""
+    q, kv = NUMBER.format("q_idx"), NUMBER.format("kv_idx")
+    rows = "((((kv_idx // 64) // 8) {0} ((q_idx // 64) // 8))"
+    columns = "(((kv_idx % 64) // 8) {0} ((q_idx % 64) // 8)))"
+    joined = f"{rows} {'and' if op == '==' else 'or'} {columns}"
+    assert first_line(f"keep if {q} {op} {kv}") == joined.format(op)
+    shared = variant_of(f"keep if {q.replace('* 8', '* 7')} {op} {kv.replace('* 8', '* 7')}")
+    assert plain_on(shared, 64) is shared
