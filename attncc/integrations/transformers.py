@@ -21,7 +21,8 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import and_masks, causal_mask_function, padding_mask_function, prepare_padding_mask
 
-from ..flex.attention import Mods, Options, attend
+from ..flex.attention import attend
+from ..flex.call import Mods, Options
 from ..problem.refusal import refused
 
 NAME = "attncc"
