@@ -80,7 +80,7 @@ def _number(device: Any, value: Any, learnable: bool) -> Any:
 
 def attend(query: Any, key: Any, value: Any, mods: Mods, options: Options) -> Any:
     """A call. torch.compile keeps it in its graph as an operator, unless a `fallback` may be needed."""
-    query, key, value = _autocast(query, key, value)
+    query, key, value = map(_with_rows, _autocast(query, key, value))
     if not torch.compiler.is_dynamo_compiling():
         return _attend(query, key, value, mods, options)
     from .in_graph import operator
@@ -107,6 +107,12 @@ def _autocast(*tensors: Any) -> Any:
         return tensors
     dtype = torch.get_autocast_dtype(kind)
     return [item.to(dtype) for item in tensors]
+
+
+def _with_rows(tensor: Any) -> Any:
+    """A tensor as kernels read it: its rows are contiguous. torch's own takes any strides."""
+    rows = not isinstance(tensor, torch.Tensor) or tensor.ndim == 0 or tensor.shape[-1] <= 1 or tensor.stride(-1) == 1
+    return tensor if rows else tensor.contiguous()
 
 
 def _same(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:

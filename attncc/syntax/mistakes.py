@@ -66,7 +66,8 @@ _STRAY_HELP = {
     ";": "statements end where the next one begins; remove it",
     "?": "write `a if condition else b`",
     "'": "there are no strings; a path after `import` stands in double quotes, and words without any",
-    ".": 'nothing has attributes; a file to import stands in quotes: `import "masks.attn"`',
+    ".": "nothing has attributes: a function stands alone, as in `tanh(score)`; "
+    'a file to import stands in quotes: `import "masks.attn"`',
     "\\": "a statement may go on over several lines as it is; remove it",
     "\ufeff": "save the file as UTF-8 without a byte order mark",
     **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "write `-`"),
@@ -223,6 +224,17 @@ def _number_runs_into_name(trouble: Trouble) -> Mistake | None:
 
 
 # -------------------------------------------------------------------- brackets
+
+
+def _item_for_let(trouble: Trouble) -> Mistake | None:
+    """`mask = condition` among the statements of a variant: a value that somebody calls `mask`."""
+    if trouble.token.type not in ("MASK", "FN") or "LET" not in trouble.expected:
+        return None
+    if trouble.tokens[min(trouble.index + 1, len(trouble.tokens) - 1)] != "=":
+        return None
+    what = f"`{trouble.token}` is a keyword and cannot be a name"
+    help_ = "write `let` and another name, as in `let near = …`, and `keep if near`"
+    return Mistake(Diagnostic("A004", what, trouble.at, help=help_), (("LET", "NAME"),))
 
 
 def _item_in_variant(trouble: Trouble) -> Mistake | None:
@@ -434,6 +446,7 @@ _RULES: tuple[Rule, ...] = (
     _foreign_word,
     _range_of_two,
     _lacks,
+    _item_for_let,
     _item_in_variant,
     _never_closed,
     _never_opened,
