@@ -15,6 +15,7 @@ from lark import Token
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean, suggested
 from ..source import Span
 from .grammar import keywords, literals, terminals
+from .stray import STRAY_HELP
 from .tokens import END, STRAY, first_on_line, span
 from .trouble import BRACKETS, FORMS, ITEMS, STATEMENTS, Mistake, Trouble, either, expected_and_found, found
 
@@ -60,28 +61,6 @@ def _second_version(trouble: Trouble) -> Mistake | None:
 
 # -------------------------------------------------------------------- what is not of this language
 
-_STRAY_HELP = {
-    '"': 'write `"` at its end, on the same line',
-    "!": "write `not`",
-    ";": "statements end where the next one begins; remove it",
-    "?": "write `a if condition else b`",
-    "'": "there are no strings; a path after `import` stands in double quotes, and words without any",
-    ".": "nothing has attributes: a function stands alone, as in `tanh(score)`; "
-    'a file to import stands in quotes: `import "masks.attn"`',
-    "\\": "a statement may go on over several lines as it is; remove it",
-    "\ufeff": "save the file as UTF-8 without a byte order mark",
-    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "write `-`"),
-    **dict.fromkeys("\u201c\u201d\u201e", 'write `"`'),
-    "≥": "write `>=`",
-    "≤": "write `<=`",
-    "≠": "write `!=`",
-    "\u00d7": "write `*`",
-    "÷": "write `/`",
-    "∧": "write `and`",
-    "\u2228": "write `or`",
-    "¬": "write `not`",
-}
-
 
 def _stray(trouble: Trouble) -> Mistake | None:
     if trouble.token.type != STRAY:
@@ -90,7 +69,7 @@ def _stray(trouble: Trouble) -> Mistake | None:
     advice = "write a blank" if char.isspace() else "remove it"
     advice = "names are made of the letters a to z, A to Z, digits and `_`" if char.isalpha() else advice
     what = "this string has no closing quote" if char == '"' else f"{_character(char)} has no meaning here"
-    help_ = _STRAY_HELP.get(char, advice)
+    help_ = STRAY_HELP.get(char, advice)
     diagnostic = Diagnostic("A002", what, trouble.at, help=help_, edit=_stray_edit(trouble.at, help_))
     return Mistake(diagnostic, ((), ("NAME",), ("STAR",), ("STRING",)))
 
