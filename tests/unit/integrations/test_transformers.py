@@ -186,19 +186,18 @@ def test_compiled_whole(name: str) -> None:
         graphs.append(graph)
         return aot_eager(graph, examples)
 
-    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    def run(called: Any, length: int) -> Any:
+        ids, kept = (item[:, :length].contiguous() for item in ids_with_padding())
+        logits, gradients = logits_and_gradients(called, kept, input_ids=ids, attention_mask=kept, use_cache=False)
+        return [logits, *gradients.values()]
+
+    lengths = LENGTH, 13
+    expected = by(model, "eager", lambda model: [run(model, length) for length in lengths])
+    model.set_attn_implementation(integration.NAME)
     torch._dynamo.reset()
     counters.clear()
-    for length in (LENGTH, 13):
-        ids, kept = (item[:, :length] for item in ids_with_padding())
-
-        def run(model: Any, ids: Any = ids, kept: Any = kept) -> Any:
-            logits, gradients = logits_and_gradients(model, kept, input_ids=ids, attention_mask=kept, use_cache=False)
-            return [logits, *gradients.values()]
-
-        expected = by(model, "eager", run)
-        model.set_attn_implementation(integration.NAME)
-        assert_alike(run(compiled), expected)
+    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    assert_alike([run(compiled, length) for length in lengths], expected)
     assert counters["stats"]["unique_graphs"] == 1
     assert any("attncc" in str(node.target) for node in graphs[0].graph.nodes)
 
