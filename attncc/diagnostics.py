@@ -84,6 +84,10 @@ class AttnccError(Exception):
     def __str__(self) -> str:
         return render_all(self.diagnostics)
 
+    def __repr__(self) -> str:
+        """With the text, for libraries that show only this of an exception, as torch.compile does."""
+        return f"{type(self).__name__}({self})"
+
 
 class AttnccWarning(UserWarning):
     """A warning that arises where no command prints it: `warn` sends it through Python's `warnings`."""

@@ -14,7 +14,7 @@ from ..quoting import json_text
 from .console import as_json, progress, report, rich_console, wrapped
 from .files import check_element_types, load_specification
 from .options import (
-    SPEC_FILE,
+    SPEC_FILE_OR_STDIN,
     define_option,
     dtype_option,
     format_option,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 MOST_LINES = 10  # of a mask, that are named with the tiles that each leaves partial
 
 CODE = re.compile(r"A\d{3}", re.IGNORECASE)
+NEARLY_CODE = re.compile(r"[AE]?\d+", re.IGNORECASE)
 
 
 class SpecOrCode(click.ParamType[Any]):
@@ -46,7 +47,11 @@ class SpecOrCode(click.ParamType[Any]):
     name = "file or code"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return value.upper() if CODE.fullmatch(value) else SPEC_FILE.convert(value, param, ctx)
+        if CODE.fullmatch(value):
+            return value.upper()
+        if NEARLY_CODE.fullmatch(value) and not Path(value).exists():
+            self.fail(f"{value} is no code: `A` and three digits, as `error[A203]` shows them", param, ctx)
+        return SPEC_FILE_OR_STDIN.convert(value, param, ctx)
 
 
 class Lengths(click.ParamType[Any]):

@@ -32,7 +32,7 @@ def load_specification(path: Path, given: dict[str, Any]) -> Specification:
     from .. import compiler
 
     specification, program = compiler.load_specification(
-        path, given["variant"], given["defines"], given["allow_imports"]
+        spec(path), given["variant"], given["defines"], given["allow_imports"]
     )
     if program.warnings:
         report(program.warnings, err=as_json())
@@ -51,6 +51,11 @@ def source(path: Path) -> SourceFile:
     except UnicodeDecodeError as error:
         line = error.object[: error.start].count(b"\n") + 1
         raise AttnccError(Diagnostic("A511", f"line {line} of stdin is not UTF-8", help="send UTF-8")) from None
+
+
+def spec(path: Path) -> Path | str:
+    """What the compiler reads: a file, or the text of stdin for `-`."""
+    return source(path).text + "\n" if path == STDIN else path
 
 
 _AXIS = re.compile(r"axis `(\w+)` of input")

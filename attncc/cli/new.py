@@ -31,6 +31,7 @@ def command(name: str, like: Path) -> None:
     from ..semantics.load import load
     from ..source import SourceFile
 
+    name = name.removesuffix(library.SUFFIX)
     path = Path(f"{name}{library.SUFFIX}")
     if not library.is_name(name):
         raise click.BadParameter(f"`{printable(name)}` is no name: letters, digits and _, no digit first")

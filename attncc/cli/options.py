@@ -34,6 +34,8 @@ class SpecFile(click.ParamType[Path]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         from .. import library
 
+        if str(value) == "-" and self._files is OWN_FILE:
+            self.fail("this command wants a file: `-` is taken by check, explain, fmt and show", param, ctx)
         shipped = library.find(value)
         if shipped is not None:
             return shipped
@@ -44,6 +46,7 @@ class SpecFile(click.ParamType[Path]):
 
 
 SPEC_FILE = SpecFile()
+SPEC_FILE_OR_STDIN = SpecFile(stdin=True)
 
 
 def parse_value(text: str) -> int | float | bool:

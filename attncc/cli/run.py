@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import tempfile
 import warnings
@@ -55,8 +56,9 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
     """Go the whole way: parse the file, analyse its mask, generate CUDA, compile it, import the package that this
     makes, run it on random arrays, and compare the result with dense attention in fp64.
 
-    The kernel runs on a GPU if there is one; else the CPU executor walks the same tiles in the same order. The exit
-    status is 1 if the result is further off than rounding explains.
+    The kernel runs on a GPU if there is one; else the CPU executor walks the same tiles in the same order. There, the
+    package is left out, and that is said, where no compiler (NVRTC) is installed. The exit status is 1 if the result is
+    further off than rounding explains.
 
     \b
     attncc run specs/alibi_documents.attn
@@ -84,11 +86,14 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
         say("\n".join(f"{name}.cu, {count} lines of CUDA" for name, count in lines.items()))
     with tempfile.TemporaryDirectory() as folder:
         with steps.step("compile") as say:
-            built = _write(package, Path(folder))
-            say(_compiled(built))
-        with steps.step("import") as say:
-            kernel = _imported(folder, package.name)
-            say(f"from {PACKAGE} import {package.name}: a folder of {_size(Path(folder))}")
+            built = _write(package, Path(folder), optional=device == "cpu")
+            say(_NO_COMPILER if built is None else _compiled(built))
+        if built is None:
+            kernel = _uncompiled(specification, given)
+        else:
+            with steps.step("import") as say:
+                kernel = _imported(folder, package.name)
+                say(f"from {PACKAGE} import {package.name}: a folder of {_size(Path(folder))}")
         with steps.step("run") as say, progress("running"):
             out = _run(kernel, arrays, call, device)
             say(f"{_shapes(*arrays)}, {given['dtype']}, on {name}")
@@ -101,14 +106,14 @@ def command(*, file: Path, device: str | None, **given: Any) -> None:
         click.echo(json_text(_result(plan, name, built, accuracy), indent=2))
 
 
-def _result(plan: KernelPlan, device: str, built: BuiltVariant, accuracy: Accuracy) -> dict[str, Any]:
+def _result(plan: KernelPlan, device: str, built: BuiltVariant | None, accuracy: Accuracy) -> dict[str, Any]:
     """What `--format json` prints where all went well."""
     return {
         "variant": plan.variant.name,
         "pass": plan.pass_name,
         "target": plan.target,
         "device": device,
-        "resources": {name: asdict(resources) for name, resources in built.resources.items()},
+        "resources": {name: asdict(resources) for name, resources in built.resources.items()} if built else None,
         "accuracy": asdict(accuracy),
     }
 
@@ -190,11 +195,37 @@ def _analysed(plan: KernelPlan, problem: Problem, inputs: Mapping[str, Any]) -> 
     return f"{plan.pass_name}, tiles of {plan.block_q} x {plan.block_kv}: {', '.join(shares)}{made}"
 
 
-def _write(package: VariantPackage, folder: Path) -> BuiltVariant:
-    from ..package import write
+def _write(package: VariantPackage, folder: Path, optional: bool) -> BuiltVariant | None:
+    """None where no compiler is installed, if it is `optional`, since the CPU executor needs none.
 
-    with progress("compiling", len(package.sources)) as advance:
-        return write([package], folder / PACKAGE, advance=advance)[0]
+    AttnccError A501 otherwise, or if ATTNCC_NVRTC names a library that can't be loaded.
+    """
+    from ..package import write
+    from ..runtime.cuda.nvrtc import OVERRIDE
+
+    try:
+        with progress("compiling", len(package.sources)) as advance:
+            return write([package], folder / PACKAGE, advance=advance)[0]
+    except AttnccError as error:
+        missing = {item.code for item in error.diagnostics} == {"A501"} and OVERRIDE not in os.environ
+        if optional and missing:
+            return None
+        raise
+
+
+_NO_COMPILER = """left out: NVRTC, the compiler, isn't installed
+pip install 'attncc[cuda13]' (driver 580 or newer), or 'attncc[cuda12]'"""
+
+
+def _uncompiled(specification: Specification, given: dict[str, Any]) -> Any:
+    """The kernel for the CPU executor alone."""
+    from ..compiler import CompiledStore
+    from ..runtime.kernel import Kernel
+    from ..runtime.store.store import Configuration
+
+    problem: Problem = given["problem"]
+    configuration = Configuration(given["dtype"], problem.head_dim, problem.value_head_dim)
+    return Kernel(CompiledStore(specification, configuration, ()))
 
 
 def _compiled(built: BuiltVariant) -> str:

@@ -12,7 +12,7 @@ from . import stages
 from .console import as_json, progress, report
 from .files import check_element_types, load_specification, writing
 from .options import (
-    SPEC_FILE,
+    SPEC_FILE_OR_STDIN,
     PictureFile,
     define_option,
     dtype_option,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @click.command("show", short_help="Draw the mask and its tiles; or print a stage, such as the CUDA text.")
-@click.argument("file", type=SPEC_FILE)
+@click.argument("file", type=SPEC_FILE_OR_STDIN)
 @variant_option
 @problem_options(q_len=1024, heads=1)
 @click.option("--b", type=click.IntRange(0), default=0, help="Which of the sequences to draw, from 0.")

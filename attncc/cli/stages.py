@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from ..quoting import json_text, printable
 from .console import as_json, progress, report
-from .files import load_specification, writing
+from .files import load_specification, source, spec, writing
 
 if TYPE_CHECKING:
     from ..kernels.candidates import Candidates
@@ -61,11 +61,10 @@ def print_stage(file: Path, stage: str, out: Path | None, given: dict[str, Any])
 
 def _text(file: Path, stage: str, given: dict[str, Any]) -> str:
     from .. import stages
-    from ..compiler import read
     from ..syntax.parser import parse
 
     if stage == "ast":
-        return stages.ast_text(parse(read(file)))
+        return stages.ast_text(parse(source(file)))
     if stage == "ir":
         return _ir_text(file, given)
     texts: dict[str, Callable[[Settled], str]] = {
@@ -80,13 +79,13 @@ def _text(file: Path, stage: str, given: dict[str, Any]) -> str:
 
 def _ir_text(file: Path, given: dict[str, Any]) -> str:
     """Of one variant, or of all of the file where none is named."""
-    from ..compiler import load_specification, read, specify
+    from ..compiler import load_specification, specify
     from ..semantics.load import load
 
     if given["variant"] is not None:
-        specification, _ = load_specification(file, given["variant"], given["defines"], given["allow_imports"])
+        specification, _ = load_specification(spec(file), given["variant"], given["defines"], given["allow_imports"])
         return specification.variant.show_lowered() + "\n"
-    program = load(read(file), given["defines"], given["allow_imports"])
+    program = load(source(file), given["defines"], given["allow_imports"])
     if not program.variants:
         specify(program, None)  # says so
     if program.warnings:

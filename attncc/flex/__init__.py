@@ -1,7 +1,8 @@
 """`attncc.flex_attention`: torch's flex_attention, computed by an attncc kernel.
 
-Read in this order: `attention` (a call, the cache), `keys` (what a function is), `tracer` (runs a mod on symbols),
-`aten`, `shapes` and `indexing` (what torch's operators are in `.attn`), `inputs` (captured tensors), `text`. torch is
+Read in this order: `call` (its arguments, and what is wrong with them), `attention` (the cache), `keys` (what a
+function is), `tracer` (runs a mod on symbols), `aten`, `shapes` and `indexing` (what torch's operators are in `.attn`),
+`inputs` (captured tensors), `text`; `in_graph` and `graph_tracer` (calls in the graphs of torch.compile). torch is
 imported at the first call.
 """
 
@@ -44,8 +45,9 @@ def flex_attention(  # noqa: PLR0917  (torch's own signature)
     BlockMask aren't read, unless its mask_mod is `noop_mask`. An index out of range reads 0 (torch: undefined); below 0
     it counts from the end, except where it is the entry of another tensor. `kernel_options` have no effect.
 
-    Under torch.compile the call breaks the graph. AttnccError A713 for a mod that `.attn` can't express, with its line,
-    unless `fallback="torch"` hands such a call to torch's own; A714 for arguments; and what kernels raise.
+    Under torch.compile the call is an operator of the graph, also with fullgraph=True; with `fallback` it breaks the
+    graph. AttnccError A713 for a mod that `.attn` can't express, with its line, unless `fallback="torch"` hands such a
+    call to torch's own; A714 for arguments; and what kernels raise.
     """
     attention = _attention()
     options = attention.Options(scale, enable_gqa, return_lse, kernel_options, return_aux, fallback)

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from ..diagnostics import AttnccError, Diagnostic
 from ..import_flex.terms import Captured, Element, Number
 from ..source import Span
-from .keys import Contents
+from .frames import NOWHERE
 from .terms import Places, Value
 
 _DTYPES = {
@@ -100,10 +100,21 @@ def _filled(item: Any, tensors: Sequence[Any], made: Sequence[Any]) -> Any:
     return item
 
 
+class Held(Protocol):
+    """What mods hold, as `keys.Contents` lists it."""
+
+    tensors: list[Any]
+    names: list[str]
+    known: bool
+
+    def place(self, tensor: Any) -> int | None:
+        """Where a tensor stands in `tensors`."""
+
+
 class Sources:
     """The tensors that mods read while they are traced."""
 
-    def __init__(self, contents: Contents, device: Any, double: bool = False) -> None:
+    def __init__(self, contents: Held, device: Any, double: bool = False) -> None:
         self.contents, self._device = contents, device
         self.recipe = Recipe([], {}, contents.known)
         self.inputs: dict[Captured, Source] = {}
@@ -152,6 +163,14 @@ class Sources:
         if source not in self._captured:
             name = f"{self._name(source.of)}_length" + (f"_{axis}" if tensor.ndim > 1 else "")
             self._captured[source] = captured = Captured(name, span, "", "i64")
+            self.inputs[captured] = source
+        return self._captured[source]
+
+    def number(self, place: int, dtype: str) -> Captured:
+        """A number among the tensors, as an input of its own."""
+        source = Slot(place)
+        if source not in self._captured:
+            self._captured[source] = captured = Captured(self._name(source), NOWHERE, "", dtype)
             self.inputs[captured] = source
         return self._captured[source]
 

@@ -6,68 +6,43 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..problem.refusal import refused
+import torch
 
-_NO_BLOCKS = 1 << 30  # of a BlockMask without blocks
+NO_BLOCKS = 1 << 30  # BLOCK_SIZE of a BlockMask without blocks
 
 _tables: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
 def mask_mods(block_mask: Any, mask_mod: Any) -> list[Any]:
-    """The mask_mods of a call, which are AND-ed. AttnccError A714 for what is neither."""
-    found = []
-    if block_mask is not None:
-        found += _of_block_mask(block_mask)
-    if mask_mod is not None:
-        if not callable(mask_mod):
-            _refuse("`mask_mod` is not a function", "a function of b, h, q_idx, kv_idx", mask_mod)
-        found.append(mask_mod)
-    return found
+    """The mask_mods of a call, which are AND-ed."""
+    found = [] if block_mask is None else _of_block_mask(block_mask)
+    return found if mask_mod is None else [*found, mask_mod]
 
 
 def _of_block_mask(block_mask: Any) -> list[Any]:
-    mod = getattr(block_mask, "mask_mod", None)
-    if not hasattr(block_mask, "BLOCK_SIZE"):
-        help = "pass a function as mask_mod=" if callable(block_mask) else ""
-        _refuse("`block_mask` is not a BlockMask", "what create_block_mask gives", block_mask, help)
-    if getattr(mod, "__name__", "") == "_sliced_mask_mod_error":
-        help = "set its mask_mod to one of the slice's own indices"
-        _refuse("a BlockMask that was sliced has no mask_mod", "a BlockMask with a mask_mod", block_mask, help)
+    mod = block_mask.mask_mod
     if mod is not None and getattr(mod, "__name__", "") != "noop_mask":
         return [mod]
-    return [] if min(block_mask.BLOCK_SIZE) >= _NO_BLOCKS else _blocks(block_mask)
+    if min(block_mask.BLOCK_SIZE) >= NO_BLOCKS:
+        return []
+    live = block_mask.to_dense().bool() if torch.compiler.is_compiling() else _table(block_mask)
+    return [] if live is None else [_blocks(live, block_mask.BLOCK_SIZE)]
 
 
-def _blocks(block_mask: Any) -> list[Callable[..., Any]]:
-    """The blocks of a BlockMask as a mask_mod, unless all are live: read once for each BlockMask."""
+def _table(block_mask: Any) -> Any:
+    """Which blocks are live, None where all are: read once for each BlockMask. A graph can't ask whether all are."""
     if block_mask not in _tables:
         live = block_mask.to_dense().bool()
         _tables[block_mask] = None if bool(live.all()) else live
-    live = _tables[block_mask]
-    if live is None:
-        return []
-    rows, columns = block_mask.BLOCK_SIZE
+    return _tables[block_mask]
+
+
+def _blocks(live: Any, size: tuple[int, int]) -> Callable[..., Any]:
+    """The blocks of a BlockMask as a mask_mod."""
+    rows, columns = size
     of_batch, of_heads = live.shape[0] > 1, live.shape[1] > 1
 
     def live_blocks(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
         return live[b if of_batch else 0, h if of_heads else 0, q_idx // rows, kv_idx // columns]
 
-    return [live_blocks]
-
-
-def check_lengths(block_mask: Any, query: Any, key: Any) -> None:
-    """AttnccError A714 where a BlockMask was made for other lengths, as in torch."""
-    sizes = getattr(block_mask, "BLOCK_SIZE", None)
-    if sizes is None or min(sizes) >= _NO_BLOCKS:
-        return
-    made, came = tuple(block_mask.shape[-2:]), (query.shape[-2], key.shape[-2])
-    if made != came:
-        help = "make a new one, or pass its function as mask_mod=, which serves all lengths"
-        what = "the BlockMask was made for other lengths"
-        raise refused(
-            "A714", what, expected=f"q_len {made[0]}, kv_len {made[1]}", came=f"{came[0]}, {came[1]}", help=help
-        )
-
-
-def _refuse(what: str, expected: str, came: Any, help: str = "") -> None:
-    raise refused("A714", what, expected=expected, came=type(came).__qualname__, help=help)
+    return live_blocks

@@ -54,14 +54,15 @@ def trace(
     """
     try:
         sources = Sources(contents, device, score_dtype == torch.float64)
-        return _trace(score_mod, mask_mods, Tracer(sources, device, score_dtype), settings)
+        return trace_by(Tracer(sources, device, score_dtype), score_mod, mask_mods, settings)
     except RecursionError:
         what = "what the mods compute is nested too deep"
         help = "write a loop over many steps as one expression, or compute a part of it outside of the mod"
         raise AttnccError(Diagnostic("A711", what, help=help)) from None
 
 
-def _trace(score_mod: Any, mask_mods: Sequence[Any], tracer: Tracer, settings: Settings) -> Traced:
+def trace_by(tracer: Tracer, score_mod: Any, mask_mods: Sequence[Any], settings: Settings) -> Traced:
+    """The same by this tracer."""
     sources = tracer.sources
     keeps = [Line(tracer.mask(mod), tracer.tick()) for mod in mask_mods]
     scores = []

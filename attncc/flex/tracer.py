@@ -8,8 +8,10 @@ in later calls.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -21,6 +23,7 @@ from ..diagnostics import AttnccError, Diagnostic
 from ..import_flex.terms import Captured, Number, Score, Symbol, Term
 from ..ir import Type
 from ..source import Span
+from .apart import apart, is_transformed
 from .aten import POINTWISE, Untranslated
 from .frames import first_line, here
 from .frames import span as code_span
@@ -39,6 +42,11 @@ _RANDOM = re.compile(
     r"|geometric|log_normal|rrelu|gumbel_softmax)(_like)?_?"
 )
 
+_INDEX = (
+    "make a list that is indexed a tensor, outside of the mod: torch.tensor(the_list); in place of a slice or "
+    "a loop of so many steps, compare indices"
+)
+_NUMPY = "use torch's functions, and make an array a tensor outside of the mod: torch.from_numpy(the_array)"
 _FLOW = "write torch.where(condition, a, b) in place of `if`, & | ~ in place of `and` `or` `not`"
 
 
@@ -58,6 +66,13 @@ class Symbolic(torch.Tensor):  # type: ignore[misc]  # torch's types aren't read
 
     def __repr__(self, **_: Any) -> str:
         return f"<a tensor of a traced mod: {self.value.dtype}>"
+
+    def __index__(self) -> int:
+        """Python asks where a list is indexed, or a range is cut out of a tensor."""
+        raise self.tracer.refusal("Python can't use as a number what depends on the pair", _INDEX)
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise self.tracer.refusal("NumPy can't compute with what depends on the pair", _NUMPY)
 
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -136,15 +151,27 @@ class Tracer(TorchFunctionMode):  # type: ignore[misc]
             if isinstance(item, torch.Tensor) and not isinstance(item, Symbolic):
                 self.sources.source(item)
         try:
-            return self.wrap(indexed(self, *args)) if name == "__getitem__" else func(*args, **kwargs)
+            if name == "__getitem__":
+                return self.wrap(indexed(self, *args))
+            with apart():
+                return func(*self._as_symbols(args), **self._as_symbols(kwargs))
         except Untranslated as error:
             raise self.refusal("this index has no counterpart in .attn", str(error)) from None
+
+    def _as_symbols(self, item: Any) -> Any:
+        """What transforms pass for tensors as symbols, because torch's operators would see the tensors in them."""
+        if isinstance(item, dict):
+            return {name: self._as_symbols(value) for name, value in item.items()}
+        if isinstance(item, tuple | list):
+            return type(item)(map(self._as_symbols, item))
+        return self.wrap(self.value(item)) if isinstance(item, torch.Tensor) and is_transformed(item) else item
 
     def _plain(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """A function of tensors that are no symbols, or of none."""
         if (name.endswith("_") and not name.startswith("__")) or kwargs.get("out") is not None:
             raise refusal("a mod changes a tensor", self.span(), "make the tensor outside of the mod")
-        with torch.set_grad_enabled(self.records_gradients):
+        tensors = any(isinstance(item, torch.Tensor) for item in flat((args, kwargs)))
+        with nullcontext() if tensors else apart(), torch.set_grad_enabled(self.records_gradients):
             result = func(*args, **kwargs)
         self.sources.note(func, name, args, kwargs, result)
         return result
@@ -152,7 +179,7 @@ class Tracer(TorchFunctionMode):  # type: ignore[misc]
     def dispatch(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator of ATen on symbols."""
         name = func._schema.name.partition("::")[2]
-        span, local = here(self._outermost, _TORCH)
+        span, local = self.here()
         for item in flat((args, kwargs)):  # a number that torch has made a tensor
             if isinstance(item, torch.Tensor) and not (isinstance(item, Symbolic) or self.sources.is_known(item)):
                 self.sources.constant(item)
@@ -221,7 +248,11 @@ class Tracer(TorchFunctionMode):  # type: ignore[misc]
         return self.sources.value(tensor, self.span())
 
     def span(self) -> Span:
-        return here(self._outermost, _TORCH)[0]
+        return self.here()[0]
+
+    def here(self) -> tuple[Span, str | None]:
+        """The user's expression that runs, and the local variable that its value goes to."""
+        return here(self._outermost, _TORCH)
 
     def captured(self, tensor: Any) -> Captured:
         return self.sources.captured(tensor, self.span())
@@ -244,6 +275,7 @@ def _run(mod: Callable[..., Any], arguments: Sequence[Any]) -> Any:
     return mod(*arguments)
 
 
+_CALLED = "a mod is called with tensors without axes: b, h, q_idx, kv_idx, and the score before them"
 _RETURNS = {"mask_mod": "a bool", "score_mod": "a float"}
 _NO_OPERATOR = (
     "write it with other functions (docs/migration.md lists them), or compute it outside of the mod and index it"
@@ -296,6 +328,17 @@ def _raised(mod: Any, role: str, error: Exception) -> AttnccError:
         step = step.tb_next
     text = str(error).partition("\n")[0]
     what = f"the {role} raised {type(error).__name__}: {text}"
-    return refusal(
-        what, found, "a mod is called with tensors without axes: b, h, q_idx, kv_idx, and the score before them"
-    )
+    return refusal(what, found, _swapped(mod, role) or _CALLED)
+
+
+def _swapped(mod: Any, role: str) -> str:
+    """Advice where a mask_mod came as a score_mod, or a score_mod as a mask_mod, by the number of parameters."""
+    try:
+        count = len(inspect.signature(mod).parameters)
+    except (TypeError, ValueError):
+        return ""
+    if (role, count) == ("score_mod", 4):
+        return "a score_mod has 5 parameters, score first: pass a mask of b, h, q_idx, kv_idx as mask_mod="
+    if (role, count) == ("mask_mod", 5):
+        return "a mask_mod has 4 parameters, b, h, q_idx, kv_idx: pass a function of the score as score_mod="
+    return ""

@@ -21,10 +21,13 @@ from torch.nn.attention.flex_attention import BlockMask
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import and_masks, causal_mask_function, padding_mask_function, prepare_padding_mask
 
-from ..flex.attention import Mods, Options, attend
+from ..flex.attention import attend
+from ..flex.call import Mods, Options
 from ..problem.refusal import refused
 
 NAME = "attncc"
+_EAGER = 'attn_implementation="eager" has its attention'
+_LOST = {"doge": "drops a mask that is no tensor, and would attend to all keys"}  # models, and what they do
 
 
 def register(name: str = NAME) -> None:
@@ -39,9 +42,10 @@ class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
     A BlockMask, because transformers lets masks of that class pass where a model's caller has made them already.
     """
 
-    def __init__(self, mask_mod: Callable[..., Any], batch: int, q_len: int, kv_len: int) -> None:
+    def __init__(self, mask_mod: Callable[..., Any], batch: int, q_len: int, kv_len: int, model: str = "model") -> None:
         self.mask_mod = mask_mod
         self._shape = batch, 1, q_len, kv_len
+        self.model = model
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,6 +56,10 @@ class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
     def ndim(self) -> int:
         return len(self._shape)
 
+    def size(self, axis: int | None = None) -> Any:
+        """The shape, or the length of an axis, as of a tensor."""
+        return self._shape if axis is None else self._shape[axis]
+
     def to(self, *_: Any, **__: Any) -> Mask:
         """Itself: the tensors that a mask function captures are where the model is."""
         return self
@@ -59,6 +67,24 @@ class Mask(BlockMask):  # type: ignore[misc]  # torch is not followed
     def contiguous(self) -> Mask:
         """Itself: generation with a static cache asks tensors for it."""
         return self
+
+    def _no_tensor(self, *_: Any, **__: Any) -> Any:
+        """What code meets that computes with its mask, because its attention is no function that can be replaced.
+
+        AttnccError A714.
+        """
+        what = f"{self.model} computes with its mask itself"
+        expected = "a model that hands its mask to an attention function (AttentionInterface)"
+        raise refused("A714", what, expected=expected, came="arithmetic on a mask", help=_EAGER)
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __and__ = __rand__ = __invert__ = _no_tensor
+    __lt__ = __le__ = __gt__ = __ge__ = __getitem__ = _no_tensor
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """A function of torch's that a mask came to."""
+        given = (*args, *(kwargs or {}).values())
+        next(item for item in given if isinstance(item, Mask))._no_tensor()
 
     def __repr__(self) -> str:
         return f"Mask({getattr(self.mask_mod, '__name__', 'mask')}, shape={self._shape})"
@@ -72,17 +98,23 @@ def mask(  # noqa: PLR0917  (transformers passes them by name)
     kv_offset: int | torch.Tensor = 0,
     mask_function: Callable[..., Any] = causal_mask_function,
     attention_mask: torch.Tensor | None = None,
+    config: Any = None,
     **_: Any,
 ) -> Mask:
     """What transformers calls for each kind of layer: see `AttentionMaskInterface`.
 
     `attention_mask` is bool [batch, kv_len], False for padding. The offsets are the places of the first query and the
     first key among all tokens of a sequence.
+
+    AttnccError A714 for a model that would lose its mask.
     """
+    model = getattr(config, "model_type", None) or "this model"
+    if model in _LOST:
+        raise refused("A714", f"{model} {_LOST[model]}", expected="another model", came=model, help=_EAGER)
     if attention_mask is not None:
         padding = prepare_padding_mask(attention_mask, kv_length, int(kv_offset))
         mask_function = and_masks(mask_function, padding_mask_function(padding))
-    return Mask(_moved(mask_function, q_offset, kv_offset), batch_size, q_length, kv_length)
+    return Mask(_moved(mask_function, q_offset, kv_offset), batch_size, q_length, kv_length, model)
 
 
 def _moved(mask_function: Callable[..., Any], q_offset: Any, kv_offset: Any) -> Callable[..., Any]:
@@ -142,6 +174,10 @@ def attention(  # noqa: PLR0917  (transformers' order)
         help = 'attn_implementation="sdpa" has them'
         raise refused("A714", "there are no paged caches yet", expected="no cache=", came="one", help=help)
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
+    if isinstance(attention_mask, Mask) and key.shape[2] > attention_mask.shape[-1]:
+        what = f"{attention_mask.model} adds keys after its mask was made"
+        lengths = f"kv_len {attention_mask.shape[-1]}", str(key.shape[2])
+        raise refused("A714", what, expected=lengths[0], came=lengths[1], help=_EAGER)
     if isinstance(attention_mask, BlockMask):
         mask_mod = attention_mask.mask_mod
     else:

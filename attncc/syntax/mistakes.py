@@ -15,6 +15,7 @@ from lark import Token
 from ..diagnostics import Diagnostic, Edit, Label, did_you_mean, suggested
 from ..source import Span
 from .grammar import keywords, literals, terminals
+from .stray import STRAY_HELP
 from .tokens import END, STRAY, first_on_line, span
 from .trouble import BRACKETS, FORMS, ITEMS, STATEMENTS, Mistake, Trouble, either, expected_and_found, found
 
@@ -60,27 +61,6 @@ def _second_version(trouble: Trouble) -> Mistake | None:
 
 # -------------------------------------------------------------------- what is not of this language
 
-_STRAY_HELP = {
-    '"': 'write `"` at its end, on the same line',
-    "!": "write `not`",
-    ";": "statements end where the next one begins; remove it",
-    "?": "write `a if condition else b`",
-    "'": "there are no strings; a path after `import` stands in double quotes, and words without any",
-    ".": 'nothing has attributes; a file to import stands in quotes: `import "masks.attn"`',
-    "\\": "a statement may go on over several lines as it is; remove it",
-    "\ufeff": "save the file as UTF-8 without a byte order mark",
-    **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2212", "write `-`"),
-    **dict.fromkeys("\u201c\u201d\u201e", 'write `"`'),
-    "≥": "write `>=`",
-    "≤": "write `<=`",
-    "≠": "write `!=`",
-    "\u00d7": "write `*`",
-    "÷": "write `/`",
-    "∧": "write `and`",
-    "\u2228": "write `or`",
-    "¬": "write `not`",
-}
-
 
 def _stray(trouble: Trouble) -> Mistake | None:
     if trouble.token.type != STRAY:
@@ -89,7 +69,7 @@ def _stray(trouble: Trouble) -> Mistake | None:
     advice = "write a blank" if char.isspace() else "remove it"
     advice = "names are made of the letters a to z, A to Z, digits and `_`" if char.isalpha() else advice
     what = "this string has no closing quote" if char == '"' else f"{_character(char)} has no meaning here"
-    help_ = _STRAY_HELP.get(char, advice)
+    help_ = STRAY_HELP.get(char, advice)
     diagnostic = Diagnostic("A002", what, trouble.at, help=help_, edit=_stray_edit(trouble.at, help_))
     return Mistake(diagnostic, ((), ("NAME",), ("STAR",), ("STRING",)))
 
@@ -223,6 +203,17 @@ def _number_runs_into_name(trouble: Trouble) -> Mistake | None:
 
 
 # -------------------------------------------------------------------- brackets
+
+
+def _item_for_let(trouble: Trouble) -> Mistake | None:
+    """`mask = condition` among the statements of a variant: a value that somebody calls `mask`."""
+    if trouble.token.type not in ("MASK", "FN") or "LET" not in trouble.expected:
+        return None
+    if trouble.tokens[min(trouble.index + 1, len(trouble.tokens) - 1)] != "=":
+        return None
+    what = f"`{trouble.token}` is a keyword and cannot be a name"
+    help_ = "write `let` and another name, as in `let near = …`, and `keep if near`"
+    return Mistake(Diagnostic("A004", what, trouble.at, help=help_), (("LET", "NAME"),))
 
 
 def _item_in_variant(trouble: Trouble) -> Mistake | None:
@@ -435,6 +426,7 @@ _RULES: tuple[Rule, ...] = (
     _foreign_word,
     _range_of_two,
     _lacks,
+    _item_for_let,
     _item_in_variant,
     _never_closed,
     _never_opened,

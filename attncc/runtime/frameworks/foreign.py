@@ -20,12 +20,28 @@ def opened(name: str, value: Any) -> Any:
     of this name can't be read."""
     if not hasattr(value, "__dlpack__") or isinstance(value, np.ndarray | np.generic):
         return value
-    device, _ = value.__dlpack_device__()
+    device, _ = _device(name, value)
     if device != _DLPACK_CUDA:
         return _on_host(name, value)
     import cupy
 
     return cupy.from_dlpack(value)
+
+
+def _device(name: str, value: Any) -> tuple[Any, Any]:
+    """Where an array is. AttnccError A650 for what JAX passes for an array while it traces a function."""
+    try:
+        found: tuple[Any, Any] = value.__dlpack_device__()
+    except AttributeError:
+        came = f"{type(value).__module__}.{type(value).__qualname__}"
+        raise refused(
+            "A650",
+            f"`{name}` has no memory yet",
+            expected="an array",
+            came=f"{came}, as a function that is traced sees it",
+            help="under jax.jit, grad and vmap call attncc.jax.wrap(kernel)",
+        ) from None
+    return found
 
 
 def _on_host(name: str, value: Any) -> Any:

@@ -118,6 +118,20 @@ def traced(kernel: RecordedKernel, call: Arguments, stream: Any) -> Any:
     return (out, lse) if call.return_lse else out
 
 
+def as_operator(kernel: RecordedKernel, call: Arguments) -> tuple[Any, Any]:
+    """out and lse of a call whose arguments are of the right kinds, by torch's dispatcher, whatever the tensors are."""
+    import torch
+
+    from .torch_operator import flattened
+
+    call = _completed(torch, kernel, call)
+    flat = flattened(kernel.variant.inputs, call, torch.are_deterministic_algorithms_enabled())
+    operators = _operators_of(kernel.token)
+    transformed = torch._C._functorch.peek_interpreter_stack() is not None  # by torch.func
+    results: tuple[Any, Any] = operators.recorded(flat) if transformed else operators.forward(*flat)
+    return results
+
+
 def _completed(torch: Any, kernel: RecordedKernel, call: Arguments) -> Arguments:
     """The call under autocast, with a seed where it needs one. Rate 0 draws none, as torch's own dropout."""
     call = autocast(torch, kernel.configurations, call)

@@ -306,7 +306,9 @@ def _pair(value: Any, kind: Type) -> list[Any]:
     elif value is None or hasattr(value, "requires_grad"):
         return [value, None]
     else:
-        number = value.item()
+        number = value.item() if hasattr(value, "item") else value  # a symbol that stands for a number has none
+        if not isinstance(number, int | float):
+            return [None, number]
     if kind is Type.INT and number >= _SIGN:  # a seed of 64 bits counts as its two's complement
         number -= _WORD
     return [None, float(number) if kind is Type.FLOAT else number]

@@ -61,3 +61,8 @@ def test_how_caches_of_different_lengths_are_shared_out() -> None:
 )
 def test_lengths_that_cannot_be(given: tuple[object, ...], text: str) -> None:
     assert text in " ".join(run("explain", *LENGTHS, *given, status=2).output.split())
+
+
+@pytest.mark.parametrize("given", ["A9999", "e203", "203"])
+def test_what_is_nearly_a_code(given: str) -> None:
+    assert f"{given} is no code" in run("explain", given, status=2).output

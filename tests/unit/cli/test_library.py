@@ -57,6 +57,11 @@ def test_a_new_file_is_the_variant_under_its_name(like: str) -> None:
     assert run("check", "mine.attn").startswith("mine.attn: ok")
 
 
+def test_a_new_file_may_be_named_with_its_suffix() -> None:
+    run("new", "mine.attn")
+    assert attncc.parse(Path("mine.attn")).name == "mine"
+
+
 def test_every_variant_can_be_begun_from() -> None:
     for number, name in enumerate(library.names()):
         run("new", f"mine{number}", "--like", name)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from click.testing import CliRunner
 
 from attncc import executor
+from attncc.cli import attncc
 from attncc.cli.run import _check, _judged
+from attncc.diagnostics import AttnccError, Diagnostic
 from attncc.reference import Accuracy
 from tests.loaded import variant
 from tests.plans import plan, qkv
@@ -33,6 +36,23 @@ def test_a_spec_that_makes_nan_is_no_error_of_ours(score: str, dtype: str) -> No
     accuracy = checked(score, dtype)
     assert accuracy.holds and accuracy.undefined_rows > 10
     assert f"\n{accuracy.undefined_rows} rows are NaN or infinite by the score lines" in _judged(accuracy)
+
+
+def test_without_a_compiler_the_cpu_executor_runs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `pip install attncc` alone gives. A library that was named, and isn't there, is an error."""
+    monkeypatch.setattr("attncc.package.write", no_compiler)
+    monkeypatch.delenv("ATTNCC_NVRTC", raising=False)
+    arguments = "run", "causal", "--device", "cpu", "--q-len", "40"
+    result = CliRunner().invoke(attncc, arguments)
+    assert result.exit_code == 0, result.output
+    assert "left out: NVRTC, the compiler, isn't installed" in result.output
+    assert "within the accuracy rule" in result.output and "import" not in result.output
+    monkeypatch.setenv("ATTNCC_NVRTC", "libnone.so")
+    assert CliRunner().invoke(attncc, arguments).exit_code == 1
+
+
+def no_compiler(*_: object, **__: object) -> None:
+    raise AttnccError(Diagnostic("A501", "NVRTC is not installed"))
 
 
 def test_nan_elsewhere_and_numbers_where_there_is_none_are_errors() -> None:

@@ -33,6 +33,18 @@ def test_fmt_writes_what_it_reads_to_stdout() -> None:
     assert "+    keep" in run("fmt", "--check", "-", given=SPEC.replace("    keep", "keep"), status=1).stdout
 
 
+@pytest.mark.parametrize("stage", ["ast", "ir", "rules"])
+def test_show_and_explain_read_stdin(stage: str) -> None:
+    assert "mine" in run("show", "-", given=SPEC).output
+    assert "mine" in run("show", "-", "--stage", stage, given=SPEC).output
+    assert "tiles" in run("explain", "-", "--no-compile", "--q-len", "256", given=SPEC).output
+
+
+@pytest.mark.parametrize("command", ["run", "bench", "build", "tune"])
+def test_what_reads_its_file_again_wants_one(command: str) -> None:
+    assert "'-'" in run(command, "-", given=SPEC, status=2).output.replace("`", "'")
+
+
 def test_colours_where_there_may_be_some(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = SPEC.replace("kv_idx", "kv_id")
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 
 TABLE = torch.linspace(-1, 1, 8)
+ARRAY = np.arange(8) // 3
 SMALL = torch.tensor([1, 2, 3], dtype=torch.uint8)
 
 
@@ -121,9 +123,26 @@ DEEP = torch.ones(1, 1, 1, 1, 1, dtype=torch.bool)
 TABLE_OF_DOUBLES = TABLE.double()
 nowhere: Any = eval("lambda b, h, q_idx, kv_idx: not q_idx >= kv_idx")
 
-MASKS = (an_if, an_and, narrow_ints, nothing, five_axes, nowhere)
+
+def a_list(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    return [0, 0, 1, 1][q_idx] == 0
+
+
+def an_array(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    return ARRAY[q_idx] == ARRAY[kv_idx]
+
+
+def a_mask_for_a_score(b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    return q_idx >= kv_idx
+
+
+def a_score_for_a_mask(score: Any, b: Any, h: Any, q_idx: Any, kv_idx: Any) -> Any:
+    return score + h
+
+
+MASKS = (an_if, an_and, a_list, an_array, a_score_for_a_mask, narrow_ints, nothing, five_axes, nowhere)
 SCORES = (
     a_loop, an_item, a_running_sum, random_numbers, dropout, doubles, a_table_of_doubles, a_table, a_tuple,
     an_assignment, a_change, a_change_by_the_pair,
-    a_bool_index, too_many_indices, a_long_sum, arguments, its_own_error, infinity, a_power,
+    a_mask_for_a_score, a_bool_index, too_many_indices, a_long_sum, arguments, its_own_error, infinity, a_power,
 )  # fmt: skip

@@ -153,6 +153,12 @@ def test_the_positional_order_is_torchs() -> None:
     assert all(ours[name].default == item.default for name, item in theirs.items())
 
 
+def test_rows_need_not_be_contiguous() -> None:
+    given = operands()
+    turned = [x.mT.contiguous().mT for x in given]
+    assert torch.equal(attncc.flex_attention(*turned), attncc.flex_attention(*given))
+
+
 def test_it_stands_in_compiled_functions() -> None:
     slope = torch.rand(mods.HEADS, requires_grad=True)
 

@@ -68,6 +68,8 @@ def calls() -> dict[str, tuple[tuple[Any, ...], dict[str, Any]]]:
         "a function": ((q, q, q, None, causal), {}),
         "a text": ((q, q, q), {"mask_mod": "causal"}),
         "a score": ((q, q, q, "alibi"), {}),
+        "a BlockMask for a score": ((q, q, q, masks), {}),
+        "a tensor for a mask": ((q, q, q), {"mask_mod": q[0, 0] > 0}),
         "twice": ((q, q, q), {"return_lse": True, "return_aux": AuxRequest(lse=True)}),
         "maxima": ((q, q, q), {"return_aux": AuxRequest(max_scores=True)}),
     }

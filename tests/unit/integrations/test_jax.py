@@ -99,6 +99,13 @@ def test_values_and_gradients_are_those_of_attention(through: Any) -> None:
     assert_close(jax.jit(jax.grad(loss(through(ours)), ALL))(*given), jax.grad(loss(attention), ALL)(*given))
 
 
+@pytest.mark.parametrize("transform", [jax.jit, jax.vmap, lambda function: jax.grad(lambda q: function(q).sum())])
+def test_a_kernel_that_is_not_wrapped_says_so(transform: Any) -> None:
+    kernel, q = attncc.compile("causal", dtype="fp32", head_dim=D), jnp.ones((1, 2, 8, D))
+    with pytest.raises(AttnccError, match=r"A650(.|\n)*attncc.jax.wrap"):
+        transform(lambda q: kernel(q, q, q))(q[None] if transform is jax.vmap else q)
+
+
 def test_gradients_of_one_operand_alone() -> None:
     given = operands()
     assert_close(jax.grad(loss(ours), 3)(*given), jax.grad(loss(attention), 3)(*given))

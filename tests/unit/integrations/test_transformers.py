@@ -13,6 +13,9 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from torch._dynamo.backends.debugging import aot_eager  # noqa: E402
+from torch._dynamo.utils import counters  # noqa: E402
+
 from attncc.diagnostics import AttnccError  # noqa: E402
 from attncc.flex.attention import cache  # noqa: E402
 from attncc.integrations import transformers as integration  # noqa: E402
@@ -172,6 +175,33 @@ def test_gradient_checkpointing() -> None:
     assert_alike(gradients(model), expected, 1e-7)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["llama", "gemma3"])
+def test_compiled_whole(name: str) -> None:
+    """torch.compile keeps a padded model in one graph, forward and backward, and compiles once for other lengths."""
+    model = MODELS[name].made()
+    graphs: list[Any] = []
+
+    def backend(graph: Any, examples: Any) -> Any:
+        graphs.append(graph)
+        return aot_eager(graph, examples)
+
+    def run(called: Any, length: int) -> Any:
+        ids, kept = (item[:, :length].contiguous() for item in ids_with_padding())
+        logits, gradients = logits_and_gradients(called, kept, input_ids=ids, attention_mask=kept, use_cache=False)
+        return [logits, *gradients.values()]
+
+    lengths = LENGTH, 13
+    expected = by(model, "eager", lambda model: [run(model, length) for length in lengths])
+    model.set_attn_implementation(integration.NAME)
+    torch._dynamo.reset()
+    counters.clear()
+    compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
+    assert_alike([run(compiled, length) for length in lengths], expected)
+    assert counters["stats"]["unique_graphs"] == 1
+    assert any("attncc" in str(node.target) for node in graphs[0].graph.nodes)
+
+
 def test_dropout_is_drawn_anew_in_training() -> None:
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**MODELS["llama"].sizes, attention_dropout=0.5))
     model.set_attn_implementation(integration.NAME)
@@ -193,3 +223,33 @@ def test_weights_are_refused() -> None:
     query = torch.randn(1, 4, 5, 8)
     with pytest.raises(AttnccError, match=r"A714(.|\n)*output_attentions"):
         integration.attention(model, query, query, query, None, output_attentions=True)
+
+
+@pytest.mark.parametrize("kind", ["bloom", "mpt", "doge"])
+def test_models_that_compute_with_their_mask_are_refused_by_name(kind: str) -> None:
+    """Bloom adds it to scores itself, MPT fills scores by it; Doge would drop it, and attend to all keys."""
+    sizes = {"vocab_size": TOKENS, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 4}
+    config = transformers.AutoConfig.for_model(kind, **sizes, num_hidden_layers=1)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation=integration.NAME)
+    ids, kept = ids_with_padding()
+    with pytest.raises(AttnccError, match=f"A714(.|\n)*{kind}"):
+        model(ids, attention_mask=kept)
+
+
+def test_a_mask_of_fewer_keys_is_refused() -> None:
+    query = torch.randn(1, 4, 5, 8)
+    mask = integration.mask(1, 5, 5, config=transformers.LlamaConfig())
+    model = MODELS["llama"].made()
+    with pytest.raises(AttnccError, match=r"A714.*llama adds keys"):
+        integration.attention(model, query, *[torch.cat([query, query], 2)] * 2, mask)
+
+
+def test_continuous_batching_is_refused() -> None:
+    """transformers has a list of the implementations that read its paged cache."""
+    model = MODELS["llama"].made()
+    model.set_attn_implementation(integration.NAME)
+    with pytest.raises(ValueError, match="Implementation attncc is not supported for continuous batching"):
+        model.generate_batch([[3, 4, 5]], max_new_tokens=2)
+    query = torch.randn(1, 4, 5, 8)
+    with pytest.raises(AttnccError, match=r"A714.*paged"):
+        integration.attention(model, query, query, query, None, cache=object())
