@@ -57,7 +57,7 @@ class Settled:
             return f"of all tiles these have least trouble: {self.troubles}"
         if self.known:
             return "chosen when the table of shipped kernels was made; no spills"
-        return "the first that can be and doesn't spill" if self.rejected else "the first guess: no spills"
+        return "the first legal candidate without spills" if self.rejected else "the first guess: no spills"
 
     def report(self) -> dict[str, Any]:
         """What a package's manifest says of it."""

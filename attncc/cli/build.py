@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..quoting import json_text, printable
-from .console import as_json, duration, progress, rich_console
+from .console import as_json, duration, progress, rich_console, wrapped
 from .options import SPEC_FILE, HeadDims, Listed, define_option, format_option, imports_option
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def command(*, files: tuple[Path, ...], out: Path, kind: str, jobs: int | None, 
         return
     rich_console().print(_table(built))
     for line in _choices(built):
-        click.echo(line)
+        click.echo(wrapped(line, 2))
     what = "1 kernel" if len(kernels) == 1 else f"{len(kernels)} kernels"
     click.echo(f"{what} in {duration(time.perf_counter() - start)}, written to {printable(str(out))}")
 

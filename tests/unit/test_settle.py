@@ -99,7 +99,7 @@ def test_trouble_rejects(compiler: Compiler, trouble: int | str) -> None:
     found = settled(compiler, candidates(family="hopper"), {first: trouble})
     assert found.plan.tiles == second
     assert list(found.rejected) == [first] and ("4 bytes" in found.rejected[first] or LOSS in found.rejected[first])
-    assert found.why == "the first that can be and doesn't spill"
+    assert found.why == "the first legal candidate without spills"
 
 
 def test_the_least_spills_if_all_do(compiler: Compiler) -> None:

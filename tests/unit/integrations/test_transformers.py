@@ -178,12 +178,12 @@ def test_gradient_checkpointing() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama", "gemma3"])
 def test_compiled_whole(name: str) -> None:
-    """torch.compile keeps a padded model in one graph, forward and backward, and compiles once for other lengths."""
+    """torch.compile keeps a padded model in one graph, forward and backward, and compiles nothing for other lengths."""
     model = MODELS[name].made()
-    graphs: list[Any] = []
+    called_in_graphs: set[str] = set()
 
     def backend(graph: Any, examples: Any) -> Any:
-        graphs.append(graph)
+        called_in_graphs.update(str(node.target) for node in graph.graph.nodes)
         return aot_eager(graph, examples)
 
     def run(called: Any, length: int) -> Any:
@@ -191,15 +191,15 @@ def test_compiled_whole(name: str) -> None:
         logits, gradients = logits_and_gradients(called, kept, input_ids=ids, attention_mask=kept, use_cache=False)
         return [logits, *gradients.values()]
 
-    lengths = LENGTH, 13
+    lengths = LENGTH, 13, 17
     expected = by(model, "eager", lambda model: [run(model, length) for length in lengths])
     model.set_attn_implementation(integration.NAME)
     torch._dynamo.reset()
     counters.clear()
     compiled = torch.compile(model, backend=backend, fullgraph=True, dynamic=True)
     assert_alike([run(compiled, length) for length in lengths], expected)
-    assert counters["stats"]["unique_graphs"] == 1
-    assert any("attncc" in str(node.target) for node in graphs[0].graph.nodes)
+    assert counters["stats"]["unique_graphs"] <= 2  # with sdpa too: one more once parameters have had a gradient
+    assert "attncc_flex_attention" in called_in_graphs
 
 
 def test_dropout_is_drawn_anew_in_training() -> None:
